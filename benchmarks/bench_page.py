@@ -28,14 +28,21 @@ import psutil
 from benchmarks.archive import archive_batch, record
 from benchmarks.bench_site import BUS, RUNNER, Site, event, site
 from benchmarks.bench_why import archived_events
+from fastapi.routing import APIRoute
 from rich.console import Console
 from rich.table import Table
 
+from eventbridge.api.page.routers import ROUTERS
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.deliver_replay import cancel_replay
+from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.event_index import index_events
 from eventbridge.stages.upkeep.figures import fold_figures
@@ -50,6 +57,7 @@ FIND_GOAL: Final = 1_000.0
 #: A page that is so quick may be more than three times an empty one: that is then a matter of the clock.
 _SMALL: Final = 20.0
 
+#: At least one of each page; `main` refuses to run without.
 _PAGES: Final = (
     "",
     "?span=day",
@@ -57,6 +65,10 @@ _PAGES: Final = (
     "/rules?find=r09&after=r09000",
     "/rules/r00007",
     "/rules/r00007/test",
+    "/rules/r00007/test?event=DELIVERED",
+    "/schemas",
+    f"/schemas?bus={BUS}",
+    "/schemas/t7",
     "/targets",
     "/targets/r00007/good",
     "/targets/r00007/good?span=day",
@@ -70,13 +82,21 @@ _PAGES: Final = (
     "/batches/BATCH",
     "/batches/BATCH/chunks/0",
     "/replays",
+    "/replays/REPLAY",
+    "/actions",
     f"/replay?bus={BUS}&since=1h&rules=r00007",
     "/redrives",
     "/redrive?rule=r00007&reason=TransformFailed",
     "/targets/r00007/good/try?event=DELIVERED",
+    "/request?id=DELIVERED&rule=r00007&target=good&delivery=SENT",
     "/lag.json",
 )
 _FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
+#: What pages are made of, and what only sends a browser on.
+_NO_PAGES: Final = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/chunk"}
+#: Redrives, replays and, each day, actions of operators, that lie behind the pages.
+_WISHES: Final = 20
+_ACTIONS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -97,6 +117,8 @@ def main() -> int:
     parser.add_argument("--rules", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=20, help="times that each page is asked for")
     options = parser.parse_args()
+    if missing := _without_row():
+        raise SystemExit(f"these pages have no row: {missing}")
     columns: dict[str, dict[str, Asked]] = {}
     with site() as place:
         _write_rules(place, 1)
@@ -110,11 +132,20 @@ def main() -> int:
                 _deliver(place, day, options.days, options.delivered, options.rules)
                 _land(place, day, options)
             with closing(place.open()) as work:
+                _wish(work, len(columns))
                 for tend in (index_events, fold_figures):
                     tend(Run(work, 86_400.0, dry_run=False))
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
             done = days
     return 0 if _show(columns, options) else 1
+
+
+def _without_row() -> list[str]:
+    """Return the routes of pages that are not asked for."""
+    found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    asked = [f"/page{page.partition('?')[0]}" for page in (*_PAGES, *_FINDS)]
+    pages = [route for route in found if "GET" in route.methods and route.path not in _NO_PAGES]
+    return [route.path for route in pages if not any(route.path_regex.fullmatch(page) for page in asked)]
 
 
 def _write_rules(place: Site, count: int) -> None:
@@ -141,6 +172,19 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
     settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)
     with closing(Runtime.open(settings, connections, clock=clock)) as work:
         deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+        for number in range(_ACTIONS):
+            work.ledger.note_action("bench", "POST /operate", f"{number}")
+
+
+def _wish(work: Runtime, turn: int) -> None:
+    """Record redrives and replays of one rule, and end them."""
+    wish = WrittenWish(BUS, since="1h", rules=["r00007"]).read(work.ledger.now(), work.rule_set())
+    how = {"rate": None, "retransform": False, "again": True}
+    for number in range(_WISHES):
+        run = f"bench {turn} {number}"
+        redrive = begin_redrive(work, Selection(rule="r00007"), run, **how)
+        work.ledger.end_redrive(redrive.redrive_id, "cancelled")
+        cancel_replay(work, begin_replay(work, wish, run).replay_id)
 
 
 def _land(place: Site, day: int, options: argparse.Namespace) -> None:
@@ -157,13 +201,17 @@ def _land(place: Site, day: int, options: argparse.Namespace) -> None:
 
 def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:
     """Return what each page takes, warm."""
-    with _served(place) as (browser, server):
+    with _served(place) as (browser, server, bearer):
         batch = re.findall(r'/page/batches/([0-9a-f-]{36})">[^<]*</a></td><td>normal</td><td>bench', _batches(browser))
+        call = {"bus": BUS, "since": "1h", "rules": ["r00007"]}
+        replay = browser.post("/replays", json=call, headers=bearer).json()["replay_id"]
+        event = browser.get(f"/events/e{0:09d}", headers=bearer).json()["events"][0]
         letters = re.findall(r'href="/page/dead-letters/([0-9a-f-]{36})"', browser.get("/page/dead-letters").text)
         names = {"BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
+        names |= {"REPLAY": replay, "SENT": event["deliveries"][-1]["delivery_id"]}
         found: dict[str, Asked] = {}
         for page in (*_PAGES, *_FINDS):
-            path = re.sub("BATCH|LETTER|DELIVERED|OLD", lambda match: names[match[0]], page)
+            path = re.sub("|".join(names), lambda match: names[match[0]], page)
             if path.endswith("="):  # the empty one has no archive
                 continue
             found[page] = _asked(browser, server, f"/page{path}", rounds)
@@ -197,8 +245,8 @@ def _asked(browser: httpx.Client, server: psutil.Process, path: str, rounds: int
 
 
 @contextmanager
-def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process]]:
-    """Run `eventbridge serve` for the block; give a browser that is logged in, and the server's process."""
+def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process, dict[str, str]]]:
+    """Run `eventbridge serve` for the block; give a browser, the server's process, and a program's header."""
     environ = os.environ | place.environ()
     command = [sys.executable, "-m", "eventbridge.cli"]
     name = f"bench-{time.time_ns()}"
@@ -219,8 +267,9 @@ def _served(place: Site) -> Iterator[tuple[httpx.Client, psutil.Process]]:
                 time.sleep(0.1)
             url = log.read_text().split()[-1]
             with httpx.Client(base_url=url, timeout=120) as browser:
-                browser.post("/page/login", data={"token": json.loads(made.stdout)["token"]})
-                yield browser, psutil.Process(server.pid)
+                token = json.loads(made.stdout)["token"]
+                browser.post("/page/login", data={"token": token})
+                yield browser, psutil.Process(server.pid), {"authorization": f"Bearer {token}"}
         finally:
             server.terminate()
 

@@ -43,8 +43,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES="127.0.0.0/8")
     (folder / "rules" / "refused.yaml").write_text(REFUSED.format(folder=folder))
     events = folder / "orders.jsonl"
-    hostile = order(2, data={"amount": 2, "text": "<script>alert(1)</script>"})
-    events.write_text("\n".join([*(json.dumps(each) for each in (order(0), order(1), hostile)), "no event"]))
+    markup = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+    hostile = order(2, data={"amount": 2, "text": markup}, subject=markup)
+    events.write_text("\n".join([*(json.dumps(each) for each in (order(0), order(1), hostile)), f"no event {markup}"]))
     made.run("bus", "publish", "orders", str(events))
     made.deliver("orders")
     with Server(made) as running:

@@ -1,12 +1,90 @@
-"""What a browser does with the forms of the page; serves the tests of the page."""
+"""Every page and form by its route, and what a browser does with them; serves the tests of the page.
+
+A page that is new has no example here and fails the first test that looks at all of them.
+"""
 
 from __future__ import annotations
 
 import re
 
 import httpx
+from api.server import Server
+from fastapi.routing import APIRoute
+
+from eventbridge.api.page.routers import ROUTERS
 
 OWN = {"sec-fetch-site": "same-origin"}
+#: What the pages are made of, and what only sends a browser on.
+NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk"}
+#: A path for each page, with `{letter}`, `{batch}` and `{replay}` to be filled in; see `pages_of`.
+EXAMPLES = {
+    "": "",
+    "/actions": "/actions",
+    "/batches": "/batches",
+    "/batches/{batch_id}": "/batches/{batch}",
+    "/batches/{batch_id}/chunks/{chunk_id}": "/batches/{batch}/chunks/0",
+    "/dead-letters": "/dead-letters",
+    "/dead-letters/{name:path}": "/dead-letters/{letter}",
+    "/event": "/event?id=o2",
+    "/events": "/events?type=order.placed",
+    "/redrive": "/redrive?rule=refused",
+    "/redrives": "/redrives",
+    "/replay": "/replay?bus=orders&since=1h",
+    "/replays": "/replays",
+    "/replays/{replay_id}": "/replays/{replay}",
+    "/request": "/request?id=o2&rule=refused&target=crm",
+    "/rules": "/rules",
+    "/rules/{name}": "/rules/refused",
+    "/rules/{name}/test": "/rules/refused/test?event=o2",
+    "/schemas": "/schemas",
+    "/schemas/{type:path}": "/schemas/order.placed",
+    "/targets": "/targets",
+    "/targets/{rule}/{name}": "/targets/refused/crm?span=day",
+    "/targets/{rule}/{name}/try": "/targets/refused/crm/try?event=o2",
+}
+#: A form for each route that takes one.
+FORMS = {
+    "/redrive": ("/redrive", {"rule": "refused", "again": "1"}),
+    "/redrives/{redrive_id}/cancel": ("/redrives/0/cancel", {}),
+    "/replay": ("/replay", {"bus": "orders", "since": "1h"}),
+    "/replays/{replay_id}/{word}": ("/replays/{replay}/cancel", {}),
+    "/rules/{name}/operate": ("/rules/refused/operate", {"action": "pause rule"}),
+    "/rules/{name}/test": ("/rules/refused/test", {"body": "{}"}),
+    "/targets/{rule}/{name}/try": ("/targets/refused/crm/try", {"do": "check"}),
+}
+
+
+def routes(method: str) -> set[str]:
+    """Return the routes of the page that take a method, but for its login."""
+    found = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    return {route.path.removeprefix("/page") for route in found if method in route.methods}
+
+
+def pages_of(server: Server) -> dict[str, str]:
+    """Return a path of each page of the server `told`, by its route; it gets a replay that was cancelled."""
+    assert routes("GET") - NO_PAGES == set(EXAMPLES)
+    return {route: path.format_map(_named(server)) for route, path in EXAMPLES.items()}
+
+
+def forms_of(server: Server) -> dict[str, tuple[str, dict[str, str]]]:
+    """Return a path and the fields of a form for each route that takes one, of the server `told`."""
+    assert routes("POST") == set(FORMS)
+    return {route: (path.format_map(_named(server)), fields) for route, (path, fields) in FORMS.items()}
+
+
+_known: dict[str, dict[str, str]] = {}
+
+
+def _named(server: Server) -> dict[str, str]:
+    if server.url not in _known:
+        with server.client(server.installation.token("pages", "read", "operate")) as client:
+            call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
+            replay = client.post("/replays", json=call).raise_for_status().json()["replay_id"]
+            client.post(f"/replays/{replay}/cancel").raise_for_status()
+            letters = client.get("/dead-letters?rule=refused").json()["dead_letters"]
+            oldest = client.get("/batches?limit=500").json()["batches"][-1]
+        _known[server.url] = {"replay": replay, "letter": letters[0]["name"], "batch": oldest["batch_id"]}
+    return _known[server.url]
 
 
 def key_of(browser: httpx.Client) -> str:

@@ -62,7 +62,7 @@ def test_a_call_with_a_key_is_done_once(acting: httpx.Client) -> None:
     assert (again.json(), again.headers["idempotency-replayed"]) == (first.json(), "true")
     assert other.status_code == 422
     assert words == ["paused", "running", "cancelled"]
-    assert [each["replay_id"] for each in acting.get("/replays").json()["replays"]] == [replay]
+    assert acting.get("/replays").json()["replays"][0]["replay_id"] == replay
 
 
 def test_lists_come_some_at_a_time(acting: httpx.Client) -> None:
@@ -100,6 +100,7 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
     assert {each["rule"] for each in acting.get("/figures").json()["rules"]} >= {"all-orders"}
     assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
     assert acting.get("/quality/2020-01-01T00:00:00Z").status_code == 404
+    assert acting.get("/quality/9999-12-31T23:59:59Z").status_code == 400
     assert {each["state"] for each in acting.get("/chunks").json()} == {"COMPLETED"}
     assert ["refused/crm" in each["targets"] for each in acting.get("/chunks?failures=true").json()] == [True]
     assert {each["rule"] for each in acting.get("/rule-changes").json()} == {"all-orders", "refused"}

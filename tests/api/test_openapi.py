@@ -32,7 +32,7 @@ BY_HTTP = {
     "bus publish": "POST /buses/{bus}/events",
     "compile": "of the host",
     "dead-letters cancel": "POST /redrives/{redrive}/cancel",
-    "dead-letters export": "GET /dead-letters/{name}",
+    "dead-letters export": "GET /dead-letters",
     "dead-letters list": "GET /dead-letters",
     "dead-letters redrive": "POST /redrives",
     "dead-letters redrives": "GET /redrives",

@@ -8,10 +8,16 @@ from collections.abc import Iterator
 
 import httpx
 import pytest
-from api.pages import OWN, key_of, post
+from api.pages import OWN, forms_of, key_of, post
 from api.server import Server, order
 
 PAUSE = {"action": "pause rule"}
+
+
+def asked_for(browser: httpx.Client) -> list[tuple[str, str]]:
+    """Return what operators asked for and what they were answered, the newest first."""
+    row = r'<td class="name">((?:POST|eventbridge) [^<]*)</td>.*?<td class="number">([^<]*)'
+    return re.findall(row, browser.get("/page/actions").text)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +38,7 @@ def test_a_rule_is_paused_and_resumed(told: Server, operator: httpx.Client) -> N
     after = operator.get("/page/rules/all-orders").text
 
     assert (paused.status_code, resumed.status_code) == (303, 303)
+    assert asked_for(operator)[:2] == [("POST /page/rules/all-orders/operate", "200")] * 2
     assert ("by op" in shown, ">Resume<" in shown) == (True, True)
     assert ("by op" in after, ">Pause<" in after) == (False, True)
 
@@ -42,7 +49,16 @@ def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
     shown = operator.get("/page/rules/all-orders").text
     post(operator, "/rules/all-orders/operate", action="resume target", target="archive")
 
+    there = post(operator, "/rules/all-orders/operate", action="pause target", target="archive", back="target")
+    target = operator.get(there.headers["location"]).text
+    post(operator, "/rules/all-orders/operate", action="resume target", target="archive")
+
     assert (">Resume archive<" in shown, ">Pause<" in shown) == (True, True)
+    assert (there.headers["location"], ">Resume<" in target, "by op" in target) == (
+        "/page/targets/all-orders/archive",
+        True,
+        True,
+    )
     assert ">Pause archive<" in operator.get("/page/rules/all-orders").text
 
 
@@ -51,15 +67,30 @@ def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
     [{}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
     ids=str,
 )
-def test_a_form_that_does_not_prove_where_it_comes_from_changes_nothing(
-    headers: dict[str, str], operator: httpx.Client
+def test_no_form_that_does_not_prove_where_it_comes_from_changes_anything(
+    headers: dict[str, str], told: Server, operator: httpx.Client
 ) -> None:
-    """Not even with the key of the login."""
-    data = {"key": key_of(operator), **PAUSE}
-    answer = operator.post("/page/rules/all-orders/operate", data=data, headers=headers)
+    """None of the page's forms does, not even with the key of the login; nothing is noted as asked for."""
+    forms = forms_of(told).values()
+    key, before = key_of(operator), asked_for(operator)
+    answers = [operator.post(f"/page{path}", data={"key": key} | fields, headers=headers) for path, fields in forms]
 
-    assert answer.status_code == 403
-    assert "by op" not in operator.get("/page/rules/all-orders").text
+    assert {answer.status_code for answer in answers} == {403}
+    assert asked_for(operator) == before
+
+
+def test_who_may_only_look_changes_nothing_by_any_form(told: Server) -> None:
+    """With the key of the own login, from the page itself: a pattern is tried, everything else is refused."""
+    with told.client() as viewer:
+        viewer.post(
+            "/page/login", data={"token": told.installation.token("bystander", "read", "payloads")}, headers=OWN
+        )
+        forms = forms_of(told).items()
+        before = asked_for(viewer)
+        answers = {route: post(viewer, path, **fields) for route, (path, fields) in forms}
+
+        assert {route for route, answer in answers.items() if answer.status_code != 403} == {"/rules/{name}/test"}
+        assert asked_for(viewer) == before
 
 
 def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, operator: httpx.Client) -> None:
@@ -127,6 +158,7 @@ def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
         operator.get("/page/nothing"),
         post(operator, "/rules/all-orders/operate", action="explode rule"),
     ]
+    assert asked_for(operator)[0] == ("POST /page/rules/all-orders/operate", "400")
 
     assert [answer.status_code for answer in answers] == [422, 404, 400, 404, 400]
     assert all(answer.headers["content-type"].startswith("text/html") for answer in answers)

@@ -41,15 +41,18 @@ def test_status_is_that_of_the_command_line(told: Server, looking: httpx.Client)
 
 
 def test_dead_letters_are_chosen_by_parameters(looking: httpx.Client) -> None:
-    """By reason, at most so many, and one whole by its name."""
+    """By reason, at most so many, all of them whole, and one by its name."""
     both = looking.get("/dead-letters").json()
     (one,) = looking.get("/dead-letters", params={"rule": "refused"}).json()["dead_letters"]
     first = looking.get("/dead-letters", params={"limit": 1}).json()
     whole = looking.get(f"/dead-letters/{one['name']}").json()
+    exported = looking.get("/dead-letters", params={"whole": True, "limit": 500}).json()["dead_letters"]
 
     assert sorted(each["event_id"] or each["reason"] for each in both["dead_letters"]) == ["Malformed", "o2"]
     assert (len(first["dead_letters"]), first["more"], both["more"]) == (1, True, False)
     assert json.loads(whole["event"])["id"] == "o2"
+    assert whole in exported
+    assert sorted(each["name"] for each in exported) == sorted(each["name"] for each in both["dead_letters"])
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api import health, hooks, lists, metrics, operating, publish, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
+from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.buses import Buses
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page import acts, batches, page, redrives, replays, schemas, tries
+from eventbridge.api.page import page
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
+from eventbridge.api.page.routers import ROUTERS
 from eventbridge.api.page.session import NotLoggedIn, TokenGate
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import EventBridgeError
@@ -46,6 +48,7 @@ def create_app(work: Runtime) -> FastAPI:
         docs_url=None,  # its page would load scripts of other hosts
         redoc_url=None,
     )
+    app.add_middleware(BodyLimit)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
@@ -57,7 +60,7 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(reading.router)
     for part in (whole_lists, operating, trying, replaying):
         app.include_router(part.router)
-    for part in (page, acts, batches, redrives, replays, schemas, tries):
-        app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
     app.include_router(page.own_login)
     return app

@@ -12,9 +12,10 @@ from starlette.exceptions import HTTPException
 
 from eventbridge.api import lists, metrics, operating, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
+from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.idempotency import Idempotency
-from eventbridge.api.page import acts, batches, page, redrives, replays, schemas, tries
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
+from eventbridge.api.page.routers import ROUTERS
 from eventbridge.api.page.session import Gate, NotLoggedIn
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import EventBridgeError
@@ -53,6 +54,7 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(opened)],
     )
+    app.add_middleware(BodyLimit)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
@@ -60,6 +62,6 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
     app.state.framed = True
     for part in (metrics, lists, reading, whole_lists, operating, trying, replaying):
         app.include_router(part.router)
-    for part in (page, acts, batches, redrives, replays, schemas, tries):
-        app.include_router(part.router)
+    for router in ROUTERS:
+        app.include_router(router)
     return app

@@ -28,7 +28,7 @@ from eventbridge.event.plain import plain
 from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
 from eventbridge.stages.letters.groups import letter_groups
-from eventbridge.stages.letters.reader import find_dead_letters, letter_page, read_dead_letter
+from eventbridge.stages.letters.reader import LetterPage, find_dead_letters, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
 from eventbridge.stages.operate.audit import find_batch
@@ -41,6 +41,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 #: Dead letters that one call returns at most.
 MOST_LETTERS = 500
+#: Those of which one call returns everything: events may be large.
+MOST_WHOLE = 20
 #: Batches that one call audits at most.
 MOST_AUDITED = 1_000
 
@@ -96,25 +98,42 @@ class LetterQuery:
     limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="At most so many.")] = 50
     cursor: Cursor = None
 
-    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], str | None]:
-        """Return the records that it chooses, without their long columns, and the cursor of what comes behind them."""
+    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> LetterPage:
+        """Return the dead letters that it chooses, without their long columns, at most so many."""
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
-        found = letter_page(work, wanted.read(work.clock()), self.limit, self.cursor or None, damaged=damaged)
+        limit = min(most, self.limit)
+        found = letter_page(work, wanted.read(work.clock()), limit, self.cursor or None, damaged=damaged)
         _refuse_damaged(damaged)
+        return found
+
+    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], str | None]:
+        """Return the records that it chooses, and the cursor of what comes behind them."""
+        found = self.letters(work)
         return [each.record for each in found.letters], found.cursor
 
 
 @router.get("/dead-letters", summary="List dead letters")
-def dead_letters(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
+def dead_letters(
+    request: Request,
+    query: Annotated[LetterQuery, Depends()],
+    whole: Annotated[
+        bool, Query(description=f"Each with event, request and every attempt, at most {MOST_WHOLE} a call.")
+    ] = False,
+) -> Response:
     """Answer dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
 
-    One call reads at most 100 files: it may answer few, or none, and a cursor all the same.
+    One call reads at most 100 files: it may answer few, or none, and a cursor all the same. Without the scope payloads,
+    event, request and answers are hidden.
     """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found, cursor = query.records(work)
-        return {"dead_letters": [named(each) for each in found], "more": cursor is not None, "cursor": cursor}
+        found = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
+        if whole:
+            told = [letter_seen(request, named(read_dead_letter(work, each.file, each.row))) for each in found.letters]
+        else:
+            told = [named(each.record) for each in found.letters]
+        return {"dead_letters": told, "more": found.cursor is not None, "cursor": found.cursor}
 
     return document(request, listed)
 
@@ -154,7 +173,7 @@ def event(
 ) -> Response:
     """Answer where an event lies, what each rule says to it, every delivery and every attempt.
 
-    Without the scope payloads, what its fields hold is hidden.
+    Without the scope payloads, what its fields hold and what targets answered is hidden.
     """
     return document(request, lambda work: why_seen(request, why_between(work, event_id, bus, since, until)))
 
@@ -195,7 +214,7 @@ def letter_document(work: Runtime, name: str) -> dict[str, Any]:
     except NotFoundError:
         _refuse_damaged(damaged)  # it may be in one of those
         raise
-    return read_dead_letter(work, newest)
+    return read_dead_letter(work, newest.file, newest.row)
 
 
 def named(record: dict[str, Any]) -> dict[str, Any]:
@@ -210,6 +229,8 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
 
     Raises Refused where the caller's own words are wrong, and for what a caller who is limited to owners may not see.
     """
+    if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases take none
+        raise Refused(HTTPStatus.BAD_REQUEST, "The address holds the character NUL, which is in no name and no id")
     work = seen(request, getattr(request.app.state, "looking", request.app.state.work))
     try:
         return find(work)

@@ -136,7 +136,7 @@ def show(
                 note(str(error))
                 tell_passed_over(damaged)
             raise
-        record = read_dead_letter(work, newest)
+        record = read_dead_letter(work, newest.file, newest.row)
         mark = Marks(work).of(Letter(newest.file, newest.row, record))
     if others:
         note(f"{len(others) + 1} dead letters have this name, as the event came more than once; this is the newest")

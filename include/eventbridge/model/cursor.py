@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import msgspec
 
 from eventbridge.errors import UserError
 
+_Text = Annotated[str, msgspec.Meta(pattern=r"^[^\x00]*\Z")]
+
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
     """The last thing told: when its batch was planned (microseconds since 1970), the batch, its file and the row."""
 
-    planned_at: int
-    batch_id: str
-    key: str = ""
-    row: int = -1
+    planned_at: Annotated[int, msgspec.Meta(ge=0, lt=253_402_300_800_000_000)]
+    batch_id: _Text
+    key: _Text = ""
+    row: Annotated[int, msgspec.Meta(ge=-1, le=2_147_483_647)] = -1
 
 
 def write_cursor(place: Place) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.page.forms import sent_to
 from eventbridge.api.page.render import render
@@ -20,6 +20,9 @@ router = APIRouter(prefix="/page", include_in_schema=False, default_response_cla
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
 _LISTED = 100
+#: No chunk has a larger number, and no database takes one that is much larger.
+_MOST = 2**31 - 1
+_Number = Annotated[int, Path(ge=0, le=_MOST)]
 
 
 @router.get("/batches")
@@ -38,7 +41,7 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
-def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: int) -> Response:
+def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number) -> Response:
     """Answer one chunk: its pieces, and what its pushes were answered."""
     account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id))
     runs = _gate(request).runs_of(account.batch)
@@ -47,7 +50,11 @@ def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: int) -> Res
 
 @router.get("/chunk")
 def chunk_of_run(
-    request: Request, found: _Viewer, dag: str, run: str, number: Annotated[int, Query(alias="map")] = 0
+    request: Request,
+    found: _Viewer,
+    dag: str,
+    run: str,
+    number: Annotated[int, Query(alias="map", ge=-1, le=_MOST)] = 0,
 ) -> Response:
     """Send a browser from a push in Airflow to the chunk that it had."""
     batch_id = _gate(request).batch_of(AirflowRun(dag, run))

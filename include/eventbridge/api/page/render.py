@@ -10,7 +10,9 @@ from typing import Any
 import msgspec
 from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 
+from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import refusal_of, refused
 
@@ -69,7 +71,7 @@ def _templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters.update(cell=_cell, pretty=_pretty, compact=_compact, short=_short)
+    found.filters.update(cell=_cell, ago=_ago, when=_when, pretty=_pretty, compact=_compact, short=_short)
     return found
 
 
@@ -84,6 +86,18 @@ def _cell(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     return f"{value:,.1f}" if isinstance(value, float) else str(value)
+
+
+def _ago(value: datetime) -> str:
+    """Return how long ago a time was, or in how long it is, by the clock of this host."""
+    return distance(value, datetime.now(UTC))
+
+
+def _when(value: datetime | None) -> Markup:
+    """Return a time in UTC, and how long ago that was."""
+    if value is None:
+        return Markup("")
+    return Markup('{} <span class="ago">{}</span>').format(_cell(value), _ago(value))
 
 
 def _short(value: float) -> str:

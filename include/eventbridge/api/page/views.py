@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -18,7 +19,8 @@ from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.groups import letter_groups
-from eventbridge.stages.letters.selection import REASONS
+from eventbridge.stages.letters.reader import letter_page
+from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
@@ -34,6 +36,8 @@ from eventbridge.stages.why.explain import why
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
 _LISTED_RULES = 100
+#: What the overview counts by reason.
+_NEWEST_LETTERS, _LETTER_FILES = 200, 10
 _COST_DAYS = 7
 
 
@@ -55,6 +59,7 @@ def overview(work: Runtime, span: Span) -> dict[str, Any]:
     found = status(work, batches=_NEWEST_BATCHES)
     waiting = _waiting(found)
     values: dict[str, Any] = {"status": found, "waiting": waiting, "books": None, "charts": [], "span": span}
+    values["dead"] = _newest_reasons(work)
     if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
         return values
     went = course(work, span)
@@ -63,6 +68,12 @@ def overview(work: Runtime, span: Span) -> dict[str, Any]:
         latency_chart(went, "times", "Publish to delivered"),
     ]
     return values | {"books": books_today(work), "charts": charts}
+
+
+def _newest_reasons(work: Runtime) -> list[tuple[str, int]]:
+    """Return how many of the newest dead letters have each reason, the most frequent first."""
+    newest = letter_page(work, Selection(), _NEWEST_LETTERS, damaged={}, most_files=_LETTER_FILES)
+    return Counter(str(each.record["reason"]) for each in newest.letters).most_common()
 
 
 def lag(work: Runtime) -> dict[str, Any]:
@@ -189,7 +200,10 @@ def target(work: Runtime, request: Request, rule: str, name: str, span: Span) ->
     ]
     shown = shows_payloads(request)
     answers = [(each, each.head if shown or not each.head else HIDDEN) for each in last_answers(work, rule, name)]
-    return {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span, "answers": answers}
+    said = [each for each in work.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
+    paused = any(each.word == "paused" for each in said)
+    told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
+    return told | {"answers": answers, "said": said, "paused": paused}
 
 
 def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:

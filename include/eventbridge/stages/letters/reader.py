@@ -76,19 +76,25 @@ class LetterPage:
 
 
 def letter_page(
-    work: Runtime, selection: Selection, limit: int, after: str | None = None, *, damaged: Damaged | None = None
+    work: Runtime,
+    selection: Selection,
+    limit: int,
+    after: str | None = None,
+    *,
+    damaged: Damaged | None = None,
+    most_files: int = PAGE_FILES,
 ) -> LetterPage:
     """Return at most so many selected dead letters, from behind a cursor on, those of the newest batch first.
 
-    At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same. The selection has
-    no SQL. Raises UserError for what is not a cursor.
+    At most `most_files` are read: a page may be short, or empty, and have a cursor all the same. The selection has no
+    SQL. Raises UserError for what is not a cursor.
     """
     found: list[Letter] = []
     place = read_cursor(after) if after else None
     last = place
     chosen = Chosen(work, selection, [], damaged)
     for count, file in enumerate(files_from(work, "dead_letter", "dead_letters", place)):
-        if count == PAGE_FILES:
+        if count == most_files:
             return LetterPage(tuple(found), write_cursor(place_of(file)))
         behind = rows_after(place, file)
         for letter in _letters_of(work, chosen, file.path, _LIST_COLUMNS, damaged):
@@ -170,9 +176,9 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     return found
 
 
-def read_dead_letter(work: Runtime, found: DeadLetterName) -> dict[str, Any]:
+def read_dead_letter(work: Runtime, file: str, row: int) -> dict[str, Any]:
     """Return one dead letter whole; raises BooksError if its file cannot be read."""
-    (record,) = plain_rows(read_letters(work.store, found.file, rowset.encode([found.row])))
+    (record,) = plain_rows(read_letters(work.store, file, rowset.encode([row])))
     return record
 
 

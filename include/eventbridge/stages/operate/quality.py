@@ -46,6 +46,8 @@ def found_in_hour(work: Runtime, text: str | None = None) -> QualityRecord:
 def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
-    except ValueError:
+        at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        _ = at + HOUR  # the end of its hour is a time too
+    except (ValueError, OverflowError):
         raise UserError(f"{text!r} is not a time. Write one such as 2026-03-01T12:00, in UTC.") from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=UTC)
+    return at

@@ -1,0 +1,23 @@
+"""Who asked for what by the API, the page and the command line, and what they were answered."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from eventbridge.api.page.render import render
+from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.reading import answered
+from eventbridge.stages.operate.actions import action_page
+
+router = APIRouter(prefix="/page/actions", include_in_schema=False, default_response_class=Response)
+
+_LISTED = 100
+
+
+@router.get("")
+def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
+    """Answer the actions of operators, the newest first."""
+    page = answered(request, lambda work: action_page(work, _LISTED, cursor or None))
+    return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})

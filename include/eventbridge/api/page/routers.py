@@ -1,0 +1,7 @@
+"""Every page but its own login, for each application that serves them, and for the tests that look at each."""
+
+from __future__ import annotations
+
+from eventbridge.api.page import actions, acts, batches, page, redrives, replays, schemas, tries
+
+ROUTERS = tuple(part.router for part in (page, actions, acts, batches, redrives, replays, schemas, tries))

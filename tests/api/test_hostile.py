@@ -1,0 +1,182 @@
+"""What nobody sends who means well is refused in words: no value of a page's address, no body, no cursor is a 5xx."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import httpx
+import pytest
+from api.pages import EXAMPLES, pages_of
+from api.server import Server
+from fastapi.dependencies.utils import get_flat_dependant
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+from starlette.types import Message, Receive, Scope, Send
+
+from eventbridge.api import body_limit
+from eventbridge.api.body_limit import BodyLimit
+from eventbridge.api.page.routers import ROUTERS
+
+VALUES = ["a\0b", "9" * 30, "-1", "9999-12-31T23:59:59.999999Z", "99999999d", "'\"<{{7*7}}>%", "\u0661", "x" * 5_000]
+CURSORS = [["1"], [-1, "b"], [10**17, "b"], [10**30, "b"], [1, "b\0"], [1, "b", "k", 10**30], ["1", "\0"], [], {}, 1]
+ROUTES = [route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+
+
+@pytest.fixture(scope="module")
+def everything(told: Server) -> Iterator[httpx.Client]:
+    """A client, and browser, whose token may do everything."""
+    token = told.installation.token("attacker", "read", "payloads", "operate", "publish:*")
+    with told.client(token) as client:
+        client.cookies.set("eventbridge_token", token)
+        yield client
+
+
+def addresses(told: Server) -> Iterator[str]:
+    """Yield each page with each of its parameters given each value, in the path and in the query."""
+    pages = pages_of(told)
+    for route in ROUTES:
+        name = route.path.removeprefix("/page")
+        if name not in pages:
+            continue
+        flat = get_flat_dependant(route.dependant)
+        path, _, query = pages[name].partition("?")
+        for parameter in flat.query_params:
+            for value in VALUES:
+                given = dict(part.split("=") for part in query.split("&") if part) | {parameter.alias: value}
+                yield f"/page{path}?{urlencode(given)}"
+        for at in [number for number, part in enumerate(EXAMPLES[name].split("/")) if part != name.split("/")[number]]:
+            for value in VALUES:
+                parts = path.split("/")
+                parts[at] = quote(value, safe="")
+                yield f"/page{'/'.join(parts)}?{query}"
+
+
+def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server, everything: httpx.Client) -> None:
+    """Each is refused in words, or finds nothing."""
+    asked = list(addresses(told))
+    with ThreadPoolExecutor(4) as threads:
+        answers = list(threads.map(everything.get, asked))
+
+    assert len(asked) > 400
+    assert {
+        f"{answer.status_code} {path[:200]}"
+        for path, answer in zip(asked, answers, strict=True)
+        if answer.is_server_error
+    } == set()
+
+
+@pytest.mark.parametrize("path", ["/batches", "/events", "/dead-letters", "/replays", "/schemas", "/actions", "/rules"])
+def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client) -> None:
+    """Numbers, texts and shapes that no page ever gave."""
+    cursors = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in CURSORS]
+    pages = [] if path == "/rules" else [f"/page{path}"]
+    answers = [everything.get(each, params={"cursor": cursor}) for each in [path, *pages] for cursor in cursors]
+
+    assert {answer.status_code for answer in answers} <= {200, 400, 422}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"rule": "refused", "rate": NaN}',
+        b'{"rule": "refused", "rate": 1e999}',
+        '{"rule": "refused"}'.encode("utf-16"),
+        b'{"rule": "refused", "error": "\\ud800\\u0000"}',
+        b"[" * 100_000,
+        b'{"rule": ' + b"[" * 500 + b"]" * 500 + b"}",
+        b"[]",
+        b"null",
+        b"\xff",
+    ],
+    ids=lambda body: str(body[:30]),
+)
+def test_no_body_is_a_fault_of_the_server(body: bytes, everything: httpx.Client) -> None:
+    """What only some readers of JSON take is refused as what no caller may send, or is taken as text."""
+    headers = {"content-type": "application/json"}
+    paths = ["/redrives", "/replays", "/operate", "/rules/check", "/rules/refused/test", "/targets/refused/crm/check"]
+    answers = [everything.post(path, content=body, headers=headers) for path in paths]
+
+    assert {answer.status_code for answer in answers} <= {200, 400, 404, 422}, [answer.text for answer in answers]
+
+
+def test_a_call_that_is_sent_many_times_at_once_records_one_redrive(everything: httpx.Client) -> None:
+    """With one key; with another body under it nothing is done, also after the first answer."""
+    call = {"rule": "refused", "again": True}
+    key = {"Idempotency-Key": "many"}
+
+    def begin(number: int) -> httpx.Response:
+        return everything.post("/redrives", json=call | ({"rate": 1.0} if number % 2 else {}), headers=key)
+
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(begin, range(16)))
+    begun = {answer.json()["redrive_id"] for answer in answers if answer.status_code == 200}
+    for each in begun:
+        everything.post(f"/redrives/{each}/cancel")
+
+    assert {answer.status_code for answer in answers} <= {200, 409, 422}
+    assert len(begun) == 1
+
+
+@pytest.mark.parametrize(("part", "parts", "status"), [(1 << 20, 20, 413), (1, 1, 408)], ids=["large", "slow"])
+def test_a_body_is_limited_before_anybody_knows_whose_it_is(
+    part: int, parts: int, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The framework reads a body before it asks for the token: it takes 9 MiB of one at most, and for 40 seconds."""
+    monkeypatch.setattr(body_limit, "_SECONDS", 0.05)
+    taken = 0
+
+    async def reads_all(scope: Scope, receive: Receive, send: Send) -> None:
+        nonlocal taken
+        while (message := await receive()).get("more_body"):
+            taken += len(message["body"])
+
+    async def call() -> None:
+        waiting: asyncio.Queue[Message] = asyncio.Queue()
+        for _ in range(parts):
+            waiting.put_nowait({"type": "http.request", "body": b"x" * part, "more_body": True})
+
+        async def send(message: Message) -> None:
+            raise AssertionError(message)
+
+        await BodyLimit(reads_all)({"type": "http"}, waiting.get, send)
+
+    with pytest.raises(HTTPException) as raised:
+        asyncio.run(call())
+    assert raised.value.status_code == status
+    assert taken <= 9 << 20
+
+
+def test_who_may_not_is_refused_whatever_the_body(told: Server) -> None:
+    """Without a token, with a revoked one, and without the scope nothing is changed by any call."""
+    revoked = told.installation.token("leaver", "operate", "read")
+    told.installation.run("tokens", "revoke", "leaver")
+    with told.client(told.installation.token("eyes-only", "read")) as eyes:
+        described: dict[str, Any] = eyes.get("/openapi.json").json()["paths"]
+        before = eyes.get("/actions").json()
+        names = dict.fromkeys(("rule", "name", "bus"), "refused") | {
+            "target": "crm",
+            "redrive": "0",
+            "replay": "0",
+            "word": "cancel",
+        }
+        changing = [path.format_map(names) for path, calls in described.items() if "post" in calls]
+        looking = {"/rules/refused/test", "/rules/check"}
+        refused = {
+            path: eyes.post(path, json={}).status_code
+            for path in changing
+            if path not in looking and "hooks" not in path
+        }
+        nobody = []
+        for secret in ("", revoked):
+            with told.client(secret) as client:
+                nobody += [client.post(path, json={}) for path in refused]
+
+        assert {path: status for path, status in refused.items() if status not in (403, 422)} == {}
+        assert {answer.status_code for answer in nobody} <= {401, 422}
+        assert eyes.get("/actions").json() == before
