@@ -11,7 +11,10 @@ from contracts.log_sources import RESOLUTION, AnyLog, Clock, broker_of, drop_old
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.queue import Queue
+from eventbridge.sources.embedded.places import microseconds
+from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.protocol import Paged
 from eventbridge.testing.messages import messages_of
 
 
@@ -33,6 +36,18 @@ def test_a_log_is_read_by_blocks(log: AnyLog, queue: Queue) -> None:
     assert all(block.schema.equals(MESSAGES) and block.num_rows for block in blocks)
     assert all(block.column(name).null_count == 0 for block in blocks for name in ("offset", "published_at"))
     assert [offset for block in blocks for offset in block["offset"].to_pylist()] == list(range(1, 9))
+
+
+def test_pages_hold_what_is_read(log: AnyLog, queue: Queue) -> None:
+    """Offset, time and body of each message of a range; the embedded buses, which keep no more, give pages."""
+    publish(log, [str(number).encode() for number in range(10)])
+    messages = messages_of(log.read(queue, 3, 7))
+
+    assert isinstance(log, Paged) == isinstance(log, TableLog)
+    if isinstance(log, Paged):
+        found = [row for page in log.pages(queue, 3, 7) for row in page]
+        assert found == [(each.offset, microseconds(each.published_at), each.body) for each in messages]
+        assert list(log.pages(queue, 7, 7)) == []
 
 
 def test_a_range_beyond_the_end_is_refused(log: AnyLog, queue: Queue) -> None:

@@ -5,7 +5,7 @@ An adapter meets those that its bus can keep. Each is proved by its contract sui
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Protocol, runtime_checkable
 
@@ -113,6 +113,17 @@ class Follows(Protocol):
 
         From then on `ends` says up to where was fetched, `earliest` what was held when it began, and `read` gives what
         was fetched where it can. One thread at a time uses a log that follows.
+        """
+
+
+@runtime_checkable
+class Paged(Protocol):
+    """A log that keeps no keys and no headers, and gives few messages for less than a block of columns takes."""
+
+    def pages(self, queue: Queue, start: int, end: int) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
+        """Yield what `read` does, a page at a time: offset, when it was published in microseconds since 1970, body.
+
+        `end` is one that was told: that the log reaches so far is not looked at.
         """
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Literal, Self
 
@@ -129,7 +129,18 @@ class TableLog:
                 f"{tables.name}: offsets {start} to {end} of {queue.topic}/{queue.queue_id} are wanted, and it ends at "
                 f"{log_end}: the bus was replaced by an older or empty one. Put the right {tables.place} back"
             )
-        return self._pages(self._number(queue), start, end)
+        return (message_block(*zip(*page, strict=True)) for page in self.pages(queue, start, end))
+
+    def pages(self, queue: Queue, start: int, end: int) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
+        """Yield offset, time and body of what `read` gives, a page at a time; `end` is not looked at."""
+        number = self._number(queue)
+        while start < end:
+            fault_points.reach("bus.read")
+            page = self._tables.page(number, start, end)
+            if not page:
+                return
+            yield page
+            start = page[-1][0] + 1
 
     def committed(self, group: str) -> Mapping[Queue, int]:
         """Return the offsets recorded for a consumer group, for the queues of the topics."""
@@ -184,16 +195,6 @@ class TableLog:
         moved = {queue for queue, _ in places}
         writer.move_ends({self._numbers[queue]: End(ends[queue], times[queue]) for queue in moved})
         return places
-
-    def _pages(self, number: int, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        while start < end:
-            fault_points.reach("bus.read")
-            page = self._tables.page(number, start, end)
-            if not page:
-                return
-            offsets, times, bodies = zip(*page, strict=True)
-            yield message_block(offsets, times, bodies)
-            start = offsets[-1] + 1
 
     def _trim_queue(self, number: int, before: int, kept: int | None) -> int:
         dropped = 0

@@ -19,8 +19,9 @@ from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
-from eventbridge.stages.ingest.checking import CheckedFile, Checking, FreshRange, Limits, identity_of, write_file
+from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, identity_of, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
+from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
 from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJob, Part, log_of, parts_of
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
@@ -73,7 +74,9 @@ class Landing:
             settings.buffer_range_events, settings.event_max_bytes, sampled, settings.schema_example_bytes
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
-        self._checking = Checking(self.source, self.bus.source.mapping, limits, self.work.clock)
+        mapping = self.bus.source.mapping
+        self._checking = Checking(self.source, mapping, limits, self.work.clock)
+        self._fresh = FreshReading(self.source, mapping, limits.event_max_bytes)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; False: the batch is not `planned` any more, somebody else was faster."""
@@ -170,7 +173,7 @@ class Landing:
         """Return what comes next of a queue, landed nowhere."""
         if passes_over(self.bus_today, self.source, queue, start):
             return FreshRange(limit, 0, 0, [])
-        return self._checking.next_events(queue, start, limit, self.seen)
+        return self._fresh.next_events(queue, start, limit, self.seen)
 
     def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
         passed_over = passes_over(self.bus_today, self.source, queue, start)

@@ -21,7 +21,6 @@ from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.recognise import recognise
 from eventbridge.model.event_schema import TypeSample
-from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
@@ -38,7 +37,6 @@ from eventbridge.store.columns import (
     strings,
     time_code,
     times,
-    vector_of,
     with_codes,
 )
 from eventbridge.store.parquet import TableWriter
@@ -79,15 +77,6 @@ class CheckedFile(NamedTuple):
     samples: dict[str, TypeSample]
 
 
-class FreshRange(NamedTuple):
-    """What came of a queue, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
-
-    end: int
-    read: int
-    size: int
-    events: list[FreshEvent]
-
-
 @dataclass(frozen=True)
 class Checking:
     """Reads messages of a log and checks them; `clock` says when they arrived."""
@@ -111,31 +100,6 @@ class Checking:
         samples = self._sample(messages, checked)
         return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities, samples)
 
-    def next_events(self, queue: Queue, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return what comes next of a queue for use in memory, at least a block; adds what is valid to `seen`."""
-        blocks: list[pa.RecordBatch] = []
-        size = 0
-        with closing(_reading(self.source, queue, start, limit)) as reading:
-            for block in reading:
-                blocks.append(block)
-                size += block["body"].nbytes
-                if size >= FILE_MAX_BYTES:
-                    limit = int(block["offset"][-1].as_py()) + 1
-                    break
-        messages, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
-        checked = self._check(messages, refused, seen)
-        seen |= checked.identities
-        offsets, published = (vector_of(messages[name]).tolist() for name in ("offset", "published_at"))
-        rows = zip(offsets, published, messages["body"].to_pylist(), strict=True)
-        events = [
-            FreshEvent(queue, offset, published_at, event_id, source, body)
-            for (offset, published_at, body), status, event_id, source in zip(
-                rows, checked.statuses, checked.event_ids, checked.sources, strict=True
-            )
-            if status == "valid" and event_id is not None and source is not None
-        ]
-        return FreshRange(limit, messages.num_rows, size, events)
-
     def _sample(self, messages: pa.Table, checked: _Checked) -> dict[str, TypeSample]:
         chosen = rows_to_sample(checked.types, self.limits.sample_events)
         if not chosen:
@@ -146,8 +110,8 @@ class Checking:
         """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""
         blocks: list[pa.RecordBatch] = []
         events, size = self.limits.file_events, FILE_MAX_BYTES
-        with closing(_reading(self.source, queue, start, limit)) as reading:
-            for block in reading:
+        with closing(reading(self.source, queue, start, limit)) as messages:
+            for block in messages:
                 taken = _fitting(block, events, size)
                 blocks.append(block.slice(0, taken))
                 events -= taken
@@ -164,14 +128,11 @@ class Checking:
             if row in refused:
                 checked.add("malformed", None, None, None, refused[row])
                 continue
-            found = recognise(body, max_bytes=limit) if body is not None else None
-            if found is None:
-                try:
-                    event = _event(body, limit)
-                except EventError as error:
-                    checked.add("malformed", None, None, None, str(error))
-                    continue
-                found = event.id, event.source, event.type
+            try:
+                found = names_of(body, limit)
+            except EventError as error:
+                checked.add("malformed", None, None, None, str(error))
+                continue
             identity = identity_of(found[1], found[0])
             status = "duplicate" if identity in checked.identities or identity in seen else "valid"
             if status == "valid":
@@ -220,13 +181,23 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
     return min(events, enough, int(block.num_rows))
 
 
+def names_of(body: bytes | None, max_bytes: int) -> tuple[str, str, str]:
+    """Return id, source and type of an event of at most so many bytes; raises EventError for what is none."""
+    found = recognise(body, max_bytes=max_bytes) if body is not None else None
+    if found is not None:
+        return found
+    event = _event(body, max_bytes)
+    return event.id, event.source, event.type
+
+
 def _event(body: bytes | None, max_bytes: int) -> Event:
     if body is None:
         raise EventError("the message has no body: it is a tombstone, which holds no event")
     return parse_event(body, max_bytes=max_bytes)
 
 
-def _reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+def reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+    """Yield what a source reads, to be closed early or not."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(queue, start, end)
 

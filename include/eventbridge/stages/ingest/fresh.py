@@ -1,0 +1,98 @@
+"""Events on their way through memory: what comes next of a queue, checked as what is landed is, and landed nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from eventbridge.errors import EventError
+from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.model.queue import Queue
+from eventbridge.rule.model import EventMapping
+from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.protocol import LogSource, Paged
+from eventbridge.stages.ingest.as_events import as_events
+from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, identity_of, names_of, reading
+from eventbridge.store.columns import vector_of
+
+#: Offset, when it was published in microseconds since 1970, body.
+_Row = tuple[int, int, bytes | None]
+
+
+class FreshRange(NamedTuple):
+    """What came of a queue, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
+
+    end: int
+    read: int
+    size: int
+    events: list[FreshEvent]
+
+
+@dataclass(frozen=True)
+class FreshReading:
+    """Reads messages of a log, a few at a time: by pages where it gives them, as columns cost more than few rows do."""
+
+    source: LogSource
+    mapping: EventMapping | None
+    max_bytes: int
+    _pages: Paged | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Know how messages are read."""
+        pages = self.source if self.mapping is None and isinstance(self.source, Paged) else None
+        object.__setattr__(self, "_pages", pages)
+
+    def next_events(self, queue: Queue, start: int, limit: int, seen: set[bytes]) -> FreshRange:
+        """Return what comes next of a queue, at least a block; adds the identities of what is valid to `seen`."""
+        rows, refused, end = self._read(queue, start, limit)
+        events: list[FreshEvent] = []
+        size = 0
+        for number, (offset, published_at, body) in enumerate(rows):
+            size += len(body or b"")
+            if number in refused:
+                continue
+            try:
+                event_id, source, _ = names_of(body, self.max_bytes)
+            except EventError:
+                continue
+            identity = identity_of(source, event_id)
+            if identity not in seen:
+                seen.add(identity)
+                events.append(FreshEvent(queue, offset, published_at, event_id, source, body or b""))
+        return FreshRange(end, len(rows), size, events)
+
+    def _read(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[_Row], Mapping[int, str], int]:
+        """Return messages, why some are no events, and the offset up to which that accounts for."""
+        if self._pages is not None:
+            return _rows_of(self._pages, queue, start, limit)
+        return self._read_blocks(queue, start, limit)
+
+    def _read_blocks(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[_Row], Mapping[int, str], int]:
+        blocks: list[pa.RecordBatch] = []
+        size = 0
+        with closing(reading(self.source, queue, start, limit)) as messages:
+            for block in messages:
+                blocks.append(block)
+                size += block["body"].nbytes
+                if size >= FILE_MAX_BYTES:
+                    limit = int(block["offset"][-1].as_py()) + 1
+                    break
+        table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
+        offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
+        return list(zip(offsets, published, table["body"].to_pylist(), strict=True)), refused, limit
+
+
+def _rows_of(source: Paged, queue: Queue, start: int, limit: int) -> tuple[list[_Row], Mapping[int, str], int]:
+    rows: list[_Row] = []
+    size = 0
+    with closing(source.pages(queue, start, limit)) as pages:
+        for page in pages:
+            rows += page
+            size += sum(len(body) for _, _, body in page)
+            if size >= FILE_MAX_BYTES:
+                return rows, {}, page[-1][0] + 1
+    return rows, {}, limit
