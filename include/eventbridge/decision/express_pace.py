@@ -10,6 +10,12 @@ LITTLE: Final = 10.0
 _WINDOWS, _MOST_WINDOW_SECONDS = 6.0, 60.0
 #: A segment grows so long at most, also where its usual time is longer, as in a bucket: it is what a crash repeats.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
+#: How long to wait between two looks at the bus: a look costs about as much for one event as for ten.
+_LOOK_SECONDS: Final = 0.003
+#: Where a look found so many events it may bring more at a time; where it found so many, more wait already.
+_SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
+#: Where nothing has come for so long.
+_QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
 
 
 def window_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
@@ -30,3 +36,15 @@ def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
         return True
     seconds = usual if answers >= LITTLE * age else _SEGMENTS * usual
     return age >= min(seconds, _MOST_SEGMENT_SECONDS)
+
+
+def look_seconds(found: int, since: float) -> float:
+    """Return how long to wait before the next look at the bus.
+
+    The last one found so many events; `since` it last found any so many seconds have passed.
+    """
+    if found >= _MANY:
+        return 0.0
+    if found >= _SOME:
+        return _SOME_LOOK_SECONDS
+    return _LOOK_SECONDS if since < _QUIET_SECONDS else _QUIET_LOOK_SECONDS

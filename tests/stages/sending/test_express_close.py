@@ -34,6 +34,26 @@ def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None
     assert audit(sending.work).differences == ()
 
 
+def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To end it would be to wait for that close, and to deliver nothing until then."""
+    monkeypatch.setattr(express_window, "_WINDOW_EVENTS", 40)
+    quick_windows(sending, crm="/healthy/crm")
+    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+        sending.publish(40)
+        until(closes.is_set)
+        sending.publish(45)
+        until(lambda: len(sending.requests()) == 85)
+        sending.publish(5)
+        until(lambda: len(sending.requests()) == 90)
+        goes_on.set()
+
+    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
 def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile(sending: Sending) -> None:
     """The next window starts over with them: what was sent by the old ones comes again, and nothing is lost."""
     quick_windows(sending, crm="/healthy/crm")
@@ -96,12 +116,12 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: 
         return [each for each in psutil.Process(child.pid).children() if "closer" in " ".join(each.cmdline())]
 
     with a_process(sending) as child:
-        sending.publish(120)
+        sending.publish(160)
         until(closers)
         (first,) = closers()
         first.kill()
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
-        sending.publish(120)
+        sending.publish(160)
         until(closers)
         (second,) = closers()
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
@@ -110,7 +130,7 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: 
     assert not second.is_running()
     assert second != first
     assert set(ids(sending).values()) == {1}
-    assert len(ids(sending)) == 240
+    assert len(ids(sending)) == 320
     assert audit(sending.work).differences == ()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.express_pace import segment_is_due, window_is_over
+from eventbridge.decision.express_pace import look_seconds, segment_is_due, window_is_over
 
 
 @pytest.mark.parametrize(
@@ -47,3 +47,14 @@ def test_a_window_whose_close_sends_is_not_open_longer() -> None:
 def test_answers_are_recorded_seldom_where_few_come(age: float, answers: int, usual: float, due: bool) -> None:
     """Each second at ten a second, each five below and in a bucket; at once when there are as many as are kept."""
     assert segment_is_due(age, answers, usual, most=2_000) == due
+
+
+@pytest.mark.parametrize(
+    ("found", "since", "seconds"),
+    [(0, 0.0, 0.003), (15, 0.0, 0.003), (16, 0.0, 0.008), (99, 0.0, 0.008), (100, 0.0, 0.0), (0, 5.0, 0.008)],
+)
+def test_the_bus_is_looked_at_less_often_where_much_comes_and_where_nothing_does(
+    found: int, since: float, seconds: float
+) -> None:
+    """A look costs about the same for ten events as for one; where a hundred were found more wait already."""
+    assert look_seconds(found, since) == seconds

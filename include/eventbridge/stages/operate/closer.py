@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Collection, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from queue import SimpleQueue
 from typing import IO, Any, Final
 
@@ -63,6 +63,8 @@ class Closer:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self._turn = threading.Lock()
+        self._starting: threading.Thread | None = None
 
     @staticmethod
     def can_do(work: Runtime, batch: Batch) -> bool:
@@ -71,10 +73,21 @@ class Closer:
         is_local = source.type == "embedded" and work.settings.store_uri.startswith("file:")
         return is_local and work.clock == work.ledger.now
 
+    def start(self) -> None:
+        """Let its process begin to start, which takes seconds, unless it has; returns at once."""
+        if self._process is None:
+            self._starting = threading.Thread(target=self._start, name="start closer", daemon=True)
+            self._starting.start()
+
+    def _start(self) -> None:
+        with self._turn, suppress(OSError):  # then it is started, or not, with its first books
+            self._process = self._process or _started(self._settings)
+
     def do_books(self, batch_id: str, pools: Pools) -> bool:
         """Do the books of a window that is planned, and send nothing; False: it did not, for whatever reason."""
         try:
-            process = self._process = self._process or _started(self._settings)
+            with self._turn:
+                process = self._process = self._process or _started(self._settings)
             assert process.stdin is not None, "it is a pipe"
             assert process.stdout is not None, "so is this"
             _put(process.stdin, (batch_id, pools))
@@ -90,7 +103,10 @@ class Closer:
 
     def close(self) -> None:
         """End the process, which is at rest, or is given up."""
-        process, self._process = self._process, None
+        if self._starting is not None:
+            self._starting.join()
+        with self._turn:
+            process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.communicate()

@@ -21,7 +21,7 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.deferred import due_references, plan_references
-from eventbridge.stages.retry.plan import plan_retries, settle_stale
+from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
@@ -63,6 +63,12 @@ def deliver_retries(work: Runtime, runner: str, stop: threading.Event) -> str | 
     if plan.batch_id is not None:
         push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
     return plan.batch_id
+
+
+def anything_waits_for_retry(work: Runtime, runner: str) -> bool:
+    """Return whether the slow lane has anything to look at: three questions, a tenth of what planning asks."""
+    ledger = work.ledger
+    return bool(ledger.waiting_targets(runner) or ledger.waiting_references(runner) or stale_batches(work, runner))
 
 
 def deliver_references(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:

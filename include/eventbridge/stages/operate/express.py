@@ -8,6 +8,7 @@ crash and the way on from a close are the same.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -23,7 +24,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
-from eventbridge.stages.operate.deliver import deliver_references, deliver_retries
+from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_change import make_ready, wait_until_closed
 from eventbridge.stages.operate.express_close import Close
@@ -31,6 +32,7 @@ from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
 from eventbridge.stages.operate.express_targets import Key
 from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
+from eventbridge.stages.push.seldom_collected import never_collected
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -45,8 +47,6 @@ _EVENTS_A_SECOND = 2_000.0
 _SWITCH_SECONDS = 0.0005
 #: How long the close of a window sends what was left to it: as long no segment shows what the next window sends.
 _LEFT_SECONDS = 5.0
-#: The books of so many events are done by the closer; with fewer a thread holds the loop for a moment only.
-_FOR_CLOSER = 100
 
 
 @dataclass
@@ -67,7 +67,7 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
     refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
     lease = Lease(work, runner, stop, bounds)
-    with closing(ShiftBus(work)) as bus:
+    with never_collected(), closing(ShiftBus(work)) as bus:
         loop = _Loop(work, runner, lease, bus)
         if bounds.stands_by:
             make_ready(work, runner, bus)
@@ -124,12 +124,7 @@ class _Loop:
         sys.setswitchinterval(_SWITCH_SECONDS)
         try:
             self._former = self._inherited()
-            while self._former is not None or not self._lease.over:
-                try:
-                    self._next()
-                except InfrastructureError as error:  # what it had open the next listen closes
-                    log.warning("runner %s: it is tried again: %s", self._runner, error)
-                    self._lease.stop.wait(_RETRY_SECONDS)
+            self._deliver()
         finally:
             sys.setswitchinterval(interval)
             self._bus.close()
@@ -139,13 +134,23 @@ class _Loop:
                 thread.join()
         return self._done
 
+    def _deliver(self) -> None:
+        while self._former is not None or not self._lease.over:
+            try:
+                self._next()
+            except InfrastructureError as error:  # what it had open the next listen closes
+                log.warning("runner %s: it is tried again: %s", self._runner, error)
+                self._lease.stop.wait(_RETRY_SECONDS)
+            gc.collect()
+
     def _next(self) -> None:
         former, self._former = self._former, None
         batch = former.batch if former is not None else self._begun()
         if batch is None:
             return
         held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
-        window = Window(self._work, batch, self._lease, self._bus, held, former)
+        on_large = self._closer.start if Closer.can_do(self._work, batch) else None
+        window = Window(self._work, batch, self._lease, self._bus, held, former, on_large)
         try:
             kept = window.run()
         finally:
@@ -234,9 +239,7 @@ class _Loop:
         if left:
             self._close(self._hurried, batch.batch_id, self._lease.stop, left)
         elif (
-            window.events >= _FOR_CLOSER
-            and Closer.can_do(self._work, batch)
-            and self._closer.do_books(batch.batch_id, self._pools)
+            window.is_large and Closer.can_do(self._work, batch) and self._closer.do_books(batch.batch_id, self._pools)
         ):
             self._done.windows += 1
         else:
@@ -268,6 +271,8 @@ class _Loop:
     def _retry(self) -> None:
         while not self._ended.wait(_RETRY_SECONDS) and not self._lease.over:
             try:
+                if not anything_waits_for_retry(self._work, self._runner):
+                    continue
                 deliver_retries(self._work, self._runner, self._lease.stop)
                 deliver_references(self._work, self._runner, InProcessRouter(self._work.store), self._lease.stop)
             except EventBridgeError as error:

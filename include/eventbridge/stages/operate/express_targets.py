@@ -55,8 +55,7 @@ class TargetQueues:
         self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
         self._finishing = False
         self._threads = Threads("express", _THREADS_AT_ONCE)
-        self._loop = HttpLoop([], self._threads, lasting=True)
-        self._loop.start()
+        self._loop = HttpLoop([], self._threads)
         self._told_at = time.monotonic()
         self._before = before
         self._closed = False
@@ -112,9 +111,9 @@ class TargetQueues:
             self._tell()
             self._told_at = time.monotonic()
 
-    def wait(self, seconds: float) -> None:
-        """Wait for outcomes, at most so long."""
-        self._out.wait(seconds)
+    def carry(self, seconds: float) -> None:
+        """Send, and hear answers, for so long."""
+        self._loop.carry(seconds)
 
     def take(self) -> pa.Table:
         """Return the outcomes since the last time, as rows of schema OUTCOME."""
@@ -133,13 +132,13 @@ class TargetQueues:
             return
         self._waiting.clear()
         self._stop.set()
-        self._loop.end()
         until = time.monotonic() + _LAST_ANSWERS_SECONDS
         while self._runs and time.monotonic() < until:
             for key in [key for key, run in self._runs.items() if run.ended]:
                 self._end(self._runs.pop(key))
             if self._runs:
-                self._out.wait(0.01)
+                self._loop.carry(0.01)
+        self._loop.close()
         self._closed = True
 
     def _begin(self, read: list[ReadPiece]) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from eventbridge.decision.express_pace import segment_is_due, window_is_over
+from eventbridge.decision.express_pace import look_seconds, segment_is_due, window_is_over
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
@@ -26,14 +26,16 @@ log = logging.getLogger(__name__)
 
 #: A window is closed with so many events; one without events is dropped after a minute, so that rules are read again.
 _WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 20_000, 60.0
-#: So much of messages closes it too.
-_WINDOW_BYTES = 16 * 2**20
+#: So much of messages closes it too. While the former one is being closed it takes so many times as much of both.
+_WINDOW_BYTES, _ROOM = 16 * 2**20, 5
 #: How long its close waits for what was read but not answered; a full one longer, while answers come at this rate.
 _PATIENCE_SECONDS, _FULL_PATIENCE_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long the loop waits before it looks at the bus again; longer where nothing has come for some seconds.
-_LOOK_SECONDS, _QUIET_LOOK_SECONDS, _QUIET_SECONDS = 0.003, 0.006, 5.0
-#: Events of one queue that are taken at a time; with so many of all, more wait: it looks again at once.
-_AT_ONCE, _MANY = 1_000, 100
+#: How long its close waits before it looks again whether targets have answered.
+_ANSWERS_SECONDS = 0.003
+#: Events of one queue that are taken at a time.
+_AT_ONCE = 1_000
+#: Of so many events a second the closer does the books; of fewer a thread, which holds the loop for a moment only.
+_LARGE_RATE = 150
 
 
 @dataclass
@@ -42,6 +44,7 @@ class Window:
 
     While the `former` window is closed this one delivers without a batch of its own, by the rules of the former's; it
     records nothing. If the batch that it is given then has other rules, that is `instead`, and another window's.
+    `on_large` is called once it is.
     """
 
     work: Runtime
@@ -50,6 +53,7 @@ class Window:
     bus: ShiftBus
     held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
     former: Close | None = None
+    on_large: Callable[[], None] | None = None
     instead: Batch | None = None
     number: int = 0
     events: int = 0
@@ -103,6 +107,11 @@ class Window:
         return self._ends
 
     @property
+    def is_large(self) -> bool:
+        """Whether its books take so long that a process of its own is to do them."""
+        return self.events >= _LARGE_RATE * self._seconds
+
+    @property
     def waits(self) -> bool:
         """Whether something that it does not send waits for its close."""
         return self._routing.waits
@@ -114,7 +123,9 @@ class Window:
         """Return whether it has a batch of its own, as it gets once the former is closed; None: it gets none."""
         if self.former is None:
             return True
-        if not (wait or self.former.done):
+        while wait and not self.former.done:
+            self.targets.carry(_ANSWERS_SECONDS)
+        if not self.former.done:
             return False
         given = self.former.next_batch()
         self.former = None
@@ -149,9 +160,10 @@ class Window:
                 return False
             if self.events > before:
                 self.busy_seconds += time.monotonic() - now
-            if self.events < before + _MANY:
-                is_quiet = now - came >= _QUIET_SECONDS and not self.targets.busy
-                time.sleep(_QUIET_LOOK_SECONDS if is_quiet else _LOOK_SECONDS)  # an event's wait takes twice the CPU
+            if self.on_large is not None and self.is_large:
+                on_large, self.on_large = self.on_large, None
+                on_large()
+            self.targets.carry(look_seconds(self.events - before, 0.0 if self.targets.busy else now - came))
         return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
@@ -159,11 +171,21 @@ class Window:
             return True  # who stands by goes on from here, once this one can record how far it has come
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
+        if self._must_grow:
+            return False
         return window_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)
 
     @property
+    def _must_grow(self) -> bool:
+        """Whether the former window is being closed: to end now is to wait for that, and to read nothing meanwhile."""
+        return self.former is not None and not self.former.done
+
+    @property
     def _full(self) -> bool:
-        return self.events >= _WINDOW_EVENTS or self._bytes >= _WINDOW_BYTES
+        if self.events < _WINDOW_EVENTS and self._bytes < _WINDOW_BYTES:
+            return False
+        room = _ROOM if self._must_grow else 1
+        return self.events >= room * _WINDOW_EVENTS or self._bytes >= room * _WINDOW_BYTES
 
     def _end(self) -> bool:
         """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
@@ -180,7 +202,7 @@ class Window:
                 answered, looked_at = self._answered + self.targets.answers, now
                 if rate >= _QUICK_RATE:  # a full window comes of a burst, which would go to the retries for the most
                     patience = min(now + _PATIENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
-            self.targets.wait(_LOOK_SECONDS)
+            self.targets.carry(_ANSWERS_SECONDS)
         self.targets.close()
         return self._segment()
 

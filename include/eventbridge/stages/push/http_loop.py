@@ -1,4 +1,8 @@
-"""Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it."""
+"""Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it.
+
+A push gives it a thread of its own. A shift carries it itself, between two looks at its bus: two threads of which each
+gives its interpreter up several times a delivery wait for one another more than they work.
+"""
 
 from __future__ import annotations
 
@@ -22,6 +26,8 @@ _BEGUN_AT_ONCE = 8
 _TICK_SECONDS = 0.05
 #: How often those that wait for an answer see whether the push is to stop, or their time is over.
 _LOOK_SECONDS = 0.2
+#: How much longer it is carried than asked for while answers come one after the other.
+_BUSY_SECONDS = 0.05
 #: Calls that take their time, such as for a token or a lease, that are made at a time; each hangs for itself.
 _ASIDE_AT_ONCE = 64
 
@@ -36,14 +42,13 @@ class _Lane:
 
 
 class HttpLoop:
-    """Carries runs in a thread of its own; one whose target holds its thread after all is handed to `threads`.
+    """Carries runs; one whose target holds its thread after all is handed to `threads`.
 
-    `lasting`: it waits for more runs until `end`.
+    Either it is started, and ends with its runs, or it is carried: by one thread at a time, until it is closed.
     """
 
-    def __init__(self, runs: Iterable[TargetRun], threads: Threads, *, lasting: bool = False) -> None:
+    def __init__(self, runs: Iterable[TargetRun], threads: Threads) -> None:
         self._fresh = deque(runs)
-        self._lasting = lasting
         self._engine: HttpEngine | None = None
         self._error: BaseException | None = None
         self._threads = threads
@@ -53,74 +58,97 @@ class HttpLoop:
         self._called: deque[_Lane] = deque()  # whose call was made
         self._lane_of: dict[TargetRun, _Lane] = {}
         self._told: deque[TargetRun] = deque()  # that there is more for them
-        self._thread = threading.Thread(target=self._carry, name="push http", daemon=True)
+        self._looked_at = time.monotonic()
 
     def start(self) -> list[threading.Thread]:
-        """Begin, and return the threads to wait for."""
-        if not (self._fresh or self._lasting):
+        """Begin in a thread of its own, and return the threads to wait for."""
+        if not self._fresh:
             return []
-        self._thread.start()
-        return [self._thread]
+        thread = threading.Thread(target=self._carry_all, name="push http", daemon=True)
+        thread.start()
+        return [thread]
 
     def add(self, run: TargetRun) -> None:
-        """Carry one more run; the loop is lasting, and has not been ended."""
+        """Carry one more run."""
         self._fresh.append(run)
-        self._wake()
         if self._error is not None:
             run.fail(self._error)
 
     def tell(self, runs: Iterable[TargetRun]) -> None:
-        """Let runs that wait for news see that there is more for them; any thread may."""
+        """Let runs that wait for news see that there is more for them."""
         self._told.extend(runs)
-        self._wake()
 
-    def end(self) -> None:
-        """End once all runs have."""
-        self._lasting = False
-        self._wake()
+    def carry(self, seconds: float) -> None:
+        """Carry runs in this thread for so long, and for a moment longer while answers come."""
+        until = time.monotonic() + seconds
+        try:
+            engine = self._engine = self._engine or engine_of_push()
+            while (left := until - time.monotonic()) > 0:
+                self._turn(engine, left)
+            while self._turn(engine, 0.0) and time.monotonic() < until + _BUSY_SECONDS:
+                pass
+        except Exception as error:  # of the loop, not of a run, which keeps its own
+            self._fail(error)
 
-    def _wake(self) -> None:
-        if self._engine is not None:
-            self._engine.wake()
+    def close(self) -> None:
+        """Carry nothing any more; what is in flight is broken off."""
+        lanes, engine = list(self._lanes), self._engine
+        self._lanes.clear()
+        for lane in lanes:
+            lane.steps.close()
+        if engine is not None:  # in a thread, as libcurl waits for names that are looked up
+            threading.Thread(target=engine.close, name="close http", daemon=True).start()
 
-    def _carry(self) -> None:
+    def _carry_all(self) -> None:
         engine = self._engine = engine_of_push()
         try:
-            self._carry_all(engine)
+            while self._fresh or self._lanes:
+                self._turn(engine, _TICK_SECONDS)
         except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
-            self._error = error
-            for run in [*(lane.run for lane in self._lanes), *self._fresh]:
-                run.fail(error)
+            self._fail(error)
         engine.close()
 
-    def _carry_all(self, engine: HttpEngine) -> None:
-        looked_at = time.monotonic()
-        while self._fresh or self._lanes or self._lasting:
-            for seat in engine.wait(self._patience()):
-                if seat.holder.waits == "news":
-                    self._go_on(engine, seat.holder)
-            while self._called:
-                self._go_on(engine, self._called.popleft())
-            while self._told:
-                told = self._lane_of.get(self._told.popleft())
-                if told is not None and told.waits == "news":
-                    self._go_on(engine, told)
-            now = time.monotonic()
-            for lane in [lane for lane in self._napping if _is_up(lane, now)]:
-                del self._napping[lane]
-                self._go_on(engine, lane)
-            if now - looked_at >= _LOOK_SECONDS:
-                looked_at = now
-                for lane in [lane for lane in self._lanes if lane.waits == "news"]:
-                    self._go_on(engine, lane)
-            self._begin_some(engine)
+    def _fail(self, error: BaseException) -> None:
+        self._error = error
+        for run in [*(lane.run for lane in self._lanes), *self._fresh]:
+            run.fail(error)
 
-    def _patience(self) -> float:
-        """Return how long an answer may be waited for."""
-        if self._fresh or self._called:
+    def _turn(self, engine: HttpEngine, seconds: float) -> bool:
+        """Go on with runs that have news, waiting at most so long for some; return whether there were any."""
+        while self._called:
+            self._go_on(engine, self._called.popleft())
+        while self._told:
+            told = self._lane_of.get(self._told.popleft())
+            if told is not None and told.waits == "news":
+                self._go_on(engine, told)
+        if self._fresh:
+            self._begin_some(engine)
+        seats = engine.wait(self._patience(seconds))
+        for seat in seats:
+            if seat.holder.waits == "news":
+                self._go_on(engine, seat.holder)
+        now = time.monotonic()
+        if self._napping:
+            self._wake_up(engine, now)
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
+            for lane in [lane for lane in self._lanes if lane.waits == "news"]:
+                self._go_on(engine, lane)
+        return bool(seats)
+
+    def _wake_up(self, engine: HttpEngine, now: float) -> None:
+        for lane in [lane for lane in self._napping if _is_up(lane, now)]:
+            del self._napping[lane]
+            self._go_on(engine, lane)
+
+    def _patience(self, seconds: float) -> float:
+        """Return how long an answer may be waited for, at most so long."""
+        if self._fresh or self._called or self._told:
             return 0.0
-        first = min((lane.until for lane in self._napping), default=None)
-        return _TICK_SECONDS if first is None else max(0.0, min(_TICK_SECONDS, first - time.monotonic()))
+        seconds = min(seconds, _TICK_SECONDS)
+        if not self._napping:
+            return seconds
+        return max(0.0, min(seconds, min(lane.until for lane in self._napping) - time.monotonic()))
 
     def _begin_some(self, engine: HttpEngine) -> None:
         for _ in range(min(_BEGUN_AT_ONCE, len(self._fresh))):

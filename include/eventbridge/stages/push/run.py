@@ -142,7 +142,7 @@ class TargetRun:
             try:
                 if not self.stop_asked:
                     yield from self._deliver(seat, last)
-            except GeneratorExit:  # nobody carries it any further: it has not ended
+            except (GeneratorExit, KeyboardInterrupt):  # nobody carries it any further: it has not ended
                 raise
             except BaseException as error:  # carried to the push task, which fails with it
                 self.report.crashed = error

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from eventbridge.stages.push.seldom_collected import seldom_collected
+from eventbridge.stages.push.seldom_collected import never_collected, seldom_collected
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +41,13 @@ def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
     gc.set_threshold(chosen, 10, 10)
     with seldom_collected():
         assert gc.get_threshold()[0] == chosen
+
+
+def test_nothing_is_collected_unless_it_is_asked_for() -> None:
+    """A shift looks for cycles between two windows, and never among what its process began with."""
+    with never_collected():
+        assert not gc.isenabled()
+        assert gc.get_freeze_count() > 0
+
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0
