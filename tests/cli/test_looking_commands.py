@@ -148,6 +148,7 @@ def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[.
     assert (result.code, found.code) == (1, 1)
     assert "DIFFERENCE " in result.out
     assert "0 differences" not in result.out
+    assert "`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch" in result.out
     assert [any(path.name in each for each in found.json["differences"]) for path in gone] == [True] * len(gone)
     assert len(gone) > 2
 

@@ -66,6 +66,8 @@ def _show(found: Audit) -> None:
         say()
     for difference in found.differences:
         say(f"DIFFERENCE {visible(difference)}")
+    if any(difference.startswith("batch ") for difference in found.differences):
+        say("`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch")
     if found.differences:
         say(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
     elif found.batches:

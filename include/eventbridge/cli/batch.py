@@ -1,4 +1,4 @@
-"""`eventbridge batch`: repair one that cannot be committed."""
+"""`eventbridge batch`: repair one."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted
 
-app = typer.Typer(help="Repair a batch that cannot be committed.", no_args_is_help=True)
+app = typer.Typer(help="Repair a batch that cannot be committed, or that lost files since.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Repair a batch that cannot be committed."""
+    """Repair a batch that cannot be committed, or that lost files since."""
 
 
 @app.command()

@@ -164,7 +164,7 @@ def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Send
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
 def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damage: str) -> None:
-    """From the batch's files, whose books balance; a record in the store names it."""
+    """From the batch's files, whose books balance; a record in the store names it, and says if it could be read."""
     batch = settled(sending)
     work = sending.work
     assert commit(work, batch.batch_id)
@@ -179,7 +179,8 @@ def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damag
     assert len(audit(work).differences) == 1
     done = repair(sending, batch)
 
-    assert (done.wrong, done.committed) == ((path,), True)
+    assert (done.wrong, done.unreadable) == (((path,), ()) if damage == "other" else ((), (path,)))
+    assert done.committed
     assert json.loads(work.store.get(done.record))["made_again"] == [path]
     assert work.store.get(path) == right
     assert audit(work).differences == ()

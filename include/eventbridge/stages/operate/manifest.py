@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from eventbridge.decision.balance import Books
-from eventbridge.errors import BooksError, StoreError
+from eventbridge.errors import BooksError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch
 from eventbridge.stages.commit.stage import as_text, manifest_of
@@ -26,14 +26,9 @@ def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = json.loads(work.store.get(path))
+        written = _written(work, path)
     except StoreError as error:
         yield str(error)
-        return
-    except ValueError:
-        written = None
-    if not isinstance(written, dict):
-        yield f"{path} is damaged: it is not a JSON object"
         return
     require_known_format(path, written.get("format"))
     now = json.loads(json.dumps(manifest_of(work, batch, books)))
@@ -41,6 +36,15 @@ def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
             yield f"{path} says of {name} {written.get(name)!r}, its files {now.get(name)!r}"
+
+
+def is_manifest_readable(work: Runtime, batch: Batch) -> bool:
+    """Return whether the manifest of a committed batch is there and can be read, whatever it says."""
+    try:
+        _written(work, layout.manifest(batch.planned_at, batch.batch_id))
+    except (StoreFileMissing, StoreFileDamaged):
+        return False
+    return True
 
 
 def books_of_manifest(work: Runtime, batch: Batch) -> Books:
@@ -79,3 +83,13 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
 def write_manifest_again(work: Runtime, batch: Batch, books: Books) -> None:
     """Replace the manifest of a committed batch by what its files say; its books must balance."""
     work.store.put(layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(work, batch, books)))
+
+
+def _written(work: Runtime, path: str) -> dict[str, Any]:
+    try:
+        written = json.loads(work.store.get(path))
+    except ValueError:
+        written = None
+    if not isinstance(written, dict):
+        raise StoreFileDamaged(f"{path} is damaged: it is not a JSON object")
+    return written

@@ -23,7 +23,7 @@ from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit
 from eventbridge.stages.ingest.open_batch import closed
 from eventbridge.stages.letters import batch_files as of_letters
-from eventbridge.stages.operate.manifest import manifest_differences, write_manifest_again
+from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
 from eventbridge.stages.replay import batch_file as of_events
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.stage import job_of
@@ -120,7 +120,8 @@ def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFil
 
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
-    lost = [file for kind in ("buffer", "delivery") for file in unreadable[kind] if not _can_be_made_again(batch, file)]
+    begun = [file for kind in ("buffer", "delivery") for file in unreadable[kind]]
+    lost = [file for file in begun if not (_is_first(batch, file) or isinstance(file.detail, RoutedSlice))]
     if batch.state == "committed":
         lost += [*unreadable["outcome"], *unreadable["settlement"]]
     elif batch.state in ("open", "planned", "buffered"):
@@ -131,10 +132,6 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
             + ", ".join(str(file.path) for file in lost)
             + ". Put them back from a copy of the store; nothing was changed"
         )
-
-
-def _can_be_made_again(batch: Batch, file: BatchFile) -> bool:
-    return _is_first(batch, file) or isinstance(file.detail, RoutedSlice)
 
 
 def _is_first(batch: Batch, file: BatchFile) -> bool:
@@ -177,7 +174,9 @@ def _with_manifest(work: Runtime, batch: Batch, known: Repair, *, dry_run: bool)
     if not list(manifest_differences(work, batch, books)):
         return known
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    found = replace(known, wrong=(*known.wrong, path), made_again=(*known.made_again, path))
+    found = replace(known, made_again=(*known.made_again, path), unreadable=(*known.unreadable, path))
+    if is_manifest_readable(work, batch):
+        found = replace(found, unreadable=known.unreadable, wrong=(*known.wrong, path))
     if dry_run:
         return found
     record = found.record or _write_record(work, batch, found)
@@ -213,7 +212,7 @@ def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterato
 def _routed(work: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
     """Return what a delivery file is made again as: same events, same rules, so the same rows; raises BooksError."""
     had = file.detail
-    assert isinstance(had, RoutedSlice)  # see _can_be_made_again
+    assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
     job = structs.replace(job_of(work, batch), later=tuple(had.survivors))  # as it was then
     (result,) = router.route_slices(job, [task])
