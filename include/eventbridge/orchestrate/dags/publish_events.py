@@ -15,7 +15,7 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Publishes events to an event bus: trigger it, choose the bus, and paste CloudEvents, one a line or as a JSON array.
+Publishes events to an event bus: trigger it, choose the bus, and paste CloudEvents, one per line or as a JSON array.
 
 If one of them is not a CloudEvent, nothing is published, and the task's log names each mistake and its place.
 Else the log says how many there are, in which queues and at which offsets they lie, and their ids.

@@ -7,7 +7,7 @@ from airflow.sdk import Param
 from eventbridge.orchestrate.forms.choices import buses_to_choose
 
 _EVENTS = (
-    "CloudEvents 1.0 as JSON: one a line, or one array of them. "
+    "CloudEvents 1.0 as JSON: one per line, or one array of them. "
     'The least is {"specversion": "1.0", "type": "order.placed", "source": "/shop"}; one without an id gets one.'
 )
 

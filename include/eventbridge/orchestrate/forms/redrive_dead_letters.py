@@ -28,7 +28,7 @@ def redrive_params() -> dict[str, Param]:
         "since": Param(None, type=text, title="Since", description="Last tried since: ISO 8601, or 2h: so long ago."),
         "until": Param(None, type=text, title="Until", description="Last tried before: ISO 8601, or 2h."),
         "names": Param(
-            [], type="array", items={"type": "string"}, title="Names", description="Delivery ids, one a line."
+            [], type="array", items={"type": "string"}, title="Names", description="Delivery ids, one per line."
         ),
         "sql": Param(None, type=text, title="SQL", description="A condition in DuckDB's SQL on the records."),
         "everything": Param(False, type="boolean", title="All", description="Required if nothing above chooses."),

@@ -22,8 +22,8 @@ def replay_params() -> dict[str, Param]:
         "to": Param(
             None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
         ),
-        "rules": Param(None, **names, title="Rules", description="Only for these, one a line."),
-        "targets": Param(None, **names, title="Targets", description="Only to targets of these names, one a line."),
+        "rules": Param(None, **names, title="Rules", description="Only for these, one per line."),
+        "targets": Param(None, **names, title="Targets", description="Only to targets of these names, one per line."),
         "pattern": Param(
             None,
             type=text,
