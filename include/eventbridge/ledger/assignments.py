@@ -23,10 +23,6 @@ class Assignments(Database):
         with self._reading() as connection:
             return _assignments(connection)
 
-    def runners_of_targets(self) -> dict[tuple[str, str], str]:
-        """Return which runner last took a batch for each (rule, target)."""
-        return {target: found.runner for target, found in self.assignments().items()}
-
     def deliverers(self) -> Deliverers:
         """Return assignments, and where their runners stand and what they are at, as all that was at one moment."""
         with self._reading() as connection:

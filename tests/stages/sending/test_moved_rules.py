@@ -263,7 +263,7 @@ def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, m
     listen(sending.work, "second")
 
     assert done
-    assert sending.work.ledger.runners_of_targets()["orders", "crm"] == "third"
+    assert sending.work.ledger.assignments()["orders", "crm"].runner == "third"
 
 
 def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -180,5 +180,5 @@ def test_what_can_be_gone_through_once_is_there_the_second_time(url: str) -> Non
     finally:
         fault_points.install(None)
 
-    assert ledger.runners_of_targets() == {("late", "crm"): "flights"}
+    assert {target: found.runner for target, found in ledger.assignments().items()} == {("late", "crm"): "flights"}
     ledger.close()

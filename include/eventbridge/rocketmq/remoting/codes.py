@@ -22,7 +22,6 @@ CHANGE_INVISIBLE_TIME: Final = 200_053
 SUCCESS: Final = 0
 BUSY: Final = 2
 MESSAGE_ILLEGAL: Final = 13
-NO_TOPIC: Final = 17
 #: Of a pull: nothing at this offset, or the end; what was asked for is not there, go on elsewhere.
 NOT_FOUND: Final = 19
 AGAIN: Final = 20

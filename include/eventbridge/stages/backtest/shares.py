@@ -30,8 +30,6 @@ from eventbridge.store.protocol import Store
 
 #: Where an archived event lies: file and row.
 Place = tuple[str, int]
-#: What each target of a rule would receive of an event: COLUMNS by target.
-Outputs = Mapping[str, Mapping[str, Any]]
 
 _WHY: Final = {
     BUDGET: "the CPU budget of a costly rule was spent",
