@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple, Protocol, TypeGuard, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
@@ -96,6 +96,18 @@ class SpanTarget(Target, Protocol):
         """Send a span and return the one answer to all of it; None: it is `until`, and nothing was sent."""
 
 
+class SharingTarget(Target, Protocol):
+    """A target whose `flush` waits for a disk, and can be made together with those of other targets of that disk."""
+
+    @property
+    def disk(self) -> Hashable | None:
+        """What `flush` would wait for, None: nothing; all targets with one `disk` are of one type."""
+
+    @staticmethod
+    def flush_together(targets: Sequence[Any]) -> list[str | None]:
+        """Do as `flush` does for targets with one `disk`; return for each what was lost, None: nothing."""
+
+
 @runtime_checkable
 class Checkable(Protocol):
     """A target that can be tried without a delivery."""
@@ -107,3 +119,8 @@ class Checkable(Protocol):
 def takes_blocks(target: Target) -> TypeGuard[BlockTarget]:
     """Return whether a target takes blocks."""
     return hasattr(target, "deliver_block")  # to ask a runtime-checkable protocol takes 0.3 ms, as much as a sync
+
+
+def shares_flush(target: Target) -> TypeGuard[SharingTarget]:
+    """Return whether a target can be flushed together with others."""
+    return hasattr(target, "flush_together")

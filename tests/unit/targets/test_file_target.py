@@ -128,6 +128,40 @@ def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) 
     assert synced == [str(path)]
 
 
+def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path: Path, synced: list[str]) -> None:
+    """Each is synced by itself, the folder that they are new in once, after them."""
+    paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    targets = [FileTarget(path, clock=now) for path in paths]
+    for target in targets:
+        deliver(target, b"1")
+    lost = FileTarget.flush_together(targets)
+    for target in targets:
+        target.close()
+
+    assert lost == [None, None, None]
+    assert synced == [*map(str, paths), str(tmp_path)]
+
+
+def test_of_files_that_are_flushed_together_one_that_fails_is_told(tmp_path: Path) -> None:
+    """The others are on disk, and what is delivered after it stands on a file opened again."""
+    paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
+    targets = [FileTarget(path, clock=now) for path in paths]
+    for target in targets:
+        deliver(target, b"1")
+    reading, writing = os.pipe()
+    os.dup2(writing, _descriptor_of(paths[1]))
+    lost = FileTarget.flush_together(targets)
+    again = [deliver(target, b"2")[0].accepted for target in targets]
+    second = FileTarget.flush_together(targets)
+    for target in targets:
+        target.close()
+    os.close(reading)
+    os.close(writing)
+
+    assert [each is not None and str(paths[1]) in each for each in lost] == [False, True, False]
+    assert (again, second) == ([True] * 3, [None] * 3)
+
+
 def test_a_moved_file_that_cannot_be_flushed_is_told_too(tmp_path: Path) -> None:
     """Lines answered before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"

@@ -60,7 +60,7 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
 def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:
     if len(pieces) == 1:
         rows = read_deliveries(store, file, pieces[0].rows, ITEM_COLUMNS)
-        yield _piece(pieces[0], rows, first, Values(rows), 0)
+        yield _piece(pieces[0], rows, rows.num_rows, first, Values(rows), 0)
         return
     numbers = [_numbers(piece.rows) for piece in pieces]
     in_turn = np.concatenate(numbers)
@@ -70,14 +70,13 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
         table = table.take(np.searchsorted(wanted, in_turn))
     values, start = Values(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
-        yield _piece(piece, table.slice(start, count), first + start, values, start)
+        yield _piece(piece, table, count, first + start, values, start)
         start += count
 
 
-def _piece(piece: Piece, rows: pa.Table, first: int, values: Values, start: int) -> ReadPiece:
-    """Return a piece; `values` are those of all rows of its file that the chunk has, its own begin at `start`."""
-    count = rows.num_rows
-    return ReadPiece(piece, count, first, lambda: rows, partial(values.rows, start, count))
+def _piece(piece: Piece, table: pa.Table, count: int, first: int, values: Values, start: int) -> ReadPiece:
+    """Return a piece; `table` and `values` are all rows of its file that the chunk has, its own begin at `start`."""
+    return ReadPiece(piece, count, first, partial(table.slice, start, count), partial(values.rows, start, count))
 
 
 def _numbers(rows: str) -> npt.NDArray[np.int64]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.model.answer import Answer
-from eventbridge.targets.protocol import Target
+from eventbridge.stages.push.steps import SharedFlush, Steps
+from eventbridge.targets.protocol import Target, shares_flush
 
 #: No answer waits for its flush any longer when the next comes, however many may wait for one.
 _SECONDS = 1.0
+#: A flush of more answers is not shared: it takes so long that nobody else should have to wait for it.
+_MOST_SHARED = 1_000
 
 
 def must_flush(target: Target, waiting: int, first: Answer, last: Answer) -> bool:
@@ -24,6 +27,15 @@ def flush(target: Target) -> str | None:
     except InfrastructureError as error:
         return str(error)
     return None
+
+
+def flush_in_turn(target: Target, answers: int) -> Steps[str | None]:
+    """Do as `flush` does, for so many answers; it may wait for other targets of the same disk."""
+    if answers > _MOST_SHARED or not shares_flush(target) or target.disk is None:
+        return flush(target)
+    shared = SharedFlush(target)
+    yield shared
+    return shared.result()
 
 
 def not_flushed(answer: Answer, error: str) -> Answer:

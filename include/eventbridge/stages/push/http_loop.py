@@ -15,7 +15,7 @@ from functools import partial
 from typing import Literal
 
 from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.steps import Nap, OwnThread, Steps, drive
+from eventbridge.stages.push.steps import Nap, OwnThread, SharedFlush, Steps, drive
 from eventbridge.stages.push.threads import Threads
 from eventbridge.targets.http_engine import HttpEngine, Seat, engine_of_push
 from eventbridge.targets.steps import Aside
@@ -181,7 +181,7 @@ class HttpLoop:
         del self._lanes[lane]
         del self._lane_of[lane.run]
 
-    def _call(self, engine: HttpEngine, lane: _Lane, aside: Aside) -> None:
+    def _call(self, engine: HttpEngine, lane: _Lane, aside: Aside | SharedFlush) -> None:
         aside.run()
         self._called.append(lane)
         engine.wake()

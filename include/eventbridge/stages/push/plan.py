@@ -22,8 +22,9 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.admission import admission
+from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.by_block import Block, BlockDeliveries, blocks_of
+from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
@@ -191,7 +192,7 @@ class ChunkRuns:
             return None
         blocks: list[Block] = []
         for each in found:
-            of_piece = blocks_of(each.rows, each.piece, each.first)
+            of_piece = blocks_of(each)
             if of_piece is None:
                 return None
             blocks += of_piece

@@ -30,6 +30,7 @@ from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.seldom_collected import seldom_collected
+from eventbridge.stages.push.shared_flush import SharedFlushes
 from eventbridge.stages.push.stragglers import Company
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.under_way import UnderWay
@@ -190,6 +191,7 @@ class _Push:
                 written_at = time.monotonic()
             elif not count:
                 written_at = time.monotonic()
+            self._threads.look()
             self._company.look()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
@@ -198,8 +200,9 @@ class _Push:
                 return
 
     def _start(self, runs: Sequence[TargetRun]) -> None:
-        threads = self._threads = Threads("push", _THREADS_AT_ONCE)
-        threads.add_all(run.run for run in runs if not run.settings.seated)
+        flushes = SharedFlushes()
+        threads = self._threads = Threads("push", _THREADS_AT_ONCE, first=1, spare=flushes)
+        threads.add_all(flushes.job(run) for run in runs if not run.settings.seated)
         self._loop = HttpLoop([run for run in runs if run.settings.seated], threads).start()
 
     def _let_go(self, seconds: float) -> None:

@@ -1,26 +1,48 @@
-"""Threads that carry what holds a thread: as many as there is work for, up to a limit, and none that rests."""
+"""Threads that carry what holds a thread: as many as help, up to a limit, and none that rests."""
 
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Protocol
 
-Job = Callable[[], None]
+Job = Callable[[], object]
+
+#: How often it is looked whether more threads would help.
+_LOOK_SECONDS = 0.05
+#: Where jobs take longer than this a thread, they wait for something, and more threads get more of them done.
+_JOB_SECONDS = 0.006
+
+
+class Spare(Protocol):
+    """Work that can wait until a thread has no other; `do` does some of it, and raises nothing."""
+
+    def __bool__(self) -> bool:
+        """Return whether there is some."""
+
+    def do(self) -> None:
+        """Do some of it, if there is any."""
 
 
 class Threads:
     """Runs jobs in the order they come, at most `most` at a time; a job raises nothing.
 
+    It begins with `first` threads (None: with all), as threads that have work take the interpreter from each other at
+    every call of the system; `look` adds some where they mostly wait. Whoever has no job left does what is to `spare`.
     The threads do not keep a process from ending, as one may hang in a call that nothing ends.
     """
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, most: int, *, first: int | None = None, spare: Spare | None = None) -> None:
         self._name = name
         self._most = most
+        self._places = most if first is None else first
+        self._spare = spare
         self._lock = threading.Lock()
         self._waiting: deque[Job] = deque()
         self._running: set[threading.Thread] = set()
+        self._looked_at, self._taken = time.monotonic(), 0
 
     def add(self, job: Job) -> None:
         """Have a job run; any thread may."""
@@ -30,27 +52,51 @@ class Threads:
         """Have jobs run; any thread may. To add thousands one by one starts a thread for nearly each of them."""
         with self._lock:
             self._waiting.extend(jobs)
-            number = min(self._most - len(self._running), len(self._waiting))
-            fresh = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(number)]
-            self._running.update(fresh)
-        for thread in fresh:
-            thread.start()
+        self._start(len(self._waiting))
+
+    def look(self) -> None:
+        """Start as many threads again, up to the limit, if there is work for them and jobs take long; call it often."""
+        now = time.monotonic()
+        if now - self._looked_at < _LOOK_SECONDS:
+            return
+        with self._lock:
+            running, taken, self._taken = len(self._running), self._taken, 0
+        slow = taken * _JOB_SECONDS < running * (now - self._looked_at)
+        self._looked_at = now
+        work = len(self._waiting) + bool(self._spare)
+        if slow and work:
+            self._places = min(self._most, max(1, 2 * running))
+            self._start(work)
 
     def running(self) -> list[threading.Thread]:
         """Return the threads that have work, for somebody to wait for."""
         with self._lock:
             return [thread for thread in self._running if thread.ident is not None]
 
+    def _start(self, work: int) -> None:
+        with self._lock:
+            number = min(self._places - len(self._running), work)
+            fresh = [threading.Thread(target=self._run, name=self._name, daemon=True) for _ in range(number)]
+            self._running.update(fresh)
+        for thread in fresh:
+            thread.start()
+
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._running.discard(threading.current_thread())
-                    return
-                job = self._waiting.popleft()
-            try:
+        try:
+            while (job := self._next()) is not None:
                 job()
-            except BaseException:
-                with self._lock:
-                    self._running.discard(threading.current_thread())
-                raise
+        except BaseException:
+            with self._lock:
+                self._running.discard(threading.current_thread())
+            raise
+
+    def _next(self) -> Job | None:
+        """Return the next job; None: there is none, and this thread is none of those that run any more."""
+        with self._lock:
+            self._taken += 1
+            if self._waiting:
+                return self._waiting.popleft()
+            if self._spare:
+                return self._spare.do
+            self._running.discard(threading.current_thread())
+            return None

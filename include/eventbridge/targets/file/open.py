@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.opening import Opening
@@ -17,4 +15,4 @@ def open_file(opening: Opening[FileFields]) -> FileTarget:
     if target.content_mode == "binary":
         what = "has content_mode binary, and a file has no headers"
         raise opening.mistake(what, "Use content_mode structured or data")
-    return FileTarget(Path(target.path), clock=opening.clock)
+    return FileTarget(target.path, clock=opening.clock)

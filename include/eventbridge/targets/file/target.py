@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import itertools
 import os
 import stat
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Generator, Hashable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
@@ -19,7 +20,8 @@ from eventbridge.fault_points import reach
 from eventbridge.model.answer import Answer
 from eventbridge.rule.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
-from eventbridge.targets.lines import is_json, json_line, json_lines
+from eventbridge.targets.file.tail import repaired, write_all
+from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import Request
 
 #: What is written under one hold of the lock, of requests and of payloads side by side.
@@ -28,10 +30,8 @@ _BLOCK_PAYLOADS = 2_000
 #: How long a block waits for the lock; a holder keeps it for one write.
 _LOCK_SECONDS = 5.0
 _LOCK_POLL_SECONDS = 0.005
-_TAIL_BYTES = 64 * 1024
 #: A write of so many bytes is handed to the disk at once; to hand over less costs more than `flush` has to wait.
 _WRITTEN_AT_ONCE = 256 * 1024
-_FIRST_OF_JSON = frozenset('{["-0123456789tfn')
 
 
 class FileTarget:
@@ -46,12 +46,12 @@ class FileTarget:
     flush_every = 20_000
     more_of_answer = 0
 
-    def __init__(self, path: Path, *, clock: Callable[[], datetime]) -> None:
-        # a link leads to the folder that is to be synced; one further up leads there by itself
-        self._path = Path(os.path.realpath(path)) if path.is_symlink() else path.absolute()
+    def __init__(self, path: str | Path, *, clock: Callable[[], datetime]) -> None:
+        self._path = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118  # a Path takes as long as an open file
         self._clock = clock
         self._file: int | None = None
-        self._folders_to_sync: set[Path] = set()
+        self._identity = (0, 0)
+        self._folders_to_sync: set[str] = set()
         self._lost: str | None = None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
@@ -75,17 +75,40 @@ class FileTarget:
 
     def flush(self) -> None:
         """Return once all lines answered so far survive a power loss; raises InfrastructureError if they may not."""
-        if self._lost is None and self._file is not None:
-            self._sync()
-        if self._lost is not None:
-            error, self._lost = self._lost, None
-            raise InfrastructureError(error)
+        lost = self.flush_together([self])[0]
+        if lost is not None:
+            raise InfrastructureError(lost)
+
+    @property
+    def disk(self) -> Hashable | None:
+        """The file system of the file that is open."""
+        return ("file", self._identity[0]) if self._file is not None else None
+
+    @staticmethod
+    def flush_together(targets: Sequence[FileTarget]) -> list[str | None]:
+        """Do as `flush` does for each, and return what was lost.
+
+        All files are handed to the disk before the first is waited for: the file system then commits what it notes
+        of them at once, and not of each by itself.
+        """
+        waiting = [each for each in targets if each._lost is None and each._file is not None]
+        if len(waiting) > 1:
+            for target in waiting:
+                target._hand_over()
+        for target in waiting:
+            target._sync_lines()
+        _sync_folders([target for target in waiting if target._lost is None])
+        lost = [target._lost for target in targets]
+        for target in targets:
+            target._lost = None
+        return lost
 
     def check(self) -> str | None:
         """Return why this process cannot write the file; makes neither it nor its folder."""
-        if (found := path_obstacle(str(self._path))) is not None:
+        if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
-        nearest = next(each for each in (self._path, *self._path.parents) if each.exists())
+        path = Path(self._path)
+        nearest = next(each for each in (path, *path.parents) if each.exists())
         return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} may not be written by this user"
 
     def close(self) -> None:
@@ -106,80 +129,107 @@ class FileTarget:
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
         """Append whole lines or nothing; returns what went wrong."""
         try:
-            with self._locked(patience_seconds) as descriptor:
-                size = self._repair(descriptor)
-                try:
-                    _write_all(descriptor, lines)
-                except OSError:
-                    with suppress(OSError):  # else the next writer repairs it
-                        os.ftruncate(descriptor, size)
-                    raise
-                if len(lines) >= _WRITTEN_AT_ONCE:
-                    with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
-                        os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
+            descriptor, size = self._locked(patience_seconds)
+            try:
+                size = repaired(descriptor, size)
+                self._write(descriptor, size, lines)
+            finally:
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
         except OSError as error:
             return f"{error.strerror or error}: {self._path}"
         return None
 
-    @contextmanager
-    def _locked(self, patience_seconds: float) -> Iterator[int]:
-        """Hold the lock of the file that bears the name now, and give its descriptor."""
+    def _write(self, descriptor: int, size: int, lines: bytes | memoryview) -> None:
+        try:
+            write_all(descriptor, lines)
+        except OSError:
+            with suppress(OSError):  # else the next writer repairs it
+                os.ftruncate(descriptor, size)
+            raise
+        if len(lines) >= _WRITTEN_AT_ONCE:
+            with suppress(OSError):  # the disk begins at once, and `flush` has less to wait for
+                os.posix_fadvise(descriptor, size, len(lines), os.POSIX_FADV_DONTNEED)
+
+    def _locked(self, patience_seconds: float) -> tuple[int, int]:
+        """Lock the file that bears the name now, and return its descriptor and size; the caller unlocks it."""
         end = time.monotonic() + patience_seconds
         while True:
             descriptor = self._file if self._file is not None else self._open()
             _lock(descriptor, end)
+            size = None
             try:
-                if self._bears_the_name(descriptor):
-                    yield descriptor
-                    return
+                size = self._size_by_name()
             finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+                if size is None:
+                    fcntl.flock(descriptor, fcntl.LOCK_UN)
+            if size is not None:
+                return descriptor, size
             self._sync()  # lines in the renamed file were answered
             self._close_file()
 
-    def _bears_the_name(self, descriptor: int) -> bool:
+    def _size_by_name(self) -> int | None:
+        """Return the size of the file that is open; None: it does not bear the name any more."""
         try:
-            return os.path.samestat(os.fstat(descriptor), self._path.stat())
+            found = os.stat(self._path)  # noqa: PTH116
         except FileNotFoundError:
-            return False
+            return None
+        return found.st_size if (found.st_dev, found.st_ino) == self._identity else None
 
     def _open(self) -> int:
-        missing: list[Path] = []
-        try:
-            descriptor = _opened(self._path)
-        except FileNotFoundError:  # a look at every folder takes as long as to write a line: only then
-            missing = [folder for folder in self._path.parents if not folder.exists()]
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = _opened(self._path)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        descriptor, made = self._opened_or_made()
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode):
             os.close(descriptor)
             raise OSError(0, "not a regular file")
-        self._folders_to_sync.update({self._path.parent, *(folder.parent for folder in missing)})
+        self._identity = (found.st_dev, found.st_ino)
+        self._folders_to_sync.add(self._path.rpartition("/")[0] or "/")
+        self._folders_to_sync.update(str(folder.parent) for folder in made)
         self._file = descriptor
         return descriptor
 
-    def _repair(self, descriptor: int) -> int:
-        """Finish or cut off a last line without line end; returns the file's size."""
-        size = os.fstat(descriptor).st_size
-        if size == 0 or os.pread(descriptor, 1, size - 1) == b"\n":
-            return size
-        start = _line_start(descriptor, size)
-        if _is_torn(os.pread(descriptor, size - start, start)):
-            os.ftruncate(descriptor, start)
-            return start
-        _write_all(descriptor, b"\n")
-        return size + 1
+    def _opened_or_made(self) -> tuple[int, list[Path]]:
+        """Return the descriptor of the file, and the folders that were made for it."""
+        try:
+            return self._opened(), []
+        except FileNotFoundError:  # a look at every folder takes as long as to write a line: only then
+            path = Path(self._path)
+            missing = [folder for folder in path.parents if not folder.exists()]
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return self._opened(), missing
+
+    def _opened(self) -> int:
+        # for reading too: the tail is looked at, and a named pipe does not wait for its reader
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        try:
+            return os.open(self._path, flags | os.O_NOFOLLOW, 0o666)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        # a link leads to the folder that is to be synced; one further up leads there by itself
+        self._path = os.path.realpath(self._path)
+        return os.open(self._path, flags, 0o666)
+
+    def _hand_over(self) -> None:
+        assert self._file is not None
+        with suppress(OSError):
+            os.posix_fadvise(self._file, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def _sync(self) -> None:
+        self._sync_lines()
+        if self._lost is None:
+            _sync_folders([self])
+
+    def _sync_lines(self) -> None:
         assert self._file is not None
         try:
             os.fsync(self._file)
-            for folder in sorted(self._folders_to_sync):
-                FOLDER_SYNCS.sync(folder)
         except OSError as error:
-            # the kernel reports a failed write once and forgets it: a second fsync would vouch for what is lost
-            self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are tried again."
-            self._close_file()
+            self._lose(error)
+
+    def _lose(self, error: OSError) -> None:
+        # the kernel reports a failed write once and forgets it: a second fsync would vouch for what is lost
+        self._lost = f"Lines of {self._path} may be lost ({error.strerror}). Their deliveries are tried again."
+        self._close_file()
         self._folders_to_sync.clear()
 
     def _close_file(self) -> None:
@@ -188,9 +238,19 @@ class FileTarget:
             self._file = None
 
 
-def _opened(path: Path) -> int:
-    # for reading too: the tail is looked at, and a named pipe does not wait for its reader
-    return os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o666)
+def _sync_folders(targets: Sequence[FileTarget]) -> None:
+    """Sync the folders that new files of targets stand in, each once."""
+    asked: dict[str, list[FileTarget]] = {}
+    for target in targets:
+        for folder in target._folders_to_sync:
+            asked.setdefault(folder, []).append(target)
+        target._folders_to_sync = set()
+    for folder in sorted(asked):
+        try:
+            FOLDER_SYNCS.sync(Path(folder))
+        except OSError as error:
+            for target in asked[folder]:
+                target._lose(error)
 
 
 def _lock(descriptor: int, end: float) -> None:
@@ -202,32 +262,3 @@ def _lock(descriptor: int, end: float) -> None:
             if time.monotonic() > end:
                 raise OSError(error.errno, "its lock is held by another process") from None
             time.sleep(_LOCK_POLL_SECONDS)
-
-
-def _write_all(descriptor: int, data: bytes | memoryview) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def _line_start(descriptor: int, size: int) -> int:
-    position = size
-    while position > 0:
-        begin = max(0, position - _TAIL_BYTES)
-        found = os.pread(descriptor, position - begin, begin).rfind(b"\n")
-        if found >= 0:
-            return begin + found + 1
-        position = begin
-    return 0
-
-
-def _is_torn(line: bytes) -> bool:
-    """Return whether an unfinished line is the beginning of one of ours; what a person wrote only gets its line end."""
-    if b"\0" in line:  # a power loss left a hole
-        return True
-    try:
-        text = line.decode().strip()
-    except UnicodeDecodeError:
-        return True
-    # a number may be the beginning of a longer one
-    return text[:1] in _FIRST_OF_JSON and (text[-1:].isdigit() or not is_json(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,8 +15,10 @@ from eventbridge.decision.token_bucket import Lease
 from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.by_block import BlockDeliveries, blocks_of
+from eventbridge.stages.push.by_block import BlockDeliveries
+from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.pending import Values, items_of
 from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import RunSettings, TargetRun
@@ -52,6 +54,12 @@ def deliveries(count: int, **columns: Any) -> pa.Table:
     return pa.table([pa.array(values[name], schemas.DELIVERY.field(name).type) for name in values], list(values))
 
 
+def blocks_of_rows(table: pa.Table) -> Sequence[Block] | None:
+    """Return the deliveries of a piece as blocks."""
+    count = table.num_rows
+    return blocks_of(ReadPiece(PIECE, count, 0, lambda: table, lambda: Values(table).rows(0, count)))
+
+
 @dataclass
 class Bench:
     """A target, and the runs that deliver to it."""
@@ -76,7 +84,7 @@ class Bench:
         )
 
     def run(self, table: pa.Table, seconds: float = 20.0) -> TargetRun:
-        blocks = blocks_of(table, PIECE, 0)
+        blocks = blocks_of_rows(table)
         assert blocks is not None
         run = TargetRun(self.settings(seconds), BlockDeliveries(blocks))
         run.run()
@@ -184,7 +192,7 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
         return accept(request)
 
     bench.target = InMemoryBlockTarget(answer, clock=bench.clock)
-    blocks = blocks_of(deliveries(45), PIECE, 0)
+    blocks = blocks_of_rows(deliveries(45))
     assert blocks is not None
     run = TargetRun(bench.settings(), BlockDeliveries(blocks))
     run.run()
@@ -234,9 +242,9 @@ def test_deliveries_that_failed_or_may_wait_are_no_blocks() -> None:
     """Each of them must be looked at."""
     failed, waiting = [None, "boom"], [now(), None]
 
-    assert blocks_of(deliveries(2, failure=failed, payload=[b"0", None]), PIECE, 0) is None
-    assert blocks_of(deliveries(2, not_before=waiting), PIECE, 0) is None
-    assert blocks_of(deliveries(2), PIECE, 0) is not None
+    assert blocks_of_rows(deliveries(2, failure=failed, payload=[b"0", None])) is None
+    assert blocks_of_rows(deliveries(2, not_before=waiting)) is None
+    assert blocks_of_rows(deliveries(2)) is not None
 
 
 def _refuse_once(at: int) -> Callable[[Request], Answer]:
