@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -49,6 +50,18 @@ class _Handed(socket.socket):
         self.close()
 
 
+class _Opened:
+    """Sockets that this process has opened: each gets the next of `numbers`."""
+
+    numbers = itertools.count(1)
+    last = 0
+
+
+def sockets_opened() -> int:
+    """Return a number that is another one once this process has opened a socket for a connection."""
+    return _Opened.last
+
+
 class Door:
     """Opens the sockets of one handle's connections, but none to an address that the guard refuses."""
 
@@ -66,6 +79,7 @@ class Door:
             self.refusals.append(refusal)
             return int(pycurl.SOCKET_BAD)
         self.opened = True
+        _Opened.last = next(_Opened.numbers)
         try:
             return _Handed(address.family, address.socktype, address.protocol)
         except OSError:  # such as too many open files: libcurl has its words for a connection that failed

@@ -11,9 +11,13 @@ from contextlib import suppress
 
 import pycurl
 
+from eventbridge.targets.endpoint import sockets_opened
+
 _EVENTS = {pycurl.POLL_IN: select.EPOLLIN, pycurl.POLL_OUT: select.EPOLLOUT}
 _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
+#: Of a descriptor that may be another socket by now.
+_UNSURE = (-1, -1)
 
 
 class Multi:
@@ -29,7 +33,7 @@ class Multi:
         self._closing = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._epoll.register(self._bell, select.EPOLLIN)
-        self._watched: set[int] = set()
+        self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         self._timer_at = math.inf
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
@@ -83,6 +87,8 @@ class Multi:
             queued, good, bad = self._multi.info_read()
             ended += [(curl, 0, "") for curl in good]
             ended += bad
+            if bad:  # what their names were looked up by is closed, and may come again under another number
+                self._watched = dict.fromkeys(self._watched, _UNSURE)
         return ended
 
     def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:
@@ -92,16 +98,20 @@ class Multi:
             self._resting.add(descriptor)
             return
         self._resting.discard(descriptor)
-        if descriptor in self._watched:
+        wanted = (_EVENTS[what], sockets_opened())  # after a new one the same number may be another socket
+        known = self._watched.get(descriptor)
+        if known == wanted:
+            return
+        self._watched[descriptor] = wanted
+        if known is not None:
             with suppress(FileNotFoundError):  # closed, and epoll forgot it: another socket of this number
-                self._epoll.modify(descriptor, _EVENTS[what])
+                self._epoll.modify(descriptor, wanted[0])
                 return
-        self._epoll.register(descriptor, _EVENTS[what])
-        self._watched.add(descriptor)
+        self._epoll.register(descriptor, wanted[0])
 
     def _forget(self, descriptor: int) -> None:
         self._resting.discard(descriptor)
-        self._watched.discard(descriptor)
+        self._watched.pop(descriptor, None)
         with suppress(OSError):  # libcurl may have closed it, and epoll forgotten it, before
             self._epoll.unregister(descriptor)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 import uuid
@@ -113,3 +114,29 @@ def test_any_thread_may_wake_it_also_when_it_is_closed() -> None:
 
 def _no_connection(connection_id: str) -> Connection:
     raise AssertionError(f"nobody asked for {connection_id}")
+
+
+def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -> None:
+    """A server that closes each connection after its answer has every request get a socket of a number seen before."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            for _ in range(20):
+                connection, _address = server.accept()
+                with connection:
+                    while not connection.recv(65536).endswith(b"{}"):
+                        pass
+                    connection.sendall(answer)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        target = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/close", timeout_seconds=2.0, max_in_flight=1)
+        accepted = []
+        for step in target.steps(requests(20), later(), Seat(engine)):
+            if isinstance(step, tuple):
+                accepted.append(step[1].accepted)
+            else:
+                engine.wait(1.0)
+
+    assert accepted == [True] * 20

@@ -129,3 +129,12 @@ def test_an_events_own_trace_is_continued(name: str) -> None:
 def test_a_trace_that_is_none_is_not_continued(brought: str) -> None:
     """Anything but a W3C traceparent is replaced by the delivery's own."""
     assert traceparent(DELIVERY_ID, {"traceparent": brought}) == traceparent(DELIVERY_ID, {})
+
+
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 200])
+def test_a_key_of_any_length_signs_as_hmac_does(length: int) -> None:
+    """RFC 2104: a shorter key than a block of the hash is filled up, a longer one is hashed first."""
+    key = bytes(range(length))
+    signed = Signer(parse_secrets("crm", f"whsec_{base64.b64encode(key).decode()}")).sign("id", "17", b"payload")
+
+    assert signed == "v1," + base64.b64encode(hmac.new(key, b"id.17.payload", hashlib.sha256).digest()).decode()
