@@ -1,7 +1,7 @@
 """`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and says where they are.
 
-With `--smoke EVENTS` it delivers so many flights, kills a Celery worker, Spark's master and a Spark worker meanwhile,
-proves that the books balance, and ends.
+With `--smoke EVENTS` it delivers so many flights, kills a Celery worker, Spark's master and a Spark worker meanwhile
+(with `--calm` nobody), proves that the books balance, and ends.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from services.postgresql import fetch_postgresql
 
 from demo.places import ROOT, DemoError, empty, keep
 from demo.production.env import random_secrets
-from demo.production.smoke import smoke
+from demo.production.smoke import MORTAL, smoke
 from demo.production.supervisor import Supervisor, remove_data
 from demo.services import left_behind, stop_groups
 from eventbridge.errors import EventBridgeError
@@ -51,6 +51,7 @@ def main() -> int:
     """Return the exit code: 0 if it was ended, or if the smoke's books balance; 1 if not or if something failed."""
     parser = argparse.ArgumentParser(prog="python -m demo.production.run")
     parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver so many flights, prove it, and end")
+    parser.add_argument("--calm", action="store_true", help="with --smoke: kill nobody meanwhile")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: .production)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
@@ -60,7 +61,7 @@ def main() -> int:
             fetch()
         supervisor = _begin(options.folder.resolve())
         if options.smoke:
-            return smoke(supervisor, options.smoke, _say)
+            return smoke(supervisor, options.smoke, _say, () if options.calm else MORTAL)
         while True:
             supervisor.look()
             time.sleep(_LOOK_SECONDS)

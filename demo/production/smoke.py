@@ -7,7 +7,7 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
 from itertools import islice
 from typing import Any, Final
@@ -33,17 +33,26 @@ _SAY_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.3
 
 
-def smoke(supervisor: Supervisor, total: int, say: Callable[[str], None]) -> int:
-    """Return 0 if every flight is where the books say, else 1; raises DemoError if nothing moves any more."""
+#: What is killed, one of each kind, in this order.
+MORTAL: Final = ("airflow-worker", "spark-master", "spark-worker")
+
+
+def smoke(supervisor: Supervisor, total: int, say: Callable[[str], None], mortal: Collection[str] = MORTAL) -> int:
+    """Return 0 if every flight is where the books say, else 1; raises DemoError if nothing moves any more.
+
+    One process of each service of `mortal` is killed while a batch is open.
+    """
     environ = supervisor.environment("eventbridge-api")
     with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as work:
-        run = _Run(supervisor, work, total, say)
+        run = _Run(supervisor, work, total, say, mortal)
         run.deliver()
         return run.prove(environ["EVENTBRIDGE_CONN_KAFKA"].removeprefix("kafka://"))
 
 
 class _Run:
-    def __init__(self, supervisor: Supervisor, work: Runtime, total: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self, supervisor: Supervisor, work: Runtime, total: int, say: Callable[[str], None], mortal: Collection[str]
+    ) -> None:
         self._supervisor = supervisor
         self._work = work
         self._total = total
@@ -51,7 +60,7 @@ class _Run:
         self._expected: Counter[str] = Counter()
         self._published = 0
         self._error: Exception | None = None
-        self._killed: set[str] = set()
+        self._mortal = [name for name in MORTAL if name in mortal]
 
     def deliver(self) -> None:
         """Publish everything and return once it is settled; each of the kinds is killed while a batch is open."""
@@ -101,9 +110,10 @@ class _Run:
                 problems.append(f"{key}: these numbers differ")
         if set(self._expected) != {key.partition("/")[0] for key in books.deliveries}:
             problems.append(f"flights match {', '.join(self._expected)}; the books have {', '.join(books.deliveries)}")
-        for kind in ("airflow-worker", "spark-master", "spark-worker"):
-            if kind not in self._killed:
-                problems.append(f"no {kind} was killed: nothing was under way for long enough")
+        if "failed" in (self._supervisor.folder / "logs" / "airflow-clean.log").read_text():
+            problems.append("airflow-clean could not clean Airflow's database")
+        for kind in self._mortal:
+            problems.append(f"no {kind} was killed: nothing was under way for long enough")
         for problem in problems:
             self._say(f"  DIFFERENCE {problem}")
         self._say(
@@ -145,31 +155,29 @@ class _Run:
 
     def _kill_one(self) -> None:
         """Kill a Celery worker while it runs a task, and then Spark's master and a worker while batches are routed."""
-        if not any(batch.state != "committed" for batch in self._work.ledger.batches(limit=20)):
+        if not self._mortal or not any(b.state != "committed" for b in self._work.ledger.batches(limit=20)):
             return
-        if "airflow-worker" not in self._killed:
-            self._kill_celery()
-        elif "spark-master" not in self._killed:
-            self._kill_spark("spark-master")
-        elif "spark-worker" not in self._killed:
-            self._kill_spark("spark-worker")
+        killed = self._kill_celery() if self._mortal[0] == "airflow-worker" else self._kill_spark(self._mortal[0])
+        if killed:
+            del self._mortal[0]
 
-    def _kill_celery(self) -> None:
+    def _kill_celery(self) -> bool:
         for name in self._names("airflow-worker"):
             tasks = _descendants(self._supervisor.running[name].pid) - _children(self._supervisor.running[name].pid)
             if tasks:
                 self._supervisor.kill(name)
-                self._killed.add("airflow-worker")
                 self._say(f"  kill -9 {name}, with {len(tasks)} processes of tasks")
-                return
+                return True
+        return False
 
-    def _kill_spark(self, service: str) -> None:
-        if any(batch.state == "buffered" for batch in self._work.ledger.batches(limit=20)):
-            name = self._names(service)[0]
-            executors = _children(self._supervisor.running[name].pid)
-            self._supervisor.kill(name)
-            self._killed.add(service)
-            self._say(f"  kill -9 {name}, with {len(executors)} processes of executors")
+    def _kill_spark(self, service: str) -> bool:
+        if not any(batch.state == "buffered" for batch in self._work.ledger.batches(limit=20)):
+            return False
+        name = self._names(service)[0]
+        executors = _children(self._supervisor.running[name].pid)
+        self._supervisor.kill(name)
+        self._say(f"  kill -9 {name}, with {len(executors)} processes of executors")
+        return True
 
     def _names(self, service: str) -> list[str]:
         return sorted(name for name in self._supervisor.running if name.startswith(service))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import stat
+import subprocess
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
 
@@ -161,3 +165,30 @@ def _named_back(native: Native, service: Service, address: str) -> Callable[[str
     names |= {str(folder): path for path, folder in native.paths(service).items()}
     pattern = re.compile("|".join(rf"{re.escape(each)}(?![\w.])" for each in sorted(names, key=len, reverse=True)))
     return lambda text: pattern.sub(lambda found: names[found[0]], text)
+
+
+def test_old_rows_and_logs_are_removed_and_newer_ones_stay(tmp_path: Path) -> None:
+    """Each round asks Airflow to drop what is older than KEEP_DAYS, and goes on with the logs where that fails."""
+    programs, logs, asked = tmp_path / "bin", tmp_path / "logs", tmp_path / "asked"
+    programs.mkdir()
+    for name, text in (("airflow", f'echo "$@" >> {asked}\nexit 1'), ("sleep", "exit 3")):  # the loop ends there
+        (programs / name).write_text(f"#!/bin/sh\n{text}\n")
+        (programs / name).chmod(0o700)
+    for name, days in (("old/1.log", 31), ("mixed/old.log", 31), ("mixed/new.log", 29)):
+        file = logs / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch()
+        for each in (file, file.parent):
+            os.utime(each, (time.time() - days * 86_400,) * 2)
+    environ = {"PATH": f"{programs}:{os.defpath}", "KEEP_DAYS": "30", "AIRFLOW__LOGGING__BASE_LOG_FOLDER": str(logs)}
+
+    done = subprocess.run(
+        ["sh", ROOT / "deploy" / "clean.sh"], env=environ, capture_output=True, text=True, check=False
+    )
+
+    before = datetime.now(UTC) - timedelta(days=30)
+    (words,) = asked.read_text().splitlines()
+    assert (done.returncode, "tried again tomorrow" in done.stderr) == (3, True)
+    assert words.startswith("db clean --yes --skip-archive --clean-before-timestamp ")
+    assert abs(datetime.fromisoformat(words.split()[-1]) - before) < timedelta(minutes=5)
+    assert [str(each.relative_to(logs)) for each in sorted(logs.rglob("*.log"))] == ["mixed/new.log"]
