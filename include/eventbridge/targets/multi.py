@@ -50,6 +50,7 @@ class Multi:
         With each comes libcurl's error number (0: an answer came) and message. They are to be removed.
         """
         wait = max(0.0, min(timeout_seconds, self._timer_at - time.monotonic()))
+        drove = False
         for descriptor, events in self._epoll.poll(wait):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
@@ -57,11 +58,13 @@ class Multi:
                 self._forget(descriptor)
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
+                drove = True
         # after the sockets: an answer that is there already comes before a time-out
         if self._timer_at <= time.monotonic():
             self._timer_at = math.inf
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
-        return self._news()
+            drove = True
+        return self._news() if drove else []
 
     def wake(self) -> None:
         """Let `ended` return at once; any thread may."""
