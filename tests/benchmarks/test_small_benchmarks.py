@@ -12,7 +12,7 @@ import pytest
 _ROOT = Path(__file__).parents[2]
 
 _SMALL = {
-    "bench_push": (["--deliveries", "300"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
+    "bench_push": (["--deliveries", "300", "--times", "1"], ["push to HTTP", "push to a file", "aiohttp", "httpx"]),
     "bench_api": (["--events", "400"], ["publish to the API", "400", "body given back", "20,000"]),
     "bench_retry_lane": (
         ["--parked", "400", "--seconds", "5", "--backlog", "300"],
@@ -36,7 +36,7 @@ _SMALL = {
         ["all ten healthy", "one hangs", "100", "p99 s from then on", "express", "goal: p99 at most 1.3 times"],
     ),
     "bench_many_rules": (
-        ["--rules", "2", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
+        ["--rules", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
         ["http", "file", "10 of them", "in turns", "nothing parked, nobody degraded: kept"],
     ),
     "bench_replay": (
