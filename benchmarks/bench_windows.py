@@ -45,6 +45,7 @@ class _Windows:
             self._committed += 1
             if self._committed % _FIRST == 0 or self._committed == self._most:
                 self.peaks[self._committed] = _peak()
+                print(f"after {self._committed:>6,} windows: peak {_peak():,.0f} MiB", flush=True)  # noqa: T201
             if self._committed >= self._most:
                 self.stop.set()
 
@@ -96,8 +97,6 @@ def main() -> int:
 
 
 def _report(peaks: dict[int, float], took: float, cpu: float, differences: int) -> int:
-    for count, peak in peaks.items():
-        print(f"after {count:>6,} windows: peak {peak:,.0f} MiB")  # noqa: T201
     windows, last = max(peaks.items())
     grown = last / peaks[min(_FIRST, windows)]
     load = os.getloadavg()[0]
