@@ -26,7 +26,7 @@ DELIVERIES ?= 100000
 PARKED ?= 1000000
 DAYS ?= 30
 
-.PHONY: help setup demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup wheel demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-express bench-windows requirements
@@ -59,6 +59,12 @@ $(INSTALLED): requirements.txt pyproject.toml
 $(COMPILED): $(INSTALLED) $(wildcard $(addprefix include/eventbridge/,scan/*.py match/kernel/*.py transform/kernel/*.py))
 	@$(BIN)/eventbridge compile
 	touch $@
+
+# setuptools packs what an earlier build left in build/, files that have been removed since too.
+wheel: setup ## build the wheel, into dist/
+	@rm -rf build
+	trap 'rm -rf build' EXIT
+	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express
 	@exec $(BIN)/python -m demo.run

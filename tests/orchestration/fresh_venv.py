@@ -21,7 +21,6 @@ for command in json.loads(sys.argv[1]):
     sys.argv = ["airflow", *command]
     main()
 """
-_BUILD = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
 
 
 @dataclass(frozen=True)
@@ -55,18 +54,21 @@ class FreshVenv:
 
 
 def build_wheel(folder: Path) -> Path:
-    """Build the wheel from a copy of what a release has of the checkout."""
-    source, wheels = folder / "source", folder / "wheels"
+    """Build the wheel by `make wheel` in a copy of what a release has of the checkout, where one was built before."""
+    source = folder / "source"
     shutil.copytree(
         ROOT / "include" / "eventbridge",
         source / "include" / "eventbridge",
         ignore=shutil.ignore_patterns("__pycache__"),
     )
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    for name in ("Makefile", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
-    wheels.mkdir()
-    subprocess.run([sys.executable, "-c", _BUILD, str(wheels)], cwd=source, check=True, capture_output=True)
-    (wheel,) = wheels.glob("*.whl")
+    earlier = source / "build" / "lib" / "eventbridge"
+    earlier.mkdir(parents=True)
+    (earlier / "removed_since.py").touch()
+    make = ["make", "--assume-old=setup", "wheel", f"BIN={Path(sys.executable).parent}"]
+    subprocess.run(make, cwd=source, check=True, capture_output=True)
+    (wheel,) = (source / "dist").glob("*.whl")
     return wheel
 
 
