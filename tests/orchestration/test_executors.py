@@ -41,7 +41,8 @@ def test_a_file_goes_with_executors_of_one_host(configured: str) -> None:
 )
 def test_a_file_is_refused_where_tasks_may_run_on_several_hosts(configured: str, told: str) -> None:
     """The error names the executor, the ledger, and what to set."""
-    with pytest.raises(SettingsError, match=rf"by {told}, which.*{FILE}.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"):
+    remedies = r"EVENTBRIDGE_LEDGER_URL.*postgresql://.*AIRFLOW__CORE__EXECUTOR\) to LocalExecutor"
+    with pytest.raises(SettingsError, match=rf"by {told}, which.*{FILE}.*{remedies}"):
         refuse_executors(configured, FILE)
 
 

@@ -80,5 +80,6 @@ def refuse_executors(configured: str, ledger_url: str) -> None:
         raise SettingsError(
             f"Airflow runs tasks by {', '.join(spanning)}, which may use several hosts, and the ledger "
             f"{engine.url.render_as_string(hide_password=True)} is a file of one: hosts would each have a state of "
-            "their own. Set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
+            "their own. Point EVENTBRIDGE_LEDGER_URL at a postgresql:// server, which `eventbridge ledger copy` moves "
+            "a ledger to, or set [core] executor (AIRFLOW__CORE__EXECUTOR) to LocalExecutor."
         )
