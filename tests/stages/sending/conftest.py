@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture
 def mode() -> str:
-    """How `Sending.deliver` and `deliver_batch` deliver: staged, or in a shift; `make test-deep` runs both."""
+    """How `Sending.deliver` and `deliver_batch` deliver: staged, or with EVENTBRIDGE_TEST_MODE=express in a shift."""
     return MODE
 
 
