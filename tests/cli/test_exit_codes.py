@@ -69,6 +69,18 @@ def test_what_a_person_wrote_wrong_is_2(arguments: tuple[str, ...], eventbridge:
     assert "Traceback" not in result.err
 
 
+def test_what_waits_for_room_is_3(shop: Any) -> None:
+    """`deliver` that takes nothing, as the disk is too full: 3, why, and not idle."""
+    lines = dict.fromkeys(("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "EVENTBRIDGE_DISK_FREE_RESUME_BYTES"), "100000GiB")
+    assert shop.run_process("bus", "publish", "orders", shop.orders(2000)).code == 0
+
+    result = shop.run_process(*DELIVER, env=lines)
+
+    assert result.code == 3
+    assert result.out.startswith("stopped: 0 batches")
+    assert "whatever waits on the bus: the store" in result.err
+
+
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [

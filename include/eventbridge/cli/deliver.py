@@ -14,7 +14,7 @@ from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted
-from eventbridge.errors import InfrastructureError, UserError
+from eventbridge.errors import InfrastructureError, OperatorError, UserError
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -75,11 +75,12 @@ def deliver(
         router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
         interrupts.begin()
         idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
+        stopped = work.ledger.intake_stop()
     if as_json:
         show_json(idle)
     else:
         say(
-            f"{'interrupted' if interrupts.exit_code else 'idle'}: "
+            f"{'interrupted' if interrupts.exit_code else 'idle' if stopped is None else 'stopped'}: "
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
@@ -87,6 +88,9 @@ def deliver(
             say(f"the next parked delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
+    if stopped is not None:
+        since = cell_text(stopped.since)
+        raise OperatorError(f"No new batch is planned since {since} UTC, whatever waits on the bus: {stopped.reason}.")
 
 
 def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
