@@ -35,6 +35,10 @@ AIRFLOW = (
     ("triggerer", "--skip-serve-logs"),
 )
 
+#: So long the scheduler waits for the lock of Airflow's SQLite database; after five seconds, Python's default, it would
+#: end itself. Nobody else does: the API server's loop may wait for what one of its own threads holds, until it gives up.
+_LOCK_SECONDS = 30
+
 _READY_SECONDS = 120.0
 _POLITE_SECONDS = 8.0
 _PIDS = "pids.json"
@@ -204,10 +208,13 @@ class Services:
 
     def _spawn(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         self._commands[name] = command
+        settings = environment(self.places, os.environ) | dict(environ or {})
+        if name == "scheduler":
+            settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] += f"?timeout={_LOCK_SECONDS}"
         with (self.places.logs / f"{name}.log").open("ab") as output:  # one that is started again goes on with it
             process = subprocess.Popen(
                 command,
-                env=environment(self.places, os.environ) | dict(environ or {}),
+                env=settings,
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -64,14 +64,14 @@ _LINES = (
 _FIRST = (
     *_LINES[0],
     *_LINES[1],
+    "tests/generative/test_kernel_agrees.py",  # no service: two Airflows start beside it
+    "tests/stages/test_listen.py",
     *_LINES[2],
     "tests/benchmarks/test_small_benchmarks.py",
     "tests/docs/test_pages.py",
     *_LINES[3],
     "tests/orchestration/test_installed_wheel.py",
     *_LINES[4],
-    "tests/generative/test_kernel_agrees.py",
-    "tests/stages/test_listen.py",
 )
 
 
