@@ -41,7 +41,7 @@ rules:
 
 
 def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed: Running) -> None:
-    """The first wakes a shift, those after it take no run; after kill -9 the task is back and finishes its window."""
+    """The first wakes a shift, those after it take no run; after kill -9 the task is back, or the next run there."""
     directed.publish(QUICK, range(1))
     directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
     first = holder(directed)
@@ -50,6 +50,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     for number in range(1, 11):
         directed.publish(QUICK, range(number, number + 1))
         directed.until("it is delivered", lambda number=number: len(directed.requests("/healthy/quick")) > number)
+    assert len(directed.runs("deliver_quick")) == runs
     os.kill(first, signal.SIGKILL)
     directed.publish(QUICK, range(11, 21))
     directed.until("another process has the shift", lambda: holder(directed) != first)
@@ -59,7 +60,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.until("that delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
 
     assert second != first
-    assert len(directed.runs("deliver_quick")) == runs
+    assert len(directed.runs("deliver_quick")) <= runs + 1
     directed.until("its shift ends, as nothing comes", lambda: directed.work.ledger.shift(QUICK) is None)
     directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
