@@ -35,8 +35,8 @@ AIRFLOW = (
     ("triggerer", "--skip-serve-logs"),
 )
 
-#: So long the scheduler waits for the lock of Airflow's SQLite database; after five seconds, Python's default, it would
-#: end itself. Nobody else does: the API server's loop may wait for what one of its own threads holds, until it gives up.
+#: So long the scheduler waits for the lock of Airflow's SQLite database: after five seconds, Python's default, it would
+#: end itself. Nobody else does: the API server's loop may wait for what one of its threads holds, until it gives up.
 _LOCK_SECONDS = 30
 
 _READY_SECONDS = 120.0
