@@ -49,15 +49,21 @@ def access(endpoint: str) -> S3Access:
     return S3Access(region="us-east-1", endpoint=endpoint, access_key="k", secret_key="s")
 
 
+def queue_of_the_page(site: Any, sqs: Any, endpoint: str, folder: Path) -> str:
+    """Make the queue of the connector page's example, write its rules with their files in `folder`; return its URL."""
+    url: str = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
+        f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
+    )
+    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{folder}/"))
+    return url
+
+
 def test_events_of_a_queue_are_delivered_and_deleted(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
     """The page's example: in both modes, once each, books in balance; an invalid event is a dead letter."""
-    url = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-    site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
-        f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
-    )
-    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{tmp_path}/"))
+    url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     attributes = {"ce-specversion": "1.0", "ce-type": "order.placed", "ce-source": "/shop", "ce-id": "binary"}
     typed = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
     for number in range(12):
@@ -86,11 +92,7 @@ def test_a_shift_delivers_what_comes_to_a_queue(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
     """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
-    url = sqs.create_queue(QueueName="orders.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
-    site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
-        f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
-    )
-    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{tmp_path}/"))
+    url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     work, stop = site.work, threading.Event()
 
     def send(number: int) -> None:
