@@ -84,6 +84,21 @@ def test_a_range_may_end_with_marks_where_the_log_ends(kafka: Kafka, log: KafkaL
     assert time.monotonic() - begun < 5
 
 
+def test_ranges_are_read_one_behind_the_other(log: KafkaLog) -> None:
+    """What the client fetched beyond a range is the beginning of the next one, also once the log has grown."""
+    log.publish([(str(number).encode(), None) for number in range(20)])
+    assert [offsets(log, QUEUE, start, end) for start, end in ((0, 7), (7, 8), (8, 15))] == [
+        list(range(7)),
+        [7],
+        list(range(8, 15)),
+    ]
+    assert offsets(log, QUEUE, 15, 20) == list(range(15, 20))
+    log.publish([(b"more", None) for _ in range(5)])
+
+    assert offsets(log, QUEUE, 20, 25) == list(range(20, 25))
+    assert offsets(log, QUEUE, 3, 5) == [3, 4]
+
+
 def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
     """Of each key the last message is there; the others are left out without a word."""
     kept = Queue("kept", "", 0)

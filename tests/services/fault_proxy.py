@@ -117,7 +117,10 @@ class FaultProxy:
         upstream: asyncio.StreamWriter,
     ) -> bool:
         """Pass one request on, and its answer back; whether another one may follow on these connections."""
-        request = await _read_request(reader, writer)
+        head = await _next_head(reader, upstream_reader)
+        if head is None:
+            return False
+        request = await _read_request(head, reader, writer)
         self.seen += 1
         method = request.first_line[0]
         fault = self.fault(method)
@@ -146,8 +149,22 @@ class FaultProxy:
         return fault is not Fault.HALF_ANSWER and not _ends(answer)
 
 
-async def _read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Message:
-    head = await reader.readuntil(b"\r\n\r\n")
+async def _next_head(reader: asyncio.StreamReader, upstream: asyncio.StreamReader) -> bytes | None:
+    """Return the head of the next request; None if the server ends the connection, or says what nobody asked, first.
+
+    A client without a proxy hears of that before it takes the connection for another request.
+    """
+    head = asyncio.ensure_future(reader.readuntil(b"\r\n\r\n"))
+    unasked = asyncio.ensure_future(upstream.read(1))
+    await asyncio.wait((head, unasked), return_when=asyncio.FIRST_COMPLETED)
+    is_next = not unasked.done()
+    other = unasked if is_next else head
+    other.cancel()
+    await asyncio.gather(other, return_exceptions=True)
+    return head.result() if is_next else None
+
+
+async def _read_request(head: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> _Message:
     lines = head.split(b"\r\n")
     if _header(head, b"expect"):
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")

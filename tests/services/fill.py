@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from java_tools import ToolMissing
+from s3proxy.server import fetch_s3proxy
 from services.axe import fetch_axe
 from services.cache import CACHE
 from services.kafka import fetch_kafka
@@ -21,6 +22,7 @@ SERVERS: Final[dict[str, Callable[[], Path]]] = {
     "PostgreSQL": fetch_postgresql,
     "Prometheus": fetch_prometheus,
     "RocketMQ": fetch_rocketmq,
+    "s3proxy": fetch_s3proxy,
 }
 
 

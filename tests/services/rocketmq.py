@@ -65,6 +65,13 @@ diskMaxUsedSpaceRatio=99
 flushConsumerOffsetInterval=500
 flushDelayOffsetInterval=1000
 """
+#: As docs/connectors/rocketmq.md tells those who read large backlogs.
+_LARGE_ANSWERS = """\
+maxTransferCountOnMessageInMemory=512
+maxTransferBytesOnMessageInMemory=1048576
+maxTransferCountOnMessageInDisk=512
+maxTransferBytesOnMessageInDisk=1048576
+"""
 _SECURED = """\
 authenticationEnabled=true
 authenticationProvider=org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider
@@ -97,12 +104,14 @@ class RocketMQ:
     There is one broker, unless `ports` has one for a `second` too.
 
     Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
-    `file_bytes`: how large the files are in which all messages lie.
+    `file_bytes`: how large the files are in which all messages lie. `answers_large`: a pull brings up to 512 messages
+    or 1 MiB, and not 32 or 256 KiB, as without any setting.
     """
 
     folder: Path
     secured: bool = False
     file_bytes: int = _FILE_BYTES
+    answers_large: bool = False
     ports: dict[str, int] = field(default_factory=lambda: {name: reserve() for name in ("names", "broker")})
     _stack: ExitStack = field(default_factory=ExitStack)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -195,6 +204,8 @@ class RocketMQ:
             own = {"name": name, "port": self.ports.get(which), "replication": 10912 + number}
             own |= {"store": "store" if which == "broker" else f"store-{which}"}
             settings = _BROKER.format(folder=self.folder, file_bytes=self.file_bytes, names=self.ports["names"], **own)
+            if self.answers_large:
+                settings += _LARGE_ANSWERS
             if self.secured:
                 user = json.dumps({"username": USER, "password": PASSWORD})
                 inner = json.dumps({"accessKey": USER, "secretKey": PASSWORD})

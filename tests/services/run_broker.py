@@ -23,7 +23,8 @@ def main() -> None:
             kafka.make_topics(broker, TOPIC, queues=QUEUES)
             _wait(folder)
     else:
-        with rocketmq.RocketMQ(folder, ports=dict(zip(("names", "broker"), ports, strict=True))) as server:
+        named = dict(zip(("names", "broker"), ports, strict=True))
+        with rocketmq.RocketMQ(folder, answers_large=True, ports=named) as server:
             rocketmq.make_topics(server, TOPIC, queues=QUEUES)
             _wait(folder)
 

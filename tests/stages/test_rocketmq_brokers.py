@@ -11,11 +11,10 @@ from typing import Any
 import pytest
 from demo.ports import reserve
 from services.rocketmq import BROKERS, RocketMQ, make_topics
+from stages.modes import carry
 
 from eventbridge.rocketmq.remoting.messages import Outgoing
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 
 RULES = """
 buses:
@@ -52,7 +51,7 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     site.write_rules(RULES.format(folder=tmp_path))
 
     def delivered() -> list[str]:
-        deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+        carry(site.work, "orders")
         return sorted(json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines())
 
     with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
@@ -81,16 +80,16 @@ def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
     site.write_rules(written)
     with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
         publisher.publish([(order(str(number)), None) for number in range(8)])
-    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+    carry(site.work, "orders")
 
     two.kill("second")
     site.write_rules(written.replace("    bus: orders\n", "    bus: orders\n    runner: new\n"))
     site.reopen()
-    deliver_until_idle(site.work, "new", InProcessRouter(site.work.store))
+    carry(site.work, "new")
     two.start("second")
     send(two, "broker-b", order("8"))
     site.reopen()
-    deliver_until_idle(site.work, "new", InProcessRouter(site.work.store))
+    carry(site.work, "new")
 
     delivered = [json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert sorted(delivered) == [str(number) for number in range(9)]

@@ -116,6 +116,24 @@ class Follows(Protocol):
         """
 
 
+class Announcements(Protocol):
+    """A descriptor that is readable once something may have been published since `heard` was called last."""
+
+    def fileno(self) -> int:
+        """Return the descriptor."""
+
+    def heard(self) -> bool:
+        """Return whether something was told, and forget it: who looks at the log after that misses nothing."""
+
+
+@runtime_checkable
+class Announces(Protocol):
+    """A log that can tell when something was published, so that it need not be looked at all the time."""
+
+    def announcements(self) -> Announcements | None:
+        """Return what tells, as long as the log is open; None: it is to be looked at."""
+
+
 @runtime_checkable
 class Paged(Protocol):
     """A log that keeps no keys and no headers, and gives few messages for less than a block of columns takes."""

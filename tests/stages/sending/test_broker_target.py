@@ -15,14 +15,13 @@ from stages.broker_shop import connect, connection_name, delivered, example_of, 
 from stages.broker_shop import publish as publish_to_broker
 from stages.conftest import Killed, dying_at
 from stages.delivering import Sending, segment_rows
+from stages.modes import carry
 from stages.shifts import a_shift, until
 
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 
 Order = Callable[..., bytes]
@@ -49,7 +48,7 @@ def publish(site: Any, *bodies: bytes) -> None:
 
 
 def deliver(site: Any) -> None:
-    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+    carry(site.work, "orders")
 
 
 def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: Order, example: str) -> None:

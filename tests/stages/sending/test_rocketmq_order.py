@@ -11,14 +11,13 @@ from typing import Any
 import pytest
 from services.rocketmq import RocketMQ, make_topics
 from stages.delivering import RunningClock
+from stages.modes import carry
 
 from eventbridge import fault_points
 from eventbridge.config.connection import Connection
 from eventbridge.rocketmq.settings import client_settings
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.testing.messages import messages_of
 
 RULES = """
@@ -71,7 +70,7 @@ def copies(rocketmq: RocketMQ) -> list[list[str]]:
 
 
 def deliver(site: Any) -> None:
-    deliver_until_idle(site.work, "orders", InProcessRouter(site.work.store))
+    carry(site.work, "orders")
 
 
 def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock) -> None:

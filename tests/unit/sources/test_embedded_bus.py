@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import shutil
 import sqlite3
 import threading
@@ -282,6 +283,21 @@ def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
     asker.join()
 
     assert heard == [0]
+
+
+def test_who_listens_hears_of_each_publish_once(bus: EmbeddedBus) -> None:
+    """Whoever publishes, as soon as it can be read; what was heard is told no more, and a closed bus tells nothing."""
+    told = bus.announcements()
+    assert told is not None
+    assert bus.announcements() is told
+    assert not told.heard()
+    with EmbeddedBus(bus.path.parent, bus.bus, clock=at_start) as another:
+        another.publish([(b"{}", None)] * 2)
+        another.publish([(b"{}", None)])
+
+    assert select.select([told], [], [], 10)[0] == [told]
+    assert told.heard()
+    assert not told.heard()
 
 
 def test_a_rule_files_bus_is_opened(tmp_path: Path) -> None:

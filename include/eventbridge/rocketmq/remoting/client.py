@@ -19,7 +19,7 @@ from eventbridge.rocketmq.remoting.frames import Answer
 from eventbridge.rocketmq.remoting.line import Line
 from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue
-from eventbridge.rocketmq.remoting.reading import pull_fields, pulled
+from eventbridge.rocketmq.remoting.reading import Pulled, pull_fields, pulled
 from eventbridge.rocketmq.remoting.sending import batch_request, place_of, send_request
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
@@ -123,6 +123,11 @@ class Client:
 
         Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
         """
+        for part in self.read_bodies(queue, start, end):
+            yield [message for each in part for message in each.messages()]
+
+    def read_bodies(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[Pulled]]:
+        """Yield what `read` makes messages of, as it came."""
         connection = self.again(lambda: self.open_to(queue))
         try:
             yield from pulled(connection, self.settings.read_group, queue, (start, end))

@@ -29,6 +29,7 @@ class Connection:
         self._settings = settings
         self._numbers = itertools.count(1)
         self._received = bytearray()
+        self._chunk = memoryview(bytearray(_CHUNK))
         self._answers: deque[Answer] = deque()
         self._socket = self._opened()
 
@@ -64,16 +65,16 @@ class Connection:
             left = end - time.monotonic()
             try:
                 self._socket.settimeout(max(0.0, left))
-                data = self._socket.recv(_CHUNK)
+                count = self._socket.recv_into(self._chunk)
             except (TimeoutError, BlockingIOError, ssl.SSLWantReadError):
                 if left <= 0:
                     return None
                 continue
             except OSError as error:
                 raise self._broken(error) from None
-            if not data:
+            if not count:
                 raise Unreachable(self.address, "the connection was closed")
-            self._received += data
+            self._received += self._chunk[:count]
             try:
                 self._answers += take_frames(self._received)
             except Malformed as error:

@@ -62,18 +62,19 @@ def take_frames(data: bytearray) -> list[Answer]:
     """
     found: list[Answer] = []
     place = 0
-    while len(data) - place >= _LENGTHS.size:
-        length, head = _LENGTHS.unpack_from(data, place)
-        if not 4 <= length <= MAX_FRAME or (head & 0xFFFFFF) > length - 4:
-            raise Malformed(f"a frame of {length} bytes: is this a port of RocketMQ's remoting protocol?")
-        if len(data) - place < 4 + length:
-            break
-        begin = place + _LENGTHS.size
-        body = begin + (head & 0xFFFFFF)
-        place += 4 + length
-        answer = _answer(head >> 24, bytes(data[begin:body]), bytes(data[body:place]))
-        if answer is not None:
-            found.append(answer)
+    with memoryview(data) as view:  # slices of the bytes themselves would be copied twice
+        while len(data) - place >= _LENGTHS.size:
+            length, head = _LENGTHS.unpack_from(data, place)
+            if not 4 <= length <= MAX_FRAME or (head & 0xFFFFFF) > length - 4:
+                raise Malformed(f"a frame of {length} bytes: is this a port of RocketMQ's remoting protocol?")
+            if len(data) - place < 4 + length:
+                break
+            begin = place + _LENGTHS.size
+            body = begin + (head & 0xFFFFFF)
+            place += 4 + length
+            answer = _answer(head >> 24, bytes(view[begin:body]), bytes(view[body:place]))
+            if answer is not None:
+                found.append(answer)
     del data[:place]
     return found
 

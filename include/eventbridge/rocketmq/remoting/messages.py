@@ -90,10 +90,11 @@ def decoded(data: bytes) -> list[Incoming]:
             body, properties = data[begin:end], properties_of(data[after + 2 : last])
             if flags & _COMPRESSED:
                 body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
-            parts = _parts(body, properties, is_batch=flags & _IS_BATCH == _IS_BATCH)
-            for number, each in enumerate(parts):
-                of_part = (offset + number, stored_at, born_at, reconsumed, each.body, each.properties)
-                found.append(Incoming(*of_part, queue))
+            whole = Incoming(offset, stored_at, born_at, reconsumed, body, properties, queue)
+            if flags & _IS_BATCH == _IS_BATCH:
+                found += _parts(whole)
+            else:
+                found.append(whole)
     except struct.error as error:
         raise Malformed(f"a message that is cut off: {error}") from None
     return found
@@ -145,13 +146,15 @@ def batch_body(messages: Sequence[Outgoing]) -> bytes:
     return b"".join(parts)
 
 
-def _parts(body: bytes, properties: Mapping[str, str], *, is_batch: bool) -> list[Outgoing]:
-    """Return the messages of a body; one that says it is a batch, and is none, is a message as it lies."""
-    if is_batch:
-        with suppress(Malformed, struct.error):
-            if parts := list(_of_batch(body)):
-                return parts
-    return [Outgoing(body, properties)]
+def _parts(whole: Incoming) -> list[Incoming]:
+    """Return the messages of a batch; what says it is one, and is none, is a message as it lies."""
+    with suppress(Malformed, struct.error):
+        if parts := list(_of_batch(whole.body)):
+            return [
+                whole._replace(offset=whole.offset + number, body=each.body, properties=each.properties)
+                for number, each in enumerate(parts)
+            ]
+    return [whole]
 
 
 def _of_batch(data: bytes) -> Iterator[Outgoing]:

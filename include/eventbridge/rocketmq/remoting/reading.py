@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
@@ -17,6 +17,8 @@ from eventbridge.rocketmq.remoting.queues import TopicQueue
 
 #: A broker returns no more at a time, unless its own settings say so.
 _SLICE: Final = 32
+#: The most that is asked for of one whose settings do.
+_MOST: Final = 512
 _ON_THEIR_WAY: Final = 8
 #: How long a broker may say nothing, or that it is busy.
 SILENCE_SECONDS: Final = 30.0
@@ -31,13 +33,28 @@ _BUSY_SECONDS: Final = 0.02
 _TIMES_SAID: Final = 5
 
 
+class Pulled(NamedTuple):
+    """The body of an answer, of which the messages with start <= offset < end are wanted."""
+
+    body: bytes
+    start: int
+    end: int
+
+    def messages(self) -> list[Incoming]:
+        """Return them; raises Malformed for what is no message."""
+        found = decoded(self.body)
+        if found and (found[0].offset < self.start or found[-1].offset >= self.end):
+            return [each for each in found if self.start <= each.offset < self.end]
+        return found
+
+
 @dataclass
 class _Slice:
     """Some offsets of the range: from `next` on they are still to come."""
 
     next: int
     end: int
-    found: list[Incoming] = field(default_factory=list)
+    found: list[Pulled] = field(default_factory=list)
     said: int = 0
 
 
@@ -82,10 +99,13 @@ def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms
     }
 
 
-def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]) -> Iterator[list[Incoming]]:
-    """Yield what a queue holds of the offsets from the first on, before the second, in order."""
-    start, end = offsets
-    begins = iter(range(start, end, _SLICE))
+def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]) -> Iterator[list[Pulled]]:
+    """Yield what a queue holds of the offsets from the first on, before the second, in order.
+
+    It asks for as many at a time as the broker was seen to return, and tries for twice as many where all came.
+    """
+    begin, end = offsets
+    size = _SLICE
     in_order: deque[_Slice] = deque()
     asked: dict[int, _Slice] = {}
     holes = _Holes()
@@ -96,11 +116,9 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
 
     silence_ends = time.monotonic() + SILENCE_SECONDS
     while True:
-        while len(asked) < _ON_THEIR_WAY and len(in_order) < 4 * _ON_THEIR_WAY:
-            begin = next(begins, None)
-            if begin is None:
-                break
-            in_order.append(_Slice(begin, min(begin + _SLICE, end)))
+        while begin < end and len(asked) < _ON_THEIR_WAY and len(in_order) < 4 * _ON_THEIR_WAY:
+            in_order.append(_Slice(begin, min(begin + size, end)))
+            begin = in_order[-1].end
             ask(in_order[-1])
         if not in_order:
             return
@@ -110,7 +128,10 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
         part = asked.pop(answer.opaque, None)
         if part is None:
             continue
+        before, wanted = part.next, part.end - part.next
         if _take(part, answer, connection.address, holes):
+            came = part.next - before
+            size = max(size, min(2 * wanted, _MOST)) if came >= wanted else came
             silence_ends = time.monotonic() + SILENCE_SECONDS
         elif time.monotonic() > silence_ends:
             raise TimedOut(connection.address, f"nothing but excuses within {SILENCE_SECONDS:g} s")
@@ -150,7 +171,7 @@ def followed(
         queue = asked.pop(answer.opaque)
         part = parts[queue]
         came_further = _take(part, answer, connection.address, holes[queue])
-        yield (queue if came_further else None), part.found, part.next
+        yield (queue if came_further else None), [one for each in part.found for one in each.messages()], part.next
         part.found = []
         ask(queue)
 
@@ -168,9 +189,9 @@ def _take(part: _Slice, answer: Answer, address: str, holes: _Holes) -> bool:
         raise Malformed(f"{address}: the answer to a pull does not say where it goes on") from None
     if answer.code == codes.MOVED and goes_on_at < part.next:
         raise Refused(address, answer.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
-    if answer.code == codes.SUCCESS:
-        part.found += [each for each in decoded(answer.body) if part.next <= each.offset < part.end]
     came_further = goes_on_at > part.next
+    if came_further and answer.code == codes.SUCCESS:
+        part.found.append(Pulled(answer.body, part.next, part.end))
     if not came_further or (answer.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
         time.sleep(_BUSY_SECONDS)  # else a broker that has nothing to say is asked without end
         return False

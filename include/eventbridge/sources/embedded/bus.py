@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 
 from eventbridge.errors import BusError
+from eventbridge.sources.embedded.announcements import FileAnnouncements
+from eventbridge.sources.embedded.file import lock_file
 from eventbridge.sources.embedded.file_tables import FileTables
 from eventbridge.sources.embedded.table_log import TableLog
+from eventbridge.sources.protocol import Announcements
 
 
 class EmbeddedBus(TableLog):
@@ -28,8 +32,23 @@ class EmbeddedBus(TableLog):
         queues: int = 4,
         clock: Callable[[], datetime],
     ) -> None:
+        self._announcements: FileAnnouncements | None = None
         self.path = folder / f"{bus}.sqlite"
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, queues=queues, clock=clock)
+
+    def announcements(self) -> Announcements | None:
+        """Return what tells that something was published, whoever did, from now on; None: the system does not."""
+        if self._announcements is None:
+            with suppress(OSError, AttributeError):  # a system without inotify, or without room for one more
+                self._announcements = FileAnnouncements(lock_file(self.path))
+        return self._announcements
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._announcements is not None:
+            self._announcements.close()
+        self._announcements = None
+        super().close()
 
     def free_bytes(self) -> int:
         """Return the free space of the file system that holds the file, as this user may use it."""

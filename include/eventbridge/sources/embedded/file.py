@@ -172,13 +172,17 @@ def _open(path: Path) -> sqlite3.Connection:
         return connection
 
 
+def lock_file(path: Path) -> Path:
+    """Return the file that whoever writes a bus's file opens before, and closes when what it wrote can be read."""
+    return path.with_name(f"{path.name}.lock")
+
+
 @contextlib.contextmanager
 def _sole_writer(path: Path) -> Iterator[None]:
     # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
     # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Under this one both have their turn.
-    lock = path.with_name(f"{path.name}.lock")
     with bus_errors(path):
-        descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         _wait_for(descriptor, path)
         yield

@@ -26,6 +26,9 @@ from eventbridge.sources.kafka.reading import Reading
 #: How long what is known of the topics' partitions holds where only their ends are asked for.
 _QUEUES_HOLD_SECONDS: Final = 5.0
 
+#: How long what a queue holds is taken for what it held: what is dropped meanwhile the client tells of.
+_BOUNDS_HOLD_SECONDS: Final = 1.0
+
 #: How long a topic's largest message is taken for what it was.
 _SIZES_HOLD_SECONDS: Final = 60.0
 #: What a batch of one record has around its body and key at the most: 61 bytes, lengths, and our header.
@@ -57,6 +60,7 @@ class KafkaLog:
         self._publishing = Publishing(settings, clock, self._most_together)
         self._queues: frozenset[Queue] = frozenset()
         self._queues_until = 0.0
+        self._held_bounds: dict[Queue, tuple[int, int, float]] = {}
         self._most_bytes: dict[str, tuple[int | None, float]] = {}
 
     @property
@@ -120,7 +124,7 @@ class KafkaLog:
         if self._following is not None and self._following.holds(queue, max(start, self.earliest(queue)), end):
             fault_points.reach("bus.read")
             return self._following.blocks(queue, start, end)
-        log_end = self.end(queue)
+        begin, log_end = self._bounds(queue, end)
         if end > log_end:
             raise OffsetGapError(
                 f"{self.uri}: offsets {start} to {end} of {queue.topic}/{queue.queue_id} are wanted, and it ends at "
@@ -129,7 +133,18 @@ class KafkaLog:
             )
         if self._reading is None:
             self._reading = Reading(self._settings)
-        return self._reading.blocks(queue, max(start, self.earliest(queue)), end)
+        return self._reading.blocks(queue, max(start, begin), end)
+
+    def _bounds(self, queue: Queue, end: int) -> tuple[int, int]:
+        """Return what a queue holds, as it was within the last second if that tells of `end`.
+
+        A range is read file by file, and to ask each time takes longer than to read a small one.
+        """
+        begin, log_end, until = self._held_bounds.get(queue, (0, 0, 0.0))
+        if end > log_end or time.monotonic() > until:
+            begin, log_end = self.earliest(queue), self.end(queue)
+            self._held_bounds[queue] = begin, log_end, time.monotonic() + _BOUNDS_HOLD_SECONDS
+        return begin, log_end
 
     def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.

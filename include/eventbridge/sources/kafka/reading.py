@@ -44,17 +44,23 @@ READING: Final[Mapping[str, Any]] = {
     # By default a client whose queue is full looks again after a second, and the reader waits that long for nothing.
     "fetch.queue.backoff.ms": 5,
     "max.partition.fetch.bytes": 4 << 20,
-    "queued.max.messages.kbytes": 32 << 10,
+    # What was fetched beyond a range's end is thrown away; a block is read while the next two are fetched.
+    "queued.max.messages.kbytes": 8 << 10,
 }
 
 
 @dataclass
 class _Range:
-    """The range that is being read: blocks that were fetched and not taken, and the one that was taken last."""
+    """The range that is being read: blocks that were fetched and not taken, and the one that was taken last.
+
+    `fetched` is what the client gave already and was not looked at; of a range that is over, what lies behind it.
+    """
 
     queue: Queue
     end: int
+    fetched: list[Message] = field(default_factory=list)
     is_over: bool = False
+    is_log_over: bool = False  # it was the client that told of the end, and it tells of one once
     blocks: deque[pa.RecordBatch] = field(default_factory=deque)
     last: pa.RecordBatch | None = None
 
@@ -63,6 +69,10 @@ class _Range:
         if self.last is None or (self.queue, self.end) != (queue, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
+
+    def is_before(self, queue: Queue, start: int) -> bool:
+        """Return whether the client stands where another range begins: right behind this one, all of which it gave."""
+        return (self.queue, self.end) == (queue, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
         """Return what the last block has from an offset on, None if that is nothing."""
@@ -88,14 +98,13 @@ class Reading:
         """Yield the messages of a partition with start <= offset < end that are still there.
 
         The end of the partition, which the client tells of, ends it where the last offsets hold no message. A client
-        that stopped within a block and goes on from there loses nothing that was fetched.
+        that stopped within a block and goes on from there, or behind the range, loses nothing that was fetched.
         """
         if start >= end:
             return
         fault_points.reach("bus.read")
         if self._range is None or not self._range.goes_on(queue, start, end):
-            self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
-            self._range = _Range(queue, end)
+            self._range = self._begun(queue, start, end)
         reading = self._range
         if (rest := reading.rest_from(start)) is not None:
             yield rest
@@ -106,13 +115,19 @@ class Reading:
                 reading.last = reading.blocks.popleft()
                 yield reading.last
 
+    def _begun(self, queue: Queue, start: int, end: int) -> _Range:
+        if self._range is not None and self._range.is_before(queue, start) and not self._range.blocks:
+            return _Range(queue, end, self._range.fetched)
+        self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
+        return _Range(queue, end)
+
     def _fetch(self, reading: _Range, place: str) -> None:
         """Take up what comes next of a range: a block's worth of messages, or fewer where it ends."""
         found: list[Message] = []
         size = 0
         self._range = None  # unless all goes well: what was fetched by then would be passed over
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
-            more, reading.is_over = self._sorted_out(self._next(place), reading.end, place)
+            more = self._sorted_out(reading, place)
             found += more
             size += sum(map(len, more))
         self._range = reading
@@ -132,23 +147,28 @@ class Reading:
                 raise bus_error(self._servers, place, self._trouble.instead_of(KafkaError(KafkaError._TIMED_OUT)))
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
-    def _sorted_out(self, messages: Sequence[Message], end: int, place: str) -> tuple[list[Message], bool]:
-        """Return the messages before `end`, and whether there are no more of them."""
+    def _sorted_out(self, reading: _Range, place: str) -> list[Message]:
+        """Return what comes next of a range, and note whether it is over."""
+        messages = reading.fetched or self._next(place)
+        reading.fetched = []
         found: list[Message] = []
-        for message in messages:
+        for number, message in enumerate(messages):
             error = message.error()
             offset = message.offset()
             if error is not None:
                 refuse_final(self._servers, error, place)
-                if error.code() == KafkaError._PARTITION_EOF and offset is not None and offset >= end:
-                    return found, True
-            elif offset is not None and offset >= end:
-                return found, True
+                if error.code() == KafkaError._PARTITION_EOF and offset is not None and offset >= reading.end:
+                    reading.is_over = reading.is_log_over = True
+                    return found
+            elif offset is not None and offset >= reading.end:
+                reading.is_over, reading.fetched = True, messages[number:]
+                return found
             else:
                 found.append(message)
-                if offset == end - 1:
-                    return found, True
-        return found, False
+                if offset == reading.end - 1:
+                    reading.is_over, reading.fetched = True, messages[number + 1 :]
+                    return found
+        return found
 
 
 def refuse_final(servers: str, error: KafkaError, place: str) -> None:

@@ -20,9 +20,10 @@ from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
-from eventbridge.sources.rocketmq.blocks import blocks_of
+from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
 from eventbridge.sources.rocketmq.following import Following
 from eventbridge.sources.rocketmq.publishing import Publishing
+from eventbridge.sources.rocketmq.ranges import Blocks, Ranges
 
 #: How long what is known of the topics' queues holds where only their ends are asked for.
 _QUEUES_HOLD_SECONDS: Final = 5.0
@@ -47,6 +48,7 @@ class RocketmqLog:
         self._topics = tuple(topics)
         self._client = Client(settings)
         self._publishing = Publishing(self._client, self._servers)
+        self._ranges = Ranges(self._pulled)
         self._following: Following | None = None
         self._earliest: dict[Queue, int] = {}  # of what it follows
         self._queues: frozenset[Queue] = frozenset()
@@ -163,6 +165,7 @@ class RocketmqLog:
     def close(self) -> None:
         """Let go of name servers and brokers."""
         self._unfollow()
+        self._ranges.close()
         self._client.close()
 
     def _unfollow(self) -> None:
@@ -174,7 +177,10 @@ class RocketmqLog:
         fault_points.reach("bus.read")
         if start < end:
             with self._doing(f"to read {_name(queue)} from {start} to {end}"):
-                yield from blocks_of(self._client.read(TopicQueue(*queue), start, end))
+                yield from self._ranges.blocks(queue, start, end)
+
+    def _pulled(self, queue: Queue, start: int, end: int) -> Blocks:
+        yield from blocks_of_bodies(self._client.read_bodies(TopicQueue(*queue), start, end))
 
     def _known(self) -> Sequence[Queue]:
         return sorted(self._queues) if time.monotonic() < self._queues_until else self.queues()

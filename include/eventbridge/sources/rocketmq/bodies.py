@@ -1,0 +1,133 @@
+"""What a pull brought back, as Arrow blocks: columns are cut out of its bytes, without an object per message."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from eventbridge.rocketmq.remoting.messages import properties_of
+from eventbridge.rocketmq.remoting.reading import Pulled
+from eventbridge.sources.messages import message_block
+from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
+
+#: What comes before a message's body where its hosts have addresses of IPv4; fields without use are bytes.
+_HEAD: Final = np.dtype(
+    [
+        ("total", ">u4"),
+        ("magic", ">u4"),
+        ("-", "V12"),
+        ("offset", ">u8"),
+        ("place", "V8"),
+        ("flags", ">u4"),
+        ("born", "V16"),
+        ("stored_at", ">u8"),
+        ("consumed", "V20"),
+        ("length", ">u4"),
+    ]
+)
+_TOTAL: Final = struct.Struct(">I")
+#: The format whose topic has a length of one byte; with these bits of the flags a message is not as it lies.
+_MAGIC: Final = 0xDAA320A7
+_NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
+
+#: What answers brought is put together until it is so much: a block of few messages costs as much as one of many.
+_ENOUGH_BYTES: Final = 512 << 10
+
+Numbers = npt.NDArray[np.int64]
+
+
+def blocks_of_bodies(parts: Iterable[Sequence[Pulled]]) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of what was pulled, which comes some at a time, as blocks; raises Malformed."""
+    found: list[Pulled] = []
+    size = 0
+    for part in parts:
+        found += part
+        size += sum(len(each.body) for each in part)
+        if size >= _ENOUGH_BYTES:
+            yield from _blocks(found)
+            found, size = [], 0
+    yield from _blocks(found)
+
+
+def _blocks(pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
+    body = b"".join(each.body for each in pulled)
+    heads = _plain_heads(body)
+    pieces = None if heads is None else _pieces(body, *heads)
+    if heads is None or pieces is None:
+        yield from blocks_of(each.messages() for each in pulled)
+        return
+    offsets = heads[1]["offset"].astype(np.int64)
+    block = _block(offsets, heads[1]["stored_at"].astype(np.int64) * 1_000, pieces)
+    came_in = np.searchsorted(np.cumsum([len(each.body) for each in pulled]), heads[0], "right")
+    starts, ends = (
+        np.array(edges)[came_in] for edges in zip(*((each.start, each.end) for each in pulled), strict=True)
+    )
+    wanted = (starts <= offsets) & (offsets < ends)
+    if not wanted.all():
+        block = block.filter(pa.array(wanted))
+    if block.num_rows:
+        yield block
+
+
+def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
+    """Return where messages begin, and their heads; None if some are packed, in another format, or cut off."""
+    begins: list[int] = []
+    place, last = 0, len(body) - _HEAD.itemsize
+    while place <= last:
+        begins.append(place)
+        total = _TOTAL.unpack_from(body, place)[0]
+        if total < _HEAD.itemsize:
+            return None
+        place += total
+    if place != len(body) or not begins:
+        return None
+    places = np.array(begins)
+    data = np.frombuffer(body, np.uint8)
+    heads = data[places[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
+    is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
+    return (places, heads) if is_plain else None
+
+
+def _pieces(body: bytes, places: Numbers, heads: npt.NDArray[np.void]) -> tuple[pa.Array, pa.Array] | None:
+    """Return bodies and properties of messages; None if one says that it is longer than it is."""
+    data = np.frombuffer(body, np.uint8)
+    ends = places + heads["total"]
+    begin = places + _HEAD.itemsize
+    stop = begin + heads["length"]
+    if (stop >= ends).any():
+        return None
+    after = stop + 1 + data[stop]
+    if (after + 2 > ends).any():
+        return None
+    properties = after + 2
+    last = properties + (data[after].astype(np.int64) << 8 | data[after + 1])
+    if (last > ends).any():
+        return None
+    # each message is four pieces: its body, its topic, its properties, and the next one's head
+    edges = np.stack((begin, stop, properties, last), axis=1).reshape(-1).astype(np.int32)
+    count = len(edges) - 1
+    pieces = pa.Array.from_buffers(pa.binary(), count, [None, pa.py_buffer(edges), pa.py_buffer(body)])
+    return pieces.take(pa.array(np.arange(0, count, 4))), pieces.take(pa.array(np.arange(2, count, 4)))
+
+
+def _block(offsets: Numbers, microseconds: Numbers, pieces: tuple[pa.Array, pa.Array]) -> pa.RecordBatch:
+    bodies, properties = pieces
+    coded = properties.dictionary_encode()  # most messages of a topic have the same few
+    named = [properties_of(text) for text in coded.dictionary.to_pylist()]
+    keys = [each.get("KEYS") for each in named]
+    headers = [headers_of(each) or None for each in named]
+    has_keys, has_headers = any(key is not None for key in keys), any(headers)
+    written = [None if key is None else key.encode("utf-8", "replace") for key in keys]
+    which = coded.indices
+    return message_block(
+        pa.array(offsets),
+        pa.array(microseconds),
+        bodies,
+        pa.array(written, pa.binary()).take(which) if has_keys else None,
+        [headers[number] for number in which.to_pylist()] if has_headers else None,
+    )

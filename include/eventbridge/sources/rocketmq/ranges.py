@@ -1,0 +1,84 @@
+"""The range that is being read: who stops within it and goes on from there loses nothing that was pulled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from eventbridge.model.queue import Queue
+
+Blocks = Generator[pa.RecordBatch, None, None]
+
+#: A broker closes a connection that was silent for two minutes.
+_HOLD_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True)
+class _Stopped:
+    """A range whose reader stopped at a block, of which it took what it wanted."""
+
+    queue: Queue
+    end: int
+    blocks: Blocks
+    last: pa.RecordBatch
+    holds_until: float
+
+    def goes_on(self, queue: Queue, start: int, end: int) -> bool:
+        """Return whether what is wanted is the rest of this range, from within its last block or right behind it."""
+        return (
+            (self.queue, self.end) == (queue, end)
+            and self.last["offset"][0].as_py() <= start <= self.last["offset"][-1].as_py() + 1
+            and time.monotonic() < self.holds_until
+        )
+
+    def rest_from(self, start: int) -> pa.RecordBatch:
+        """Return what the last block has from an offset on."""
+        return self.last.slice(int(np.searchsorted(self.last["offset"].to_numpy(), start)))
+
+
+class Ranges:
+    """Reads ranges of queues by `begin`, and keeps the one that was left last. Threads may share an instance."""
+
+    def __init__(self, begin: Callable[[Queue, int, int], Blocks]) -> None:
+        self._begin = begin
+        self._lock = threading.Lock()
+        self._stopped: _Stopped | None = None
+
+    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield the blocks of a range, by the pulls of the one before if this is its rest."""
+        stopped = self._swapped(None)
+        rest: pa.RecordBatch | None = None
+        if stopped is not None and stopped.goes_on(queue, start, end):
+            blocks, rest = stopped.blocks, stopped.rest_from(start)
+        else:
+            if stopped is not None:
+                stopped.blocks.close()
+            blocks = self._begin(queue, start, end)
+        block = rest if rest is not None and rest.num_rows else next(blocks, None)
+        while block is not None:
+            try:
+                yield block
+            except GeneratorExit:
+                self._keep(_Stopped(queue, end, blocks, block, time.monotonic() + _HOLD_SECONDS))
+                raise
+            block = next(blocks, None)
+
+    def close(self) -> None:
+        """Let go of what was pulled and not taken."""
+        self._keep(None)
+
+    def _keep(self, stopped: _Stopped | None) -> None:
+        before = self._swapped(stopped)
+        if before is not None:
+            before.blocks.close()
+
+    def _swapped(self, stopped: _Stopped | None) -> _Stopped | None:
+        with self._lock:
+            before, self._stopped = self._stopped, stopped
+        return before

@@ -1,0 +1,68 @@
+"""What a pull of RocketMQ brought, as blocks: the same as message by message, whatever lies there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from unit.rocketmq.test_messages import PROPERTIES, stored
+
+from eventbridge.rocketmq.remoting.errors import Malformed
+from eventbridge.rocketmq.remoting.reading import Pulled
+from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.rocketmq.blocks import blocks_of
+from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
+
+NAMED = st.one_of(PROPERTIES, st.just({"KEYS": "a", "CE_type": "flight.landed", "UNIQ_KEY": "7F"}))
+BODIES = st.lists(st.tuples(st.binary(max_size=60), NAMED), max_size=6)
+
+
+def rows(blocks: Sequence[pa.RecordBatch]) -> list[dict[str, object]]:
+    """Return messages as rows."""
+    return pa.Table.from_batches(blocks, schema=MESSAGES).to_pylist()  # type: ignore[no-any-return]
+
+
+@given(
+    st.lists(st.tuples(BODIES, st.integers(0, 2), st.integers(0, 2)), max_size=4),
+    st.sampled_from([0, 0, 0x1, 0x10, 0x30, 0xC0]),
+    st.sampled_from([0xDAA320A7, 0xDAA320A7, 0xDAA320AB]),
+)
+def test_blocks_hold_what_messages_hold(
+    answers: Sequence[tuple[Sequence[tuple[bytes, Mapping[str, str]]], int, int]], flags: int, magic: int
+) -> None:
+    """Of each answer what it was asked for, in any format; messages of both are one after the other."""
+    pulled: list[Pulled] = []
+    offset = 10
+    for each, before, behind in answers:
+        data = b"".join(
+            stored(offset + number, body, properties, flags=flags if number else 0, magic=magic)
+            for number, (body, properties) in enumerate(each)
+        )
+        pulled.append(Pulled(data, offset + before, offset + len(each) - behind))
+        offset += len(each)
+
+    expected = rows(list(blocks_of(each.messages() for each in pulled)))
+    assert rows(list(blocks_of_bodies([pulled]))) == expected
+    assert rows(list(blocks_of_bodies([[each] for each in pulled]))) == expected
+
+
+@pytest.mark.parametrize("place", ["length of the body", "length of the properties", "total"])
+def test_a_message_that_says_it_is_longer_is_refused(place: str) -> None:
+    """As it is where messages are read one by one."""
+    data = bytearray(stored(7, b"body", {"a": "b"}))
+    at = {"length of the body": 84, "length of the properties": 88 + 4 + 8, "total": 0}[place]
+    data[at : at + 2] = b"\x7f\xff"
+
+    with pytest.raises(Malformed):
+        list(blocks_of_bodies([[Pulled(bytes(data), 0, 9)]]))
+
+
+@given(st.binary(max_size=300))
+def test_what_is_no_message_is_refused(data: bytes) -> None:
+    """Whatever bytes come, they are messages or an error that says so."""
+    with suppress(Malformed):
+        list(blocks_of_bodies([[Pulled(data, 0, 1 << 40)]]))
