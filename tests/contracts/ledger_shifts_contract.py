@@ -7,6 +7,7 @@ from dataclasses import replace
 from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, after, some_ranges
 
 from eventbridge.ledger import Ledger
+from eventbridge.ledger.doorbell import last_look
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.shift import Shift
 
@@ -76,13 +77,13 @@ class ShiftsContract:
 
     def test_the_last_look_of_the_doorbell_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
-        assert ledger.last_look() is None
+        assert last_look(ledger._engine, 5) is None
         ledger.note_look()
-        assert rival.last_look() == after(0)
+        assert last_look(rival._engine, 5) == after(0)
         clock.pass_seconds(20)
         rival.note_look()
 
-        assert ledger.last_look() == after(20)
+        assert last_look(ledger._engine, 5) == after(20)
 
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing was answered."""
@@ -150,3 +151,51 @@ class ShiftsContract:
         assert rival.move_batch("batch-3", "open", "planned")
         assert not ledger.drop_open("batch-3")
         assert rival.ranges("batch-3") == nothing
+
+    def test_a_batch_follows_one_that_is_being_closed(self, ledger: Ledger, rival: Ledger) -> None:
+        """It takes up what comes behind, and is its runner's, and its shift's window, once the former is committed."""
+        ledger.put_rules_in_force("cafe", {}, None, {})
+        ledger.take_shift("flights", "one", after(60))
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        ledger.note_window("flights", "one", "batch-1")
+        following = a_batch("batch-2", state="open", follows="batch-1")
+        ends = {QUEUES[0]: 25, QUEUES[1]: 7}
+
+        assert ledger.open_following(following, ends, "one", "cafe")
+        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert rival.ranges("batch-2") == [Range(QUEUES[0], 25, 25), Range(QUEUES[1], 7, 7)]
+        assert rival.unfinished_batch("flights") == a_batch(state="open")
+        assert not rival.plan_batch(a_batch("batch-3"), some_ranges())
+        assert not rival.move_batch("batch-2", "open", "planned")
+        assert ledger.record_open("batch-2", {QUEUES[0]: 30}, replace(a_segment(), batch_id="batch-2"))
+        assert ledger.move_batch("batch-1", "open", "planned")
+        assert ledger.last_window("flights") == "batch-1"
+
+        assert ledger.move_batch("batch-1", "planned", "buffered")
+        assert ledger.publish_chunks("batch-1", after(60), [])
+        assert ledger.begin_settlement("batch-1")
+        assert ledger.commit_batch("batch-1", "flights", [], after(9), "0")
+        assert rival.unfinished_batch("flights") == a_batch("batch-2", state="open")
+        assert rival.last_window("flights") == "batch-2"
+        assert rival.move_batch("batch-2", "open", "planned")
+
+    def test_a_batch_follows_only_where_its_shift_stands(self, ledger: Ledger, rival: Ledger) -> None:
+        """One that is not committed, ends there and has none behind it; for who has the shift, by rules in force."""
+        ledger.put_rules_in_force("cafe", {}, None, {})
+        ends = {QUEUES[0]: 25, QUEUES[1]: 7}
+        following = a_batch("batch-2", state="open", follows="batch-1")
+        assert not ledger.open_following(following, ends, "one", "cafe")
+        ledger.plan_batch(a_batch(state="open"), some_ranges())
+        assert not ledger.open_following(following, ends, "one", "cafe")
+        ledger.take_shift("flights", "one", after(60))
+        assert not rival.open_following(following, ends, "two", "cafe")
+        assert not ledger.open_following(following, ends, "one", "another")
+        assert not ledger.open_following(following, {QUEUES[0]: 25}, "one", "cafe")
+        assert not ledger.open_following(following, {**ends, QUEUES[0]: 19}, "one", "cafe")
+        assert ledger.ranges("batch-1") == some_ranges()
+        assert ledger.open_following(following, ends, "one", "cafe")
+        assert not ledger.open_following(replace(following, batch_id="batch-3"), ends, "one", "cafe")
+        assert ledger.drop_open("batch-2")
+        assert ledger.move_batch("batch-1", "open", "planned")
+        assert not ledger.open_following(following, {**ends, QUEUES[0]: 26}, "one", "cafe")
+        assert ledger.open_following(following, ends, "one", "cafe")

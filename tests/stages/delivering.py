@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from stages.modes import carry, carry_batch
+
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.batch import Batch
 from eventbridge.model.verdict import Verdict
@@ -16,9 +18,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries, deliver_until_idle
-from eventbridge.stages.operate.express import deliver_express
-from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -151,23 +151,16 @@ class Sending:
             else:
                 self.site.publish(each)
 
-    def deliver_batch(self, runner: str = RUNNER) -> str | None:
-        """Move one batch through all stages, or in the mode express what a shift delivers, and return its id."""
-        if self.mode == "express":
-            return self._shift(runner)
-        return deliver_batch(self.work, runner, InProcessRouter(self.work.store), threading.Event())
+    def deliver_batch(self, runner: str = RUNNER, *, idle_seconds: float = 0.0) -> str | None:
+        """Move one batch through all stages, or in the mode express what a shift delivers, and return its id.
+
+        `idle_seconds`: how long that shift lasts at least after its last event, for what its targets try again.
+        """
+        return carry_batch(self.work, runner, self.mode, idle_seconds)
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due; in the mode express a shift begins."""
-        if self.mode == "express":
-            self._shift(RUNNER)
-        deliver_until_idle(self.work, RUNNER, InProcessRouter(self.work.store))
-
-    def _shift(self, runner: str) -> str | None:
-        known = {batch.batch_id for batch in self.work.ledger.batches(limit=None, state="committed")}
-        deliver_express(self.work, runner, threading.Event(), Bounds(idle_seconds=0.2, makes_retries=False))
-        found = self.work.ledger.batches(limit=None, runner=runner, state="committed")
-        return next((batch.batch_id for batch in found if batch.kind == "normal" and batch.batch_id not in known), None)
+        carry(self.work, RUNNER, self.mode)
 
     def retry(self) -> str | None:
         """Move one retry batch through its stages and return its id; None = nothing is due."""

@@ -10,13 +10,16 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 from stages.delivering import RUNNER, Sending, rules
 
 from eventbridge import fault_points
 from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
+
+#: What the command `eventbridge` is.
+_COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
 
 
 def until(reached: Callable[[], Any], seconds: float = 20) -> None:
@@ -28,18 +31,18 @@ def until(reached: Callable[[], Any], seconds: float = 20) -> None:
 
 
 @contextmanager
-def a_shift(sending: Sending, *, opens: bool = True) -> Iterator[None]:
+def a_shift(sending: Sending, *, opens: bool = True, bounds: Bounds = UNBOUNDED) -> Iterator[None]:
     """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held."""
     stop = threading.Event()
     failed: list[BaseException] = []
 
     def run() -> None:
         try:
-            deliver_express(sending.work, RUNNER, stop)
+            deliver_express(sending.work, RUNNER, stop, bounds)
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run)
+    thread = threading.Thread(target=run, name="shift under test")
     thread.start()
     try:
         ledger = sending.work.ledger
@@ -72,15 +75,15 @@ def a_close_that_waits(
 
 
 @contextmanager
-def a_process(sending: Sending) -> Iterator[subprocess.Popen[bytes]]:
-    """Deliver in a process of its own; it has a window open."""
+def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Deliver in a process of its own, which runs the code `first` before; it has a window open."""
     own = {
         "EVENTBRIDGE_HOME": str(sending.site.folder),
         "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
     }
     child = subprocess.Popen(
-        [Path(sys.executable).with_name("eventbridge"), "deliver", "--runner", RUNNER, "--express"],
-        env=os.environ | sending.site.environ | own,
+        [sys.executable, "-c", f"{first}\n{_COMMAND}", "deliver", "--runner", RUNNER, "--express"],
+        env=os.environ | sending.site.environ | own | environ,
         stderr=subprocess.PIPE,
     )
     try:

@@ -17,6 +17,9 @@ _SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
 #: Where nothing has come for so long.
 _QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
 
+#: How long after the last look the next one is made of a bus that tells when something comes.
+UNTOLD_SECONDS: Final = 0.05
+
 
 def window_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
     """Return whether a window is to be closed, `age` seconds after its first of so many events.

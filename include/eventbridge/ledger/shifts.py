@@ -7,11 +7,12 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.ledger.batches import record
+from eventbridge.ledger.batches import range_row, ranges_of, record
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import shifts as statements
-from eventbridge.model.batch import BatchFile
+from eventbridge.ledger.statements.rules import HOLD_RULES
+from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.queue import Queue
 from eventbridge.model.shift import Shift
 
@@ -77,6 +78,41 @@ class Shifts(Database):
         with self._reading() as connection:
             row = connection.execute(statements.SHIFT, {"of_runner": runner, "now": self.now()}).one_or_none()
         return None if row is None else Shift(**row._mapping)
+
+    def open_following(self, batch: Batch, ends: Mapping[Queue, int], holder: str, in_force: str) -> bool:
+        """Add an open batch that follows another of its runner, and takes up what comes from `ends` on.
+
+        The former's ranges end there from now on, if it is open. Nobody but the holder of the shift has the batch until
+        the former is committed. False, with nothing changed, if `in_force` is not the rule set in force any more, if
+        the shift is not the holder's, if the former is committed or ends elsewhere, or if another batch follows it.
+        """
+        try:
+            with self._writing() as connection:
+                self._open_following(connection, batch, ends, holder, in_force)
+        except _LostError:
+            return False
+        return True
+
+    def _open_following(
+        self, connection: Connection, batch: Batch, ends: Mapping[Queue, int], holder: str, in_force: str
+    ) -> None:
+        if connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
+            raise _LostError
+        former = batch.follows or ""
+        state = connection.execute(batch_statements.BATCH_STATE, {"of_batch": former}).scalar()
+        if state in (None, "committed"):
+            raise _LostError
+        of = {"of_runner": batch.runner, "by": holder, "now": self.now()}
+        if connection.execute(statements.HOLD_SHIFT, of).rowcount != 1:
+            raise _LostError
+        if state == "open":
+            _record(connection, former, ends, None)
+        if {each.queue: each.end for each in ranges_of(connection, former)} != dict(ends):
+            raise _LostError
+        if connection.execute(batch_statements.PLAN_BATCH, vars(batch)).rowcount != 1:
+            raise _LostError
+        rows = [range_row(batch.batch_id, Range(queue, end, end)) for queue, end in sorted(ends.items())]
+        connection.execute(batch_statements.INSERT_RANGES, rows)
 
     def record_open(self, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> bool:
         """Record a segment of an open batch (None: nothing was answered) with the offsets up to which it has read.

@@ -20,7 +20,8 @@ _CONNECTION_SECONDS: Final = 30.0
 #: Longer than the lease of a shift whose process was killed; and how long a run stands by for a shift that ends soon.
 _PATIENCE_SECONDS: Final = 8.0
 _STANDING_SECONDS: Final = 60.0
-
+#: A try takes Airflow two seconds to start, which keeps tries apart; when they are used up, the bell starts a run.
+_RETRY_DELAY: Final = timedelta(milliseconds=100)
 
 #: What the DAG of a runner in this mode says of itself.
 SHIFT_GUIDE = """
@@ -65,7 +66,7 @@ class ExpressOperator(BaseOperator):
             pools = confirmed_pools(work)
             shift = None
             if self._is_express(work):
-                from eventbridge.stages.operate.express import anything_waits, in_stages
+                from eventbridge.stages.operate.express_waiting import anything_waits, in_stages
 
                 stands_by = self._stands_by(work)
                 waits = anything_waits(work, self.runner) and not (in_stages(work, self.runner) and beside())
@@ -117,6 +118,6 @@ class ExpressOperator(BaseOperator):
 
 
 def express(runner: str, **options: Any) -> ExpressOperator:
-    """Return the task; after a fault of our infrastructure, or killed, it is back in a second."""
-    options |= {"retry_delay": timedelta(seconds=1)}
+    """Return the task; after a fault of our infrastructure, or killed, it is back as soon as Airflow starts it."""
+    options |= {"retry_delay": _RETRY_DELAY}
     return ExpressOperator(task_id=EXPRESS, runner=runner, **options)

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, segment_rows
@@ -19,6 +20,7 @@ from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, InfrastructureError, UserError
 from eventbridge.routing.warm_up import compile_ahead
+from eventbridge.sources.embedded import bus
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.bus_pressure import BusWatch
@@ -30,9 +32,9 @@ from eventbridge.stages.route.costly_rules import PARKED_MAX
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     """Each before the next is published, once, without a batch of its own; at the end all is committed and balances.
 
-    How soon they are is for `make bench-express` to say.
+    How soon they are is for `make bench-express` to say. A target whose address is inside is connected to by none.
     """
-    sending.rules(crm="/healthy/crm")
+    sending.rules(crm="/healthy/crm", inside=http("http://169.254.169.254/latest/meta-data"))
     with a_shift(sending):
         for number in range(1, 21):
             sending.publish(1)
@@ -44,6 +46,29 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
     assert sending.work.ledger.shift(RUNNER) is None
     assert set(ids(sending).values()) == {1}
+    refused = [
+        row["error"]
+        for batch in sending.work.ledger.batches()
+        for row in segment_rows(sending.work, batch.batch_id)
+        if row["error_class"] == "AddressRefused"
+    ]
+    assert refused
+    assert all("169.254.169.254" in each for each in refused)
+    assert audit(sending.work).differences == ()
+
+
+def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
+    sending: Sending, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is written from elsewhere, the system has no notice of that."""
+    (tmp_path / "still").touch()
+    monkeypatch.setattr(bus, "lock_file", lambda _: tmp_path / "still")
+    sending.rules(crm="/healthy/crm")
+    with a_shift(sending):
+        for number in range(1, 8):
+            sending.publish(1)
+            until(lambda number=number: len(sending.requests()) == number)
+
     assert audit(sending.work).differences == ()
 
 

@@ -21,7 +21,8 @@ from eventbridge.errors import ShiftTakenError
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate import shift_lease
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express import Shift, anything_waits, deliver_express, in_stages
+from eventbridge.stages.operate.express import Shift, deliver_express
+from eventbridge.stages.operate.express_waiting import anything_waits, in_stages
 from eventbridge.stages.operate.shift_lease import Bounds
 
 _STANDS_BY = Bounds(idle_seconds=120, stands_by=True, patience_seconds=30)
@@ -58,7 +59,7 @@ def test_who_stands_by_delivers_while_the_former_shift_closes_its_window(sending
 
     def of_former(point: str) -> bool:
         passed = first and point.startswith("store.") and holder(sending) != first
-        return bool(passed) and threading.current_thread().name.endswith("(run)")
+        return bool(passed) and threading.current_thread().name == "shift under test"
 
     with a_close_that_waits(of_former) as (closes, goes_on), a_shift(sending):
         first = holder(sending)

@@ -2,35 +2,64 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
+from dataclasses import replace
+from datetime import datetime
+from itertools import pairwise
 
 import psutil
 import pytest
-from stages.delivering import Sending, http
+from stages.delivering import RUNNER, Sending, http, rules, segment_rows
 from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, quick_windows, until
 
+from eventbridge import fault_points
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.errors import BusError, StoreError
 from eventbridge.stages.operate import closer, express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
+from eventbridge.stages.operate.shift_lease import Bounds
+
+#: Run first in a process, it never ends a close.
+_CLOSES_FOR_EVER = """
+import threading, time
+from eventbridge import fault_points
+fault_points.install(
+    lambda point: time.sleep(600) if point == "bus.read" and threading.current_thread().name == "close" else None
+)
+"""
+
+
+def _in_its_books(point: str) -> bool:
+    return point == "bus.read" and threading.current_thread().name == "close"
+
+
+def _recorded(sending: Sending) -> int:
+    """Return how many outcomes segments show."""
+    return sum(len(segment_rows(sending.work, batch.batch_id)) for batch in sending.work.ledger.batches())
 
 
 def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:
-    """They are the next window's, which gets its batch once the former is committed."""
+    """They are the next window's, whose batch is recorded, and is the runner's once the former is committed."""
     quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+    with a_close_that_waits(_in_its_books) as (closes, goes_on), a_shift(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
-        assert sending.work.ledger.batches(state="open") == []
+        batch, former = sending.work.ledger.batches()
+        assert (batch.state, batch.follows) == ("open", former.batch_id)
         goes_on.set()
-        until(lambda: sending.work.ledger.batches(state="open"))
+        until(lambda: sending.work.ledger.unfinished_batch(RUNNER) == replace(batch, follows=None))
         sending.publish(1)
         until(lambda: len(sending.requests()) == 43)
 
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
     assert set(ids(sending).values()) == {1}
+    *former, last = (each["connection"] for each in sending.requests())
+    assert last in former[:30], "connections stay open from window to window"
     assert audit(sending.work).differences == ()
 
 
@@ -54,8 +83,8 @@ def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
     assert audit(sending.work).differences == ()
 
 
-def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile(sending: Sending) -> None:
-    """The next window starts over with them: what was sent by the old ones comes again, and nothing is lost."""
+def test_rules_that_change_while_a_window_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
+    """What came meanwhile was delivered by those that its window began with, and nothing comes twice."""
     quick_windows(sending, crm="/healthy/crm")
     with a_close_that_waits() as (closes, goes_on), a_shift(sending):
         sending.publish(30)
@@ -64,11 +93,31 @@ def test_rules_that_change_while_a_window_is_closed_hold_for_what_came_meanwhile
         until(lambda: len(sending.requests()) == 42)
         quick_windows(sending, crm="/healthy/crm", erp="/healthy/erp")
         goes_on.set()
-        until(lambda: len(sending.requests()) == 42 + 24)
+        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
+        sending.publish(5)
+        until(lambda: len(sending.requests()) == 42 + 10)
 
     paths = Counter(each["path"].rpartition("/")[2] for each in sending.requests())
-    assert paths == {"crm": 54, "erp": 12}
-    assert Counter(ids(sending).values()) == {1: 42, 2: 12}
+    assert paths == {"crm": 47, "erp": 5}
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(sending: Sending) -> None:
+    """What was delivered meanwhile is recorded as it is at any other time: both windows are finished in stages."""
+    quick_windows(sending, crm="/healthy/crm")
+    with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_ANSWERS="1") as child:
+        sending.publish(30)
+        until(lambda: len(sending.work.ledger.batches()) == 2)
+        sending.publish(12)
+        until(lambda: _recorded(sending) == 42)
+        child.kill()
+        child.wait()
+    with a_shift(sending, opens=False):
+        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
+
+    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert len(ids(sending)) == len(sending.requests()) == 42
     assert audit(sending.work).differences == ()
 
 
@@ -100,11 +149,69 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
             count += 1
             sending.publish(1)
             until(lambda count=count: len(crm_requests(sending)) == count)
-        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"], "the former is closed"
+        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
         monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
+    """As long as it answers: what was on its way at the end of the window is not broken off, to be sent again."""
+    quick_windows(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
+    ledger = sending.work.ledger
+    with a_shift(sending):
+        (first,) = ledger.batches(state="open")
+        while len(ledger.batches()) == 1:
+            sending.publish(1)
+            threading.Event().wait(0.05)
+        until(lambda: ledger.batch(first.batch_id).state == "committed")
+
+    assert {row["reason"] for row in segment_rows(sending.work, first.batch_id)} == {None}
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+@pytest.mark.parametrize("what", ["bus.read", "store.put"])
+def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) -> None:
+    """The bus, which ends the window, or the store, as its segment is written: what was answered is recorded then."""
+    sending.rules(crm=http("/healthy/crm", timeout='"20s"'))
+    failures = iter([StoreError("the disk is away") if what == "store.put" else BusError("the bus is away")])
+    try:
+        with a_shift(sending):
+            sending.publish(5)
+            until(lambda: len(sending.requests()) == 5)
+            loop = next(thread for thread in threading.enumerate() if thread.name == "shift under test")
+
+            def fail_once(point: str) -> None:
+                if point.startswith(what) and threading.current_thread() is loop and (error := next(failures, None)):
+                    raise error
+
+            fault_points.install(fail_once)
+            sending.publish(5)
+            until(lambda: len(ids(sending)) == 10)
+    finally:
+        fault_points.install(None)
+
+    assert next(failures, None) is None
+    assert sending.work.ledger.parked_counts() == [], "what is not recorded would be sent again"
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) -> None:
+    """They take turns: with one slot no request of one begins before that of another is answered."""
+    targets = {name: http(f"/slow/{name}", max_in_flight=1) for name in "abc"}
+    sending.write(rules(targets, concurrency="1"))
+    pools = {"rule.orders": PoolSlots(slots=1, free=0)}
+    with a_shift(sending, bounds=Bounds(pools=lambda: pools)):
+        sending.publish(1)
+        sending.publish(1)
+        until(lambda: len(sending.requests()) == 6)
+
+    times = sorted(datetime.fromisoformat(each["at"]) for each in sending.requests())
+    assert min((later - one).total_seconds() for one, later in pairwise(times)) > 0.15, "each takes 0.2 s"
     assert audit(sending.work).differences == ()
 
 
@@ -135,13 +242,37 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: 
 
 
 def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The books are left to who asked for them, and its process is ended."""
+    """The books are left to who asked for them, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
 
-    assert not Closer(sending.work.settings).do_books(batch_id, None)
+    given_up = Closer(sending.work.settings, threading.Event())
+    assert not given_up.do_books(batch_id, None)
+    monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 60.0)
+    assert not given_up.do_books(batch_id, None)
+    given_up.start()
 
+    assert [each for each in psutil.Process().children() if "closer" in " ".join(each.cmdline())] == []
+
+
+def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the closer takes most of a minute to start; the shift's own process is idle by then."""
+    sending.rules(crm="/healthy/crm")
+    sending.publish(1)
+    batch_id = sending.deliver_batch()
+    assert batch_id is not None
+    monkeypatch.setattr(closer, "_STOPPED_SECONDS", 0.05)
+    stop = threading.Event()
+    left = Closer(sending.work.settings, stop)
+    asks_to_stop = threading.Timer(0.05, stop.set)
+    asks_to_stop.start()
+
+    assert not left.do_books(batch_id, None)
+    asks_to_stop.join()
+    assert not left.do_books(batch_id, None)
     assert [each for each in psutil.Process().children() if "closer" in " ".join(each.cmdline())] == []

@@ -33,8 +33,16 @@ END_SHIFT = update(shift).where(_RUNNER, _MINE).values(until=_NOW)
 #: Notes which window one's own shift has opened.
 NOTE_WINDOW = update(shift).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
 
+#: Notes that the window behind the one that was noted goes on, whoever has the shift.
+NOTE_FOLLOWING = (
+    update(shift).where(_RUNNER, shift.c.batch_id == bindparam("before")).values(batch_id=bindparam("of_batch"))
+)
+
 #: The window that was opened last.
 LAST_WINDOW = select(shift.c.batch_id).where(_RUNNER)
+
+#: Keeps one's own shift until the transaction ends, if it has not run out.
+HOLD_SHIFT = update(shift).where(_RUNNER, _MINE, shift.c.until > _NOW).values(holder=bindparam("by"))
 
 #: Asks for a process that stands by for one's own shift.
 ASK_FOR_NEXT = update(shift).where(_RUNNER, _MINE).values(wants_next=true())

@@ -7,6 +7,7 @@ Whatever becomes of the closer, the same stages finish the window wherever they 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import pickle
 import select
@@ -14,6 +15,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Collection, Mapping
 from contextlib import closing, suppress
 from queue import SimpleQueue
@@ -36,8 +38,16 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long books, which take a second, may take; what the loop delivers meanwhile has no segment.
-_PATIENCE_SECONDS: Final = 30.0
+#: How long books may take: a second, but for the first ones, before which a busy machine starts the process in half a
+#: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three windows.
+#: A shift that is to stop waits less: its own process has nothing else to do then, and who ends it waits for that.
+_PATIENCE_SECONDS: Final = 120.0
+_REST_SECONDS: Final = 300.0
+_STOPPED_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.1
+#: Its niceness, added to the loop's: events go before books. To start and to do the first books takes seconds of CPU
+#: time, for which 9,000 events a second waited half a second on two cores. Much more, and a busy machine starves it.
+_NICENESS: Final = 5
 
 #: Stops a push before it sends.
 ALREADY: Final = threading.Event()
@@ -58,13 +68,18 @@ def do_books(
 
 
 class Closer:
-    """Does books in a process of its own, started with the first of them; one thread at a time asks it."""
+    """Does books in a process of its own, started with the first of them; one thread at a time asks it.
 
-    def __init__(self, settings: Settings) -> None:
+    Once `stop` is set it takes none any more, and what it is at is not waited for long.
+    """
+
+    def __init__(self, settings: Settings, stop: threading.Event) -> None:
         self._settings = settings
+        self._stop = stop
         self._process: subprocess.Popen[bytes] | None = None
         self._turn = threading.Lock()
         self._starting: threading.Thread | None = None
+        self._rests_until = -math.inf
 
     @staticmethod
     def can_do(work: Runtime, batch: Batch) -> bool:
@@ -75,7 +90,7 @@ class Closer:
 
     def start(self) -> None:
         """Let its process begin to start, which takes seconds, unless it has; returns at once."""
-        if self._process is None:
+        if self._process is None and not self._rests:
             self._starting = threading.Thread(target=self._start, name="start closer", daemon=True)
             self._starting.start()
 
@@ -85,21 +100,38 @@ class Closer:
 
     def do_books(self, batch_id: str, pools: Pools) -> bool:
         """Do the books of a window that is planned, and send nothing; False: it did not, for whatever reason."""
+        if self._rests or self._stop.is_set():
+            return False
         try:
             with self._turn:
                 process = self._process = self._process or _started(self._settings)
             assert process.stdin is not None, "it is a pipe"
             assert process.stdout is not None, "so is this"
             _put(process.stdin, (batch_id, pools))
-            if not select.select([process.stdout], [], [], _PATIENCE_SECONDS)[0]:
-                raise TimeoutError(f"no answer in {_PATIENCE_SECONDS:g} s")
+            self._wait_for(process.stdout)
             said = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
             said = f"its process is given up: {error!r}"
+            if isinstance(error, TimeoutError):
+                self._rests_until = time.monotonic() + _REST_SECONDS
             self.close()
         if said is not None:
             log.warning("batch %s is closed by the loop's own process, as its closer could not: %s", batch_id, said)
         return said is None
+
+    def _wait_for(self, answer: IO[bytes]) -> None:
+        began = time.monotonic()
+        end = began + _PATIENCE_SECONDS
+        while not select.select([answer], [], [], _LOOK_SECONDS)[0]:
+            now = time.monotonic()
+            if self._stop.is_set():
+                end = min(end, now + _STOPPED_SECONDS)
+            if now >= end:
+                raise TimeoutError(f"no answer in {now - began:.0f} s")
+
+    @property
+    def _rests(self) -> bool:
+        return time.monotonic() < self._rests_until
 
     def close(self) -> None:
         """End the process, which is at rest, or is given up."""
@@ -134,6 +166,7 @@ def _main() -> None:
     """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its shift is no more."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the shift's, which may ask for its last books then
+    os.nice(_NICENESS)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -20,16 +20,20 @@ from functools import partial
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
+from eventbridge.model.queue import Queue
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
-from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
+from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_change import make_ready, wait_until_closed
 from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
-from eventbridge.stages.operate.express_targets import Key
+from eventbridge.stages.operate.express_targets import http_loop
+from eventbridge.stages.operate.express_turns import Key
+from eventbridge.stages.operate.express_waiting import in_stages, waiting_events
 from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
 from eventbridge.stages.push.seldom_collected import never_collected
@@ -45,7 +49,7 @@ _POOLS_SECONDS = 5.0
 _EVENTS_A_SECOND = 2_000.0
 #: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
-#: How long the close of a window sends what was left to it: as long no segment shows what the next window sends.
+#: How long the close of a window sends what was left to it.
 _LEFT_SECONDS = 5.0
 
 
@@ -75,31 +79,10 @@ def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: B
             done = loop.run()
         if lease.lost.is_set():
             raise InfrastructureError(
-                f"another process has taken the shift of runner {runner!r}, as this one stood still or could not reach "
-                "the ledger. Nothing is lost; start this again if that process has ended"
+                f"another process has taken the shift of runner {runner!r}, because this one stood still "
+                "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
             )
         return done
-
-
-def anything_waits(work: Runtime, runner: str) -> bool:
-    """Return whether a shift has something to do: events that wait, a batch to finish, or a group to register."""
-    return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
-
-
-def in_stages(work: Runtime, runner: str) -> bool:
-    """Return whether there is a batch that tasks after a listen, or a shift that handed it over, are to deliver."""
-    batch = work.ledger.unfinished_batch(runner)
-    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_window(runner)
-
-
-def waiting_events(work: Runtime, runner: str) -> int | None:
-    """Return how many messages no committed batch has taken up, None before the runner's first batch."""
-    standing = work.ledger.committed_offsets(runner)
-    if not standing:
-        return None
-    (bus,) = work.rule_set().for_runner(runner).buses.values()
-    with closing(work.open_source(bus)) as source:
-        return sum(end - standing.get(queue, source.earliest(queue)) for queue, end in source.ends().items())
 
 
 class _Loop:
@@ -107,9 +90,11 @@ class _Loop:
         self._work, self._runner, self._lease = work, runner, lease
         self._done = Shift()
         self._bus = bus
-        self._closer = Closer(work.settings)
+        self._http = http_loop()
+        self._closer = Closer(work.settings, lease.stop)
         self._former: Close | None = None  # the window that is being closed
-        self._given: Batch | None = None  # what it left to the next window
+        self._following: Batch | None = None  # the batch that was opened behind it
+        self._is_behind = False  # as of the last close: more waits than a window of it should take
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
@@ -128,6 +113,7 @@ class _Loop:
         finally:
             sys.setswitchinterval(interval)
             self._bus.close()
+            self._http.close()
             self._closer.close()
             self._ended.set()
             for thread in self._beside:
@@ -145,12 +131,14 @@ class _Loop:
 
     def _next(self) -> None:
         former, self._former = self._former, None
-        batch = former.batch if former is not None else self._begun()
+        following, self._following = self._following, None
+        batch = following or self._begun()
         if batch is None:
             return
-        held = frozenset(name for name, pool in (self._pools or {}).items() if pool.slots == 0)
         on_large = self._closer.start if Closer.can_do(self._work, batch) else None
-        window = Window(self._work, batch, self._lease, self._bus, held, former, on_large)
+        if self._http.failed:
+            self._http = http_loop()
+        window = Window(self._work, batch, self._lease, self._bus, self._http, self._pools, former, on_large)
         try:
             kept = window.run()
         finally:
@@ -158,37 +146,46 @@ class _Loop:
                 former.wait()
         self._done.events += window.events
         self._busy_seconds += window.busy_seconds
-        self._given = window.instead
         if not kept:
             return
+        if self._lease.has_heir and not window.events:  # who goes on opens a batch
+            window.end()
+            self._lease.pass_on(None)
+            return
         if self._lease.has_heir:
-            if not window.events:  # who goes on opens a batch
-                window.end()
-                self._lease.pass_on(None)
-                return
+            self._pass_on(window)
+        if window.events and not self._lease.over:
+            self._following = self._opened_behind(window.batch, window.ends)
+        if self._following is None:
+            self._end(window)
+        else:
+            self._former = Close(window.targets, partial(self._end, window))
+
+    def _pass_on(self, window: Window) -> None:
+        """Give the shift to who stands by, with a window in which something came."""
+        try:
             if window.record():
                 self._lease.pass_on(window.batch.batch_id)
-        if not self._lease.over:
-            self._former = Close(window.batch, window.ends, window.targets, partial(self._go_on, window))
-        elif window.end():
-            self._close_window(window)
+        except InfrastructureError:
+            window.abandon()
+            raise
 
     def _begun(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
-        batch, self._given = self._given, None
-        if batch is None:
-            if self._is_backlog():
-                self._hand_over()
-                return None
-            batch = self._opened()
-            if batch is None:  # intake is stopped, or another runner's batch comes first
-                self._lease.stop.wait(_RETRY_SECONDS)
-                return None
+        if self._work.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
+            self._done.backlog = True
+            self._lease.finish()
+            return None
+        batch = self._opened()
+        if batch is None:  # intake is stopped, or another runner's batch comes first
+            self._lease.stop.wait(_RETRY_SECONDS)
+            return None
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
             if in_stages(self._work, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
             self._close(self._work, batch.batch_id, self._lease.stop)
+            self._lease.came()  # to finish it took time, in which nobody looked whether something came
             return None
         if not self._done.windows:
             self._lease.came()  # to begin took time, in which nobody looked whether something came
@@ -208,29 +205,39 @@ class _Loop:
         left = self._lease.inherited
         if left is None:
             return None
+        batch = self._work.ledger.batch(left.batch_id)
         ends = {span.queue: span.end for span in self._work.ledger.ranges(left.batch_id)}
-        return Close(self._work.ledger.batch(left.batch_id), ends, None, partial(self._after, left))
+        self._following = self._opened_behind(batch, ends)
+        close = Close(None, partial(self._after, left))
+        if self._following is not None:
+            return close
+        close.wait()
+        return None
 
-    def _after(self, left: Inherited) -> Batch | None:
-        """Open a batch when the former shift has closed its window; if it dies over that, this one closes it."""
+    def _after(self, left: Inherited) -> None:
+        """Wait until the former shift has closed its window; if it dies over that, this one closes it."""
         wait_until_closed(self._work, left, self._lease.stop)
-        batch = self._opened()
-        if batch is not None and batch.batch_id == left.batch_id:
+        batch = self._work.ledger.batch(left.batch_id)
+        if batch.state != "committed" and end_open(self._work, batch, self._lease.holder):
             self._close(self._hurried, batch.batch_id, self._lease.stop)
-            batch = self._opened()
-        return batch
 
-    def _go_on(self, window: Window) -> Batch | None:
-        """Close a window and open the batch of the next, which delivers already."""
+    def _opened_behind(self, former: Batch, ends: Mapping[Queue, int]) -> Batch | None:
+        """Open the next window's batch while the former is closed; None: that is waited for, and then listened."""
+        if self._is_behind:
+            return None
+        try:
+            source = self._bus.open(self._work.rules_of(former).buses[former.bus])
+            return open_following(self._work, former, ends, source, self._lease.holder)
+        except EventBridgeError as error:  # the listen that follows tells whether it stays so
+            log.warning("runner %s: the next window waits for the former to be closed: %s", self._runner, error)
+            return None
+
+    def _end(self, window: Window) -> None:
+        """Close a window, if something came and it is this shift's still."""
         if window.end():
             self._close_window(window)
-        if self._is_backlog():
-            self._hand_over()
-        return self._opened()
-
-    def _hand_over(self) -> None:
-        self._done.backlog = True
-        self._lease.finish()
+            repeat_bus_commits(self._work, self._runner)
+        self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_window(self, window: Window) -> None:
         """Do the books of a window and send what was left to this, for some seconds; the rest is parked, due now."""
@@ -258,7 +265,7 @@ class _Loop:
     def _is_backlog(self) -> bool:
         """Return whether more waits than this shift delivers in the seconds that a backlog may take."""
         seconds = self._lease.bounds.backlog_seconds
-        if seconds is None or self._work.ledger.unfinished_batch(self._runner) is not None:
+        if seconds is None:
             return False
         waiting = waiting_events(self._work, self._runner) or 0
         measured = self._done.events / self._busy_seconds if self._busy_seconds > 1 else 0.0

@@ -12,10 +12,12 @@ from datetime import timedelta
 
 import pyarrow as pa
 
+from eventbridge.decision.head_of_line import is_silent
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
+from eventbridge.stages.operate.express_turns import Key, Turns
 from eventbridge.stages.push.admission import must_halt
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.http_loop import HttpLoop
@@ -26,6 +28,7 @@ from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields
+from eventbridge.targets.multi import HasFileno
 
 log = logging.getLogger(__name__)
 
@@ -36,26 +39,31 @@ _TELL_SECONDS = 1.0
 #: How long a run that is stopped has to notice; one that hangs in a call is left.
 _LAST_ANSWERS_SECONDS = 2.0
 
-Key = tuple[str, str]
-
 
 class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
-    A target has one run at a time, also while the window `before` waits for its last answers. What is offered meanwhile
-    waits in its queue: a live run takes it up, else it is the next run. One thread at a time uses this.
+    A target has one run at a time, also while the window `before` waits for its last answers, and in its turn where a
+    pool has fewer slots. What is offered meanwhile waits in its queue: a live run takes it up, else it is the next run.
+    One thread at a time uses this; the loop `http` is that of all windows, so that connections stay open.
     """
 
-    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet, before: TargetQueues | None = None) -> None:
-        self._work, self.batch, self._rules = work, batch, rules
+    def __init__(
+        self, work: Runtime, batch: Batch, rules: RuleSet, http: HttpLoop, before: TargetQueues | None, turns: Turns
+    ) -> None:
+        self._work, self._batch, self._rules = work, batch, rules
         self._stop = threading.Event()
         self._out = OutcomeRows(work.settings.segment_answers)
+        self._kept: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
+        self._gone: list[Key] = []  # targets that answered 410, of which the ledger was not told yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
-        self._finishing = False
+        self._leaving: set[Key] = set()  # of those the ones whose slot others wait for
+        self._turns = turns
+        self._finishing = self._wound_down = False
         self._threads = Threads("express", _THREADS_AT_ONCE)
-        self._loop = HttpLoop([], self._threads)
+        self._loop = http
         self._told_at = time.monotonic()
         self._before = before
         self._closed = False
@@ -71,15 +79,16 @@ class TargetQueues:
 
     @property
     def answers(self) -> int:
-        """How many outcomes wait to be taken."""
-        return len(self._out)
+        """How many outcomes wait to be recorded."""
+        kept: int = sum(table.num_rows for table in self._kept)
+        return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
         """Put deliveries into the queues of their targets."""
         told: dict[Key, TargetRun] = {}
         for each in pieces:
             key = each.piece.rule, each.piece.target
-            if (live := self._live.get(key)) is not None:
+            if (live := self._live.get(key)) is not None and key not in self._leaving:
                 live.put(each)
                 told[key] = self._runs[key]
             else:
@@ -98,33 +107,58 @@ class TargetQueues:
         """Begin what waits for targets that are idle; waits for none."""
         for key in [key for key, run in self._runs.items() if run.ended]:
             run, live = self._runs.pop(key), self._live.pop(key, None)
+            self._leaving.discard(key)
             self._end(run)
-            if live and run.report.crashed is None:
+            if live and run.report.crashed is None and not self._wound_down:
                 self._waiting[key][:0] = iter(live.take, None)
         if self._before is not None and self._before._closed:
             self._before = None
         others = self._before
         idle = [key for key in self._waiting if key not in self._runs and not (others and others.has(key))]
+        if idle and self._turns:
+            idle = self._in_turn(idle, others)
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
         if time.monotonic() - self._told_at >= _TELL_SECONDS:
             self._tell()
             self._told_at = time.monotonic()
 
-    def carry(self, seconds: float) -> None:
-        """Send, and hear answers, for so long."""
-        self._loop.carry(seconds)
+    @property
+    def waits(self) -> bool:
+        """Whether something waits for a target's run to end."""
+        return bool(self._waiting)
+
+    def wind_down(self) -> None:
+        """Start nothing more: what was not sent keeps no outcome."""
+        self._wound_down = True
+        self._waiting.clear()
+        for run in self._runs.values():
+            run.presence.cut = run.presence.cut or "others"
+        self._loop.tell([self._runs[key] for key in self._live])
+
+    def will_answer(self) -> bool:
+        """Return whether a target that something is on its way to has answered, and may be about to again."""
+        stands = [(run.presence.silent_seconds, run.presence.typical) for run in self._runs.values() if not run.ended]
+        return any(usual is not None and not is_silent(silent, usual) for silent, usual in stands)
+
+    def carry(self, seconds: float, heeds: HasFileno | None = None) -> None:
+        """Send, and hear answers, for so long; `heeds`: no longer than until that is readable."""
+        self._loop.carry(seconds, heeds)
 
     def take(self) -> pa.Table:
-        """Return the outcomes since the last time, as rows of schema OUTCOME."""
-        found = [outcome_table([])]
+        """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until they are `recorded`."""
         while self._out:
             tables, rows = self._out.take()
-            for row in rows:
-                if row.reason == "TargetGone":
-                    self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
-            found += [*tables, outcome_table(rows)]
-        return pa.concat_tables(found)
+            self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
+            self._kept += [*tables, outcome_table(rows)]
+        while self._gone:
+            self._work.ledger.set_target_status(*self._gone[-1], "disabled", "the target answered 410")
+            self._gone.pop()
+        return pa.concat_tables([outcome_table([]), *self._kept])
+
+    def recorded(self) -> None:
+        """Forget what was taken."""
+        self._kept.clear()
 
     def close(self) -> None:
         """Stop: what is not sent keeps no outcome, what has no answer is put off until it can have none any more."""
@@ -138,17 +172,30 @@ class TargetQueues:
                 self._end(self._runs.pop(key))
             if self._runs:
                 self._loop.carry(0.01)
-        self._loop.close()
+        if self._runs:
+            self._loop.drop(self._runs.values())
         self._closed = True
+
+    def _in_turn(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
+        """Return whose turn it is; of those at work that they wait for, each ends when it has sent what it has."""
+        at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
+        begun, waited_for = self._turns.next(idle, at_work)
+        leave = [key for key in waited_for if key in self._live and key not in self._leaving]
+        for key in leave:
+            self._live[key].ends = True
+        self._leaving.update(leave)
+        self._loop.tell([self._runs[key] for key in leave])
+        return begun
 
     def _begin(self, read: list[ReadPiece]) -> None:
         work = self._work
         until = work.clock() + timedelta(seconds=work.settings.push_budget_seconds)
         pieces = tuple(each.piece for each in read)
-        chunk = Chunk(self.batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
+        chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         live = self._live_queues(read)
-        for run in ChunkRuns(work, self.batch, chunk, read, until, self._stop, self._out, live).of({}):
+        for run in ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out, live).of({}):
             run.presence.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
+            run.presence.hurried = True  # which judges what this run did not get to try again
             key = run.report.rule, run.report.target
             spec = self._rules.rules[run.report.rule].destinations[run.report.target]
             self._runs[key] = run
@@ -174,7 +221,7 @@ class TargetQueues:
     def _end(self, run: TargetRun) -> None:
         """Tell the breaker of a run's attempts, and the log if it crashed: what it had is left to the close."""
         if run.report.crashed is not None:
-            log.error("runner %s: a target's run ended: %s", self.batch.runner, run.report.crashed)
+            log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()
         if tally is not None:
             self._work.ledger.note_attempts([tally])
@@ -196,6 +243,11 @@ class TargetQueues:
             if halted or said.hold_reason(rule, target):
                 run.halt()
             run.pace.change(said.rate(rule, target, run.settings.rate_of_file))
+
+
+def http_loop() -> HttpLoop:
+    """Return what carries the http targets of all windows of a shift."""
+    return HttpLoop([], Threads("express http", _THREADS_AT_ONCE))
 
 
 def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from eventbridge.decision.express_pace import look_seconds, segment_is_due, window_is_over
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.decision.express_pace import segment_is_due, window_is_over
+from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
@@ -16,9 +18,12 @@ from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import refuse_unfit
+from eventbridge.stages.operate.express_looks import Looks
 from eventbridge.stages.operate.express_routing import WindowRouting
 from eventbridge.stages.operate.express_targets import TargetQueues
+from eventbridge.stages.operate.express_turns import Turns
 from eventbridge.stages.operate.shift_lease import Lease
+from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import write_open_segment
 
@@ -32,9 +37,14 @@ _WINDOW_BYTES, _ROOM = 16 * 2**20, 5
 _PATIENCE_SECONDS, _FULL_PATIENCE_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long its close waits before it looks again whether targets have answered.
 _ANSWERS_SECONDS = 0.003
+#: How often it looks then whether targets that answer, but slowly, are silent.
+_SILENCE_SECONDS = 0.1
+#: For how long the last answers of a window are tried to be recorded, and how soon again.
+_LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 #: Events of one queue that are taken at a time.
 _AT_ONCE = 1_000
-#: Of so many events a second the closer does the books; of fewer a thread, which holds the loop for a moment only.
+#: Of so many events or answers a second the closer does the books; of fewer a thread, which holds the loop for a moment
+#: only. Ten targets of an event are ten answers, and books cost by them.
 _LARGE_RATE = 150
 
 
@@ -42,44 +52,46 @@ _LARGE_RATE = 150
 class Window:
     """One open batch, from its first event to its last segment.
 
-    While the `former` window is closed this one delivers without a batch of its own, by the rules of the former's; it
-    records nothing. If the batch that it is given then has other rules, that is `instead`, and another window's.
-    `on_large` is called once it is.
+    While the `former` window is closed the batch of this one follows that of the former.
+    `on_large` is called once it is large.
     """
 
     work: Runtime
     batch: Batch
     lease: Lease
     bus: ShiftBus
-    held: frozenset[str] = frozenset()  # pools whose rules' deliveries wait
+    http: HttpLoop
+    pools: Mapping[str, PoolSlots] | None = None  # as they stand; None: nobody knows
     former: Close | None = None
     on_large: Callable[[], None] | None = None
-    instead: Batch | None = None
     number: int = 0
     events: int = 0
     busy_seconds: float = 0.0  # in which it dealt with what had come
     _bytes: int = 0
     _answered: int = 0
+    _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or was answered
 
     def run(self) -> bool:
         """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).express.window
-        held = {name for name, rule in rules.rules.items() if rule.pool_name in self.held}
-        routing = self._routing = WindowRouting(self.work, self.batch, rules, held)
-        self._ends = dict(self.former.ends) if self.former is not None else self._standing()
-        self._starts = dict(self._ends)
+        turns = Turns(rules, self.pools, self.work.ledger.said_by_operators())
+        routing = self._routing = WindowRouting(self.work, self.batch, rules, turns.held)
+        self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
             landing = Landing(self.work, self.batch, bus, source)
             before = self.former.targets if self.former is not None else None
-            self.targets = TargetQueues(self.work, self.batch, rules, before)
+            self.targets = TargetQueues(self.work, self.batch, rules, self.http, before, turns)
             going = False
             try:
-                going = self._stream(landing, source, routing)
+                streamed = self._stream(landing, source, routing)
                 self.targets.finish()
-                going = going and bool(self._has_batch(wait=True))
+                going = streamed and self._follows()
+            except Exception:
+                self.abandon()
+                raise
             finally:
                 if not going:
                     self.targets.close()
@@ -101,6 +113,16 @@ class Window:
         finally:
             self.targets.close()
 
+    def abandon(self) -> None:
+        """Stop, and record what was answered: who finds the batch open sends the rest only."""
+        self.targets.finish()
+        try:
+            self._end()
+        except EventBridgeError as error:
+            log.warning("batch %s: %d answers are not recorded: %s", self.batch.batch_id, self.targets.answers, error)
+        finally:
+            self.targets.close()
+
     @property
     def ends(self) -> Mapping[Queue, int]:
         """Up to where it has read."""
@@ -109,47 +131,45 @@ class Window:
     @property
     def is_large(self) -> bool:
         """Whether its books take so long that a process of its own is to do them."""
-        return self.events >= _LARGE_RATE * self._seconds
+        return max(self.events, self._answered) >= _LARGE_RATE * self._seconds
 
     @property
     def waits(self) -> bool:
         """Whether something that it does not send waits for its close."""
         return self._routing.waits
 
-    def _standing(self) -> dict[Queue, int]:
-        return {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
+    def _follows(self) -> bool:
+        """Wait until the former window is closed, and deliver meanwhile; False: the batch is another's now.
 
-    def _has_batch(self, *, wait: bool = False) -> bool | None:
-        """Return whether it has a batch of its own, as it gets once the former is closed; None: it gets none."""
-        if self.former is None:
-            return True
-        while wait and not self.former.done:
-            self.targets.carry(_ANSWERS_SECONDS)
-        if not self.former.done:
-            return False
-        given = self.former.next_batch()
-        self.former = None
-        former, self.batch = self.batch, given or self.batch
-        fits = given is not None and given.state == "open" and given.rule_set == former.rule_set
-        if fits and self._standing() == self._starts:
-            self.targets.batch = self.batch
-            return True
-        self.instead = given
-        log.warning("runner %s: what was sent while a window was closed is sent again", former.runner)
-        return None
+        Raises what the close was ended by.
+        """
+        while self._must_grow:
+            if not self._carry_on():
+                return False
+        self._let_go_of_former()
+        return True
+
+    def _let_go_of_former(self) -> None:
+        former, self.former = self.former, None
+        if former is not None:
+            former.result()
 
     def _stream(self, landing: Landing, source: LogSource, routing: WindowRouting) -> bool:
         began = self._written = came = time.monotonic()
         first: float | None = None
+        looks = Looks(source, self.targets)
         while not self.lease.over and not self._full:
-            now = time.monotonic()
+            now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
-            before = self.events
+            before, answers = self.events, self.targets.answers
             fresh: list[FreshEvent] = []
+            left = False
+            looks.begin()
             for queue, end in source.ends().items():
                 if not (self.lease.over or self._full) and queue in self._ends and end > self._ends[queue]:
                     fresh += self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
+                    left = left or self._ends[queue] < end
             if fresh:
                 self.targets.offer(routing.pieces(fresh))
             if self.events > before:
@@ -158,17 +178,21 @@ class Window:
             self.targets.poll()
             if not self._segment_if_due():
                 return False
+            if not self._must_grow:
+                self._let_go_of_former()
             if self.events > before:
                 self.busy_seconds += time.monotonic() - now
             if self.on_large is not None and self.is_large:
                 on_large, self.on_large = self.on_large, None
                 on_large()
-            self.targets.carry(look_seconds(self.events - before, 0.0 if self.targets.busy else now - came))
+            looks.rest(self.events - before, 0.0 if self.targets.busy else now - came, left=left)
+            if self.events > before or self.targets.answers != answers:
+                self._cpu += time.thread_time() - mark
         return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
-        if self.lease.has_heir and (self.former is None or self.former.done):
-            return True  # who stands by goes on from here, once this one can record how far it has come
+        if self.lease.has_heir and not self._must_grow:
+            return True  # who stands by goes on from here: one window at a time is behind another
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
         if self._must_grow:
@@ -189,12 +213,21 @@ class Window:
 
     def _end(self) -> bool:
         """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
+        try:
+            if not self._await_answers():
+                return False
+        except InfrastructureError as error:  # what was answered until now is recorded all the same
+            log.warning("runner %s: a window ends without its last answers: %s", self.batch.runner, error)
+        self.targets.close()
+        return self._last_segment()
+
+    def _await_answers(self) -> bool:
+        """Wait for what was read, longer for what is on its way to who answers; False: the batch is another's."""
         began = time.monotonic()
         answered, looked_at = self._answered, began
         patience = began + _PATIENCE_SECONDS
-        while self.targets.busy and time.monotonic() < patience and not self.lease.lost.is_set():
-            self.targets.poll()
-            if not self._segment_if_due():
+        while self._waits_until(patience):
+            if not self._carry_on():
                 return False
             now = time.monotonic()
             if self._full and now - looked_at >= _PATIENCE_SECONDS / 2:
@@ -202,23 +235,53 @@ class Window:
                 answered, looked_at = self._answered + self.targets.answers, now
                 if rate >= _QUICK_RATE:  # a full window comes of a burst, which would go to the retries for the most
                     patience = min(now + _PATIENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
-            self.targets.carry(_ANSWERS_SECONDS)
-        self.targets.close()
-        return self._segment()
+        self.targets.wind_down()
+        while not self.lease.stop.is_set() and self.targets.will_answer():
+            look_again = min(time.monotonic() + _SILENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
+            if not self._waits_until(look_again):
+                break
+            while self._waits_until(look_again):
+                if not self._carry_on():
+                    return False
+        return True
+
+    def _waits_until(self, end: float) -> bool:
+        return self.targets.busy and time.monotonic() < end and not self.lease.lost.is_set()
+
+    def _carry_on(self) -> bool:
+        """Deliver what was offered for a moment; False: the batch is another's now."""
+        mark, answers = time.thread_time(), self.targets.answers
+        self.targets.poll()
+        if not self._segment_if_due():
+            return False
+        self.targets.carry(_ANSWERS_SECONDS)
+        if self.targets.answers != answers:
+            self._cpu += time.thread_time() - mark
+        return True
 
     def _segment_if_due(self) -> bool:
         settings, age = self.work.settings, time.monotonic() - self._written
         due = segment_is_due(age, self.targets.answers, settings.segment_seconds, settings.segment_answers)
-        if not due:
-            return True
-        has_batch = self._has_batch()
-        return self._segment() if has_batch else has_batch is False
+        return self._segment() if due else True
+
+    def _last_segment(self) -> bool:
+        """Record what is left; while that fails, for some seconds, it is tried again: all of it would come twice."""
+        end = time.monotonic() + _LAST_SEGMENT_SECONDS
+        while True:
+            try:
+                return self._segment()
+            except InfrastructureError as error:
+                if time.monotonic() >= end or self.lease.lost.wait(_AGAIN_SECONDS):
+                    raise
+                log.warning("runner %s: answers are recorded at the next try: %s", self.batch.runner, error)
 
     def _segment(self) -> bool:
         rows = self.targets.take()
+        number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
+        kept = write_open_segment(self.work, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
+        self.targets.recorded()
+        self._cpu = 0.0 if rows.num_rows else self._cpu
         self._answered += rows.num_rows
-        kept = write_open_segment(self.work, self.batch, self.number, self._ends, rows)
-        self.number += 1
         self._written = time.monotonic()
         if not kept:
             log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)

@@ -11,6 +11,7 @@ import pyarrow as pa
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import VerdictName
 from eventbridge.model.queue import Queue
+from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import read_answers
 from eventbridge.store import layout
@@ -45,17 +46,28 @@ def is_of_shift(file: BatchFile) -> bool:
     return file.key.startswith(_OF_SHIFT)
 
 
-def write_open_segment(work: Runtime, batch: Batch, number: int, ends: Mapping[Queue, int], rows: pa.Table) -> bool:
+def write_open_segment(
+    work: Runtime, batch: Batch, number: int, ends: Mapping[Queue, int], rows: pa.Table, cpu: int = 0
+) -> bool:
     """Make rows of schema OUTCOME of an open batch durable, record them with how far it has read; False = it is lost.
 
-    Without rows only the offsets are recorded.
+    Without rows only the offsets are recorded. `cpu`: microseconds that the rows took.
     """
     segment = None
     if rows.num_rows:
         path = layout.open_outcomes(batch.planned_at, batch.batch_id, number)
         write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
-        segment = BatchFile(batch.batch_id, "outcome", f"{_OF_SHIFT}{number:06d}", path, rows.num_rows)
+        key = f"{_OF_SHIFT}{number:06d}"
+        segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _spent(rows, cpu))
     return work.ledger.record_open(batch.batch_id, ends, segment)
+
+
+def _spent(rows: pa.Table, cpu: int) -> Spent | None:
+    """Return what rows took, and whose they are."""
+    if not cpu:
+        return None
+    counts = rows.group_by(["rule", "target"]).aggregate([([], "count_all")]).to_pylist()
+    return Spent(cpu, {f"{each['rule']}/{each['target']}": each["count_all"] for each in counts})
 
 
 def write_segment(

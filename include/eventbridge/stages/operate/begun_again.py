@@ -1,0 +1,87 @@
+"""Makes again the files that a batch began with: what it landed of its bus, or what a redrive or a replay took.
+
+Called by the repair of a batch.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from datetime import datetime
+
+import pyarrow.compute as pc
+
+from eventbridge.errors import BooksError, StoreError
+from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.landed import LandedRange
+from eventbridge.stages.guards.log_identity import refuse_other_log
+from eventbridge.stages.ingest.checking import Checking, Limits, valid_identities, write_file
+from eventbridge.stages.letters import batch_files as of_letters
+from eventbridge.stages.replay import batch_file as of_events
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.parquet import read_table
+
+
+def begins_batch(batch: Batch, file: BatchFile) -> bool:
+    """Return whether a file is one that its batch began with."""
+    landed = isinstance(file.detail, LandedRange)
+    return landed or of_letters.is_of_letters(batch, file) or of_events.is_of_events(batch, file)
+
+
+def begun_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
+    """Return the path of a file that is made again, under another name; raises BooksError where that cannot be."""
+    if isinstance(file.detail, LandedRange):
+        return _landed_again(work, batch, file, file.detail)
+    if batch.kind == "replay":
+        return str(of_events.make_again(work, batch).path)
+    return str(of_letters.make_again(work, batch, file).file.path)
+
+
+def _landed_again(work: Runtime, batch: Batch, file: BatchFile, had: LandedRange) -> str:
+    """Read the range of a file from the bus again, which must come to what was recorded: the same rows in that order.
+
+    Only the moment of landing is perhaps another: that of the deliveries that were made of it or, without any, when
+    the batch was planned.
+    """
+    bus = work.rules_of(batch).buses[batch.bus]
+    limits = Limits(had.read + 1, work.settings.event_max_bytes)  # one more: the range ends it, not their number
+    arrived_at = _arrived_at(work, batch, file)
+    with closing(work.open_source(bus)) as source:
+        refuse_other_log(work, batch.runner, bus, source)
+        checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
+        found = checking.next_file(had.queue, had.start, had.end, _seen(work, batch, file))
+    path = None
+    if found.detail == had:
+        path = write_file(work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+    if path is None:
+        raise BooksError(
+            f"batch {batch.batch_id}: {file.path}, read again from the bus {batch.bus}, is not what it was: nothing "
+            "else can make it again. Put it back from a copy of the store; nothing was changed"
+        )
+    return path
+
+
+def _seen(work: Runtime, batch: Batch, file: BatchFile) -> set[bytes]:
+    """Return the identities of the valid events in the other files that the batch landed."""
+    seen: set[bytes] = set()
+    for other in work.ledger.files(batch.batch_id, "buffer"):
+        if other.key != file.key and other.path is not None:
+            try:
+                seen |= valid_identities(work.store, other.path)
+            except StoreError:  # lost as well: where that makes a difference, what is recorded shows it
+                continue
+    return seen
+
+
+def _arrived_at(work: Runtime, batch: Batch, file: BatchFile) -> datetime:
+    for routed in work.ledger.files(batch.batch_id, "delivery"):
+        if routed.path is None:
+            continue
+        try:
+            table = read_table(work.store, routed.path, columns=["event_file", "arrived_at"])
+        except StoreError:
+            continue
+        times = pc.unique(table.filter(pc.equal(table["event_file"], file.path))["arrived_at"]).to_pylist()
+        if times:
+            first: datetime = times[0]
+            return first
+    return batch.planned_at

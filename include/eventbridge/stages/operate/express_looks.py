@@ -1,0 +1,45 @@
+"""When a window of the express lane looks at its bus: as soon as that tells that something came, else by the clock."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from eventbridge.decision.express_pace import UNTOLD_SECONDS, look_seconds
+from eventbridge.sources.protocol import Announces, LogSource
+from eventbridge.stages.operate.express_targets import TargetQueues
+
+#: A bus that so many times in a row did not tell what came, as it was written from elsewhere, is not relied on.
+_MOST_UNTOLD: Final = 3
+
+
+class Looks:
+    """The looks of one window, and what it does between them: it carries its deliveries."""
+
+    def __init__(self, source: LogSource, targets: TargetQueues) -> None:
+        self._told = source.announcements() if isinstance(source, Announces) else None
+        self._targets = targets
+        self._heard = self._waited = False
+        self._untold = 0
+
+    def begin(self) -> None:
+        """Begin a look; whatever comes from here on is announced again."""
+        self._heard = self._told is not None and self._told.heard()
+
+    def rest(self, found: int, since: float, *, left: bool) -> None:
+        """Carry deliveries until the next look is due.
+
+        The last one found so many events, and `left` some; `since` it last found any so many seconds have passed.
+        """
+        if found:
+            self._untold = self._untold + 1 if self._waited and not self._heard else 0
+        self._waited = False
+        if self._told is None or self._untold >= _MOST_UNTOLD or self._targets.waits:
+            self._targets.carry(look_seconds(found, since))
+            return
+        if found:  # so that what comes close behind is found together
+            self._targets.carry(look_seconds(found, 0.0))
+        if not left:
+            began = time.monotonic()
+            self._targets.carry(UNTOLD_SECONDS, self._told)
+            self._waited = time.monotonic() - began >= UNTOLD_SECONDS

@@ -1,0 +1,43 @@
+"""Whose turn it is in a window of the express lane, where a pool has fewer slots than targets."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.decision.pool_turns import Waits, bounding_slots, closed_pools, may_begin
+from eventbridge.model.operator_state import OperatorStates
+from eventbridge.rule import RuleSet
+from eventbridge.stages.route.stage import lanes_said
+
+Key = tuple[str, str]
+
+
+class Turns:
+    """The turns of a window's targets, as pools and what operators said stood when it began; False if none bounds it.
+
+    `held`: the rules whose pool has no slots.
+    """
+
+    def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, said: OperatorStates) -> None:
+        of_file = {name: Waits(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
+        self._lanes = of_file | {name: Waits(*lane) for name, lane in lanes_said(rules, said).items()}
+        closed = closed_pools(pools)
+        self.held = {name for name, lane in self._lanes.items() if lane.pool in closed}
+        named = {lane.pool for lane in self._lanes.values()}
+        self._slots = {name: slots for name, slots in bounding_slots(pools).items() if name in named}
+
+    def __bool__(self) -> bool:
+        return bool(self._slots)
+
+    def next(self, waiting: Iterable[Key], at_work: Collection[Key]) -> tuple[list[Key], list[Key]]:
+        """Return which of the targets that wait may begin, and which of those at work others wait for."""
+        wait = {key: self._lanes[key[0]] for key in waiting}
+        counts = Counter(self._pool(key) for key in at_work)
+        begun, short = may_begin(wait, counts, self._slots)
+        return list(begun), [key for key in at_work if self._pool(key) in short]
+
+    def _pool(self, key: Key) -> str:
+        lane = self._lanes.get(key[0])  # of the former window a rule may be at work that is no more
+        return lane.pool if lane is not None else ""

@@ -1,0 +1,28 @@
+"""What waits for a shift of the express lane: events, and batches that somebody left."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def anything_waits(work: Runtime, runner: str) -> bool:
+    """Return whether a shift has something to do: events that wait, a batch to finish, or a group to register."""
+    return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
+
+
+def in_stages(work: Runtime, runner: str) -> bool:
+    """Return whether there is a batch that tasks after a listen, or a shift that handed it over, are to deliver."""
+    batch = work.ledger.unfinished_batch(runner)
+    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_window(runner)
+
+
+def waiting_events(work: Runtime, runner: str) -> int | None:
+    """Return how many messages no committed batch has taken up, None before the runner's first batch."""
+    standing = work.ledger.committed_offsets(runner)
+    if not standing:
+        return None
+    (bus,) = work.rule_set().for_runner(runner).buses.values()
+    with closing(work.open_source(bus)) as source:
+        return sum(end - standing.get(queue, source.earliest(queue)) for queue, end in source.ends().items())

@@ -1,0 +1,115 @@
+"""How the stories of tests/stages deliver, in stages or in shifts, and which of them only one mode can tell."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
+from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.express_waiting import waiting_events
+from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.runtime.runtime import Runtime
+
+MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "staged")
+
+#: A shift of a story ends so long after its last event; one whose brokers are asked beside it has more time.
+_IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
+#: As the bell does, what waits after a shift has another: one that finishes a window of the dead is idle meanwhile.
+_SHIFTS = 3
+
+#: Stories of tests/stages that are left out in the mode express, by why: a file is all of its stories.
+_LEFT_OUT = {
+    "calls stages one by one, or none": """
+        test_backtest.py test_bucket_rules.py test_buffer.py test_compile_ahead.py test_costly_rules.py
+        test_held_rules.py test_jsonata_budget.py test_listen.py test_listen_lost_ledger.py test_lost_bus.py
+        test_published_rules.py test_retention_cost.py test_route.py test_route_by_hand.py
+        test_route_chunks.py test_route_poison.py test_route_program.py test_route_stopped.py test_schemas.py
+        test_share_turns.py test_shared_landing.py test_spool.py test_told.py sending/test_backlog.py
+        sending/test_bad_neighbours.py sending/test_ended_certificates.py sending/test_fair_turns.py
+        sending/test_order_survives.py sending/test_repairs_at_once.py sending/test_settle_and_commit.py
+        sending/test_try_target.py
+    """,
+    "tells of shifts and stages together in any mode": """
+        sending/test_express.py sending/test_express_change.py sending/test_express_close.py
+        sending/test_express_left.py sending/test_express_taken_over.py sending/test_open_batch.py
+    """,
+    "a shift as short as a story's makes one attempt and waits for no time-out: the rest is the retries'": """
+        sending/test_retries.py::test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals
+        sending/test_bundles.py::test_what_one_request_brought_back_travels_together_again
+        sending/test_bundles.py::test_a_target_that_is_probed_gets_one_item
+    """,
+    "of a target that keeps its batch waiting: a shift waits for none, and calls none slow": """
+        sending/test_slow_target.py
+        sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
+    """,
+    "of how many events a batch takes: a shift takes what comes": """
+        sending/test_pace.py sending/test_fan_out.py
+    """,
+    "a shift sends before it lands, so that the steps come in another order": """
+        sending/test_why.py::test_an_event_is_told_from_publishing_to_delivery
+    """,
+    "a shift gives up at once what may not be sent before its deadline": """
+        sending/test_deadlines.py::test_what_is_late_is_found_by_the_planner_of_retries
+    """,
+    "its bus is the broker that dies, and a shift reads on": """
+        sending/test_rocketmq_order.py::test_a_broker_that_dies_during_a_push_loses_nothing
+    """,
+}
+STAGED: Mapping[str, str] = {story: why for why, stories in _LEFT_OUT.items() for story in stories.split()}
+
+
+@dataclass
+class Told:
+    """What became of a run in the mode express: shifts that were held, stories that held none, and those left out."""
+
+    shifts: int = 0
+    with_shifts: int = 0
+    without: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+
+TOLD = Told()
+
+
+def carry(work: Runtime, runner: str, mode: str = MODE) -> None:
+    """Deliver until nothing is available or due; in the mode express a shift takes all that is available."""
+    if mode == "express":
+        shift(work, runner)
+    idle = deliver_until_idle(work, runner, InProcessRouter(work.store))
+    assert mode == "staged" or idle.batches == 0, "the shift left events to the stages"
+
+
+def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
+    """Deliver one batch, or in the mode express what a shift delivers, and return the id of it, or of its first.
+
+    `idle_seconds`: so long the shift waits for more, and its targets for retries, where that is longer than usual.
+    """
+    if mode == "staged":
+        return deliver_batch(work, runner, InProcessRouter(work.store), threading.Event())
+    known = {batch.batch_id for batch in work.ledger.batches(limit=None, state="committed")}
+    shift(work, runner, idle_seconds)
+    done = work.ledger.batches(limit=None, state="committed")
+    found = [batch for batch in done if batch.kind == "normal" and batch.batch_id not in known]
+    return min(found, key=lambda batch: batch.planned_at).batch_id if found else None
+
+
+def shift(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
+    """Deliver what there is in a shift, which ends as nothing more comes; parked deliveries are left."""
+    rules = work.rule_set()
+    bus = rules.buses.get(rules.runners().get(runner, ""))
+    idle = _IDLE_SECONDS if bus is None or bus.source.type == "embedded" else _BROKER_IDLE_SECONDS
+    for _ in range(_SHIFTS):
+        TOLD.shifts += 1
+        bounds = Bounds(idle_seconds=max(idle, idle_seconds), makes_retries=False)
+        deliver_express(work, runner, threading.Event(), bounds)
+        if bus is None or not waiting_events(work, runner):
+            return
+
+
+def why_left_out(story: str) -> str | None:
+    """Return why a story, such as `sending/test_push.py::test_a`, is told in stages only; None: in both modes."""
+    return STAGED.get(story.partition("[")[0], STAGED.get(story.partition("::")[0]))

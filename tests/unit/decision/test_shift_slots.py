@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from eventbridge.decision.shift_slots import short_of_slots
+
+
+def test_shifts_that_take_every_slot_are_told() -> None:
+    """A shift holds a slot as long as it lasts; one that is left is enough to say nothing."""
+    assert short_of_slots(3, 4) is None
+    assert short_of_slots(4, 4) == (
+        "4 runners have the mode express, and core.parallelism of Airflow is 4: with a shift of each "
+        "nobody can stand by for the next one, and nothing else runs, the retries neither. "
+        "Set it to 8 or more, or leave some of them staged"
+    )
+    assert "1 runner has the mode express" in str(short_of_slots(1, 1))
+
+
+def test_without_a_limit_or_a_shift_nothing_is_said() -> None:
+    """0 is Airflow's word for any number."""
+    assert short_of_slots(1_000, 0) is None
+    assert short_of_slots(0, 8) is None

@@ -1,0 +1,47 @@
+"""Whose turn it is in a window follows from its rules, the pools and what operators said, as in stages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from eventbridge.decision.chunking import PoolSlots
+from eventbridge.model.operator_state import OperatorStates
+from eventbridge.rule import Rule, RuleSet
+from eventbridge.stages.operate.express_turns import Turns
+from eventbridge.targets.file.fields import FileFields
+
+SHUT = {"rules.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}
+
+
+def said(rule: str, priority: str) -> OperatorStates:
+    """Return that an operator gave a rule another priority."""
+    return OperatorStates({(rule, "", "priority"): priority})
+
+
+def rules(**fields: Any) -> RuleSet:
+    """Return the rules `first` and `then` with the target `one`, both with these fields."""
+    target = FileFields(name="one", type="file", path="/tmp/never.jsonl")
+    made = {
+        name: Rule(name=name, bus="orders", runner="orders", pattern={}, targets={"one": target}, **fields)
+        for name in ("first", "then")
+    }
+    return RuleSet(buses={}, rules=made)
+
+
+def test_an_operators_priority_counts_in_turns() -> None:
+    """One slot: the rule that was raised comes before the one that waits longer."""
+    waiting = [("first", "one"), ("then", "one")]
+    of_file = Turns(rules(pool="crm"), SHUT, OperatorStates())
+    raised = Turns(rules(pool="crm"), SHUT, said("then", "high"))
+
+    assert of_file.next(waiting, []) == ([("first", "one")], [])
+    assert raised.next(waiting, []) == ([("then", "one")], [])
+    assert raised.next(waiting[:1], waiting[1:]) == ([], [("then", "one")])
+
+
+def test_an_operators_priority_decides_which_shared_pool_holds_a_rule() -> None:
+    """What was moved into a pool without slots is held, and what was moved out of it is not."""
+    assert Turns(rules(), SHUT, OperatorStates()).held == set()
+    assert Turns(rules(), SHUT, said("then", "low")).held == {"then"}
+    assert Turns(rules(priority="low"), SHUT, said("then", "high")).held == {"first"}
+    assert Turns(rules(), None, said("then", "low")).held == set()
