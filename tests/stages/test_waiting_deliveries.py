@@ -11,14 +11,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from stages.modes import carry
 from stages.routing import buffered, deliveries, routed
 
 from eventbridge.model.routed import Routed
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
@@ -71,7 +70,7 @@ class Place:
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due."""
-        deliver_until_idle(self.site.work, "orders", InProcessRouter(self.site.work.store))
+        carry(self.site.work, "orders")
 
     def received(self, name: str = "LINES") -> list[str]:
         """Return the ids of the events that a target has received."""

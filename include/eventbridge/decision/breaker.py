@@ -47,7 +47,8 @@ class Ended:
 
     `spent`: the budget was over before the work was. `stay`: how long it took, None where nobody would have waited.
     `apart`: it was in the slow lane, where nobody did. `contacted` False: nothing was sent to it, so that nothing was
-    found out of it.
+    found out of it. `left_behind`: so many requests had no answer yet when the others of the batch had been done for a
+    while.
     """
 
     settled: int
@@ -57,6 +58,7 @@ class Ended:
     stay: Stay | None = None
     apart: bool = False
     contacted: bool = True
+    left_behind: int = 0
 
     @property
     def half(self) -> bool:
@@ -100,7 +102,18 @@ class Tally:
     def is_word_against(self) -> bool:
         """Whether there is anything in it that a target which only ever does well never has."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
-        return spent or self.total.failed > 0 or self.hold_up_ms > 0 or self.paused_until is not None
+        return (
+            spent
+            or self.left_behind > 0
+            or self.total.failed > 0
+            or self.hold_up_ms > 0
+            or self.paused_until is not None
+        )
+
+    @property
+    def left_behind(self) -> int:
+        """How many requests its batch did not wait for; an ordered target is not judged by that."""
+        return self.ended.left_behind if self.ended is not None and self.opens else 0
 
 
 def total(counts: Iterable[Count]) -> Count:
@@ -153,6 +166,9 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
     if (was_ok or status.slow) and trips(window):  # not one that has just recovered: the window is of before
         reason = f"{window.failed} of {window.attempts} attempts failed {within}"
         status = _degraded(status, reason, now, now + OPEN)
+    elif was_ok and tally.left_behind:
+        reason = f"no answer to {tally.left_behind} requests while the others of its batch were done"
+        status = _degraded(status, reason, now, now, slow=True)
     elif was_ok and window.hold_up_ms >= 1000 * HOLD_UP_SECONDS:
         reason = f"batches waited {window.hold_up_ms / 1000:.1f} s for it alone {within}{_answers_take(tally.ended)}"
         status = _degraded(status, reason, now, now, slow=True)

@@ -16,6 +16,10 @@ SLOW_ANSWER_SECONDS = 0.1
 CUT_OFF_SECONDS = 2.0
 #: An answer may take so many times as long as its target's median.
 _LONGER = 1.25
+#: So long, and as long again as the others took, a batch waits for answers that do not come, once the others are done.
+PATIENCE_SECONDS = 1.0
+#: A target is silent if no answer came for so many times what one usually takes.
+_SILENT_TIMES = 4
 
 
 class Stay(NamedTuple):
@@ -80,6 +84,22 @@ def is_cut_off(beyond: float, others: float, typical: float | None) -> bool:
     if typical is not None and typical < SLOW_ANSWER_SECONDS:
         return False
     return beyond >= max(CUT_OFF_SECONDS, others)
+
+
+def is_silent(seconds: float, usual: float | None) -> bool:
+    """Return whether a target that answered nothing for so many seconds is not about to; `usual` None: nobody knows.
+
+    `usual` is what its answers take. One that is slow is not silent: it would get again what it is working on.
+    """
+    return usual is not None and seconds >= max(PATIENCE_SECONDS, _SILENT_TIMES * usual)
+
+
+def is_left_behind(beyond: float, others: float) -> bool:
+    """Return whether a batch no longer waits for the answers of a silent target `beyond` the others.
+
+    Those took `others` seconds.
+    """
+    return beyond >= max(PATIENCE_SECONDS, others)
 
 
 def winds_down(left: float, typical: float | None) -> bool:

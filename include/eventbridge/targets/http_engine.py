@@ -11,7 +11,7 @@ import pycurl
 
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.multi import Multi
+from eventbridge.targets.multi import HasFileno, Multi
 
 #: Transfers at a time in one process, all targets together: twice the open files of one may be needed for them.
 _MOST_IN_FLIGHT = 2048
@@ -46,6 +46,15 @@ class HttpEngine:
             seat.ended.append((curl, error_number, message))
             news[seat] = None
         return list(news)
+
+    def heed(self, other: HasFileno) -> None:
+        """Let `wait` return, once, when something that is no transfer is readable: `heard` says so then."""
+        self._multi.heed(other)
+
+    @property
+    def heard(self) -> bool:
+        """Whether what is heeded was readable since."""
+        return self._multi.heard
 
     def wake(self) -> None:
         """Let `wait` return at once; any thread may."""

@@ -8,6 +8,7 @@ import select
 import threading
 import time
 from contextlib import suppress
+from typing import Protocol
 
 import pycurl
 
@@ -18,6 +19,13 @@ _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
 #: Of a descriptor that may be another socket by now.
 _UNSURE = (-1, -1)
+
+
+class HasFileno(Protocol):
+    """What has a descriptor."""
+
+    def fileno(self) -> int:
+        """Return it."""
 
 
 class Multi:
@@ -32,6 +40,9 @@ class Multi:
         self._epoll = select.epoll()
         self._closing = threading.Lock()
         self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._heeded: HasFileno | None = None
+        self._ear = -1  # a duplicate of its descriptor, whose number nobody else gets
+        self.heard = False  # what is heeded was readable
         self._epoll.register(self._bell, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
@@ -54,6 +65,8 @@ class Multi:
         for descriptor, events in self._epoll.poll(wait):
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
+            elif descriptor == self._ear:
+                self.heard = True
             elif descriptor in self._resting:
                 self._forget(descriptor)
             else:
@@ -72,6 +85,21 @@ class Multi:
             if not self._epoll.closed:
                 os.eventfd_write(self._bell, 1)
 
+    def heed(self, other: HasFileno) -> None:
+        """Let `ended` return, once, when something that is no transfer is readable: `heard` is set then."""
+        self.heard = False
+        if other is self._heeded:
+            self._epoll.modify(self._ear, select.EPOLLIN | select.EPOLLONESHOT)
+            return
+        self._stop_heeding()
+        self._heeded, self._ear = other, os.dup(other.fileno())
+        self._epoll.register(self._ear, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def _stop_heeding(self) -> None:
+        if self._heeded is not None:
+            os.close(self._ear)
+        self._heeded, self._ear = None, -1
+
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
         self._multi.remove_handle(curl)
@@ -80,6 +108,7 @@ class Multi:
         """Close all connections; transfers must have been removed."""
         self._multi.close()
         with self._closing:
+            self._stop_heeding()
             self._epoll.close()
             os.close(self._bell)
 

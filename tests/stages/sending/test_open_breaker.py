@@ -111,7 +111,7 @@ def test_a_target_that_takes_at_the_third_try_is_not_down(sending: Sending) -> N
     policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
     work = sending.begin(100, crm=http("/flaky/in-bursts", retry=policy))
 
-    sending.deliver_batch()
+    sending.deliver_batch(idle_seconds=6)
 
     assert standing(sending).state == "ok"
     assert audit(work).deliveries["orders/crm"]["delivered"] == 100

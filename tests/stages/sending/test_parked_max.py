@@ -78,7 +78,7 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
     """Each order comes once: what was parked, what waited, and what comes meanwhile."""
     mended = full.with_name("crm.jsonl")
     write(sending, full, f"{{type: file, path: '{mended}'}}")
-    clock.advance(3600)
+    clock.advance(7200)  # an hour, and its jitter
     assert plan_references(sending.work) is None, "as many wait as may"
     sending.retry()
     assert sending.work.ledger.parked_by_rule().get("orders", 0) < 3

@@ -166,7 +166,7 @@ def test_a_503_delays_its_own_delivery_alone(sending: Sending) -> None:
     """Each delivery is refused twice with Retry-After: 1; all of them are sent at once, and again a second later."""
     work = sending.begin(30, crm=http("/flaky/alone", max_in_flight=4, retry=SOON))
 
-    sending.deliver_batch()
+    sending.deliver_batch(idle_seconds=6)
 
     times = sent(sending, "/flaky/alone")
     assert len(times) == 90

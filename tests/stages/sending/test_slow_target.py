@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from datetime import timedelta
 
 import pytest
 from stages.delivering import RunningClock, Sending, http, verdicts
@@ -89,6 +90,30 @@ def test_it_gets_everything_once_at_its_own_speed_and_heals_when_it_is_quick(
     assert [chunk.handed_out for chunk in work.ledger.chunks(batch_id)] == [True]
     assert set(received(sending, "/healthy/crm").values()) == {1}
     assert delivered(sending) == {"crm": 23, "note": 23}
+
+
+def test_a_target_that_begins_to_hang_is_not_waited_for(sending: Sending, clock: RunningClock) -> None:
+    """Its batch waits a moment and no time-out; what is in flight is not sent again while its answer may still come."""
+    work = sending.begin(2, crm="/healthy/crm", note="/healthy/note")
+    sending.deliver_batch()
+    sending.rules(crm=http("/hang/crm", timeout="30s", max_in_flight=2), note="/healthy/note")
+    sending.publish(6)
+    began = clock()
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    found = verdicts(work, batch_id)
+    assert {row.verdict for row in found["note"]} == {"Delivered"}
+    in_flight = [row for row in found["crm"] if row.verdict == "RetryAt"]
+    assert len(in_flight) == 2
+    assert all(row.due_at is not None and row.due_at > began + timedelta(seconds=30) for row in in_flight)
+    assert {row.verdict for row in found["crm"] if row not in in_flight} == {"Unknown"}
+    hanging = standing(sending)
+    assert hanging is not None
+    assert (hanging.state, hanging.slow) == ("degraded", True)
+    assert hanging.reason == "no answer to 2 requests while the others of its batch were done"
+    assert delivered(sending) == {"crm": 2, "note": 8}
 
 
 def test_it_is_found_out_in_a_chunk_of_its_own(sending: Sending) -> None:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from eventbridge.decision.breaker import Count, Ended, Tally, after
-from eventbridge.decision.head_of_line import Stay
+from eventbridge.decision.head_of_line import Stay, is_left_behind, is_silent
 from eventbridge.model.target_state import TargetStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -43,6 +43,29 @@ def test_one_that_fails_is_left_alone() -> None:
     for status in (OK, SLOW):
         failing = after(status, tally(), Count(10, 10, 9000), NOW)
         assert (failing.state, failing.slow, failing.until) == ("degraded", False, NOW + timedelta(seconds=30))
+
+
+def test_one_that_does_not_answer_is_apart_at_once() -> None:
+    """The next batch does not find it out again; an ordered one is not judged by that."""
+    left = replace(tally(), ended=Ended(0, 10, 0, False, left_behind=4))
+    status = after(OK, left, Count(), NOW)
+
+    assert (status.state, status.slow, status.until, left.is_word_against) == ("degraded", True, NOW, True)
+    assert status.reason == "no answer to 4 requests while the others of its batch were done"
+    assert after(OK, replace(left, opens=False), Count(), NOW) == OK
+
+
+def test_a_target_is_silent_after_a_second_and_four_usual_answers() -> None:
+    """One of which nobody knows how long it takes is waited for; so is one that is slow."""
+    assert [is_silent(seconds, 0.05) for seconds in (0.9, 1.0)] == [False, True]
+    assert [is_silent(seconds, 2.0) for seconds in (7.9, 8.0)] == [False, True]
+    assert not is_silent(60.0, None)
+
+
+def test_a_silent_target_is_waited_for_a_second_or_as_long_as_the_others_took() -> None:
+    """Once those are done."""
+    assert [is_left_behind(beyond, 0.2) for beyond in (0.9, 1.0)] == [False, True]
+    assert [is_left_behind(beyond, 3.0) for beyond in (2.9, 3.0)] == [False, True]
 
 
 def test_only_what_others_waited_for_counts() -> None:

@@ -1,7 +1,8 @@
 """Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it.
 
-A push gives it a thread of its own. A shift carries it itself, between two looks at its bus: two threads of which each
-gives its interpreter up several times a delivery wait for one another more than they work.
+A push gives it a thread of its own. A shift carries it itself, one for all of its windows, between two looks at its
+bus: two threads of which each gives its interpreter up several times a delivery wait for one another more than they
+work.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -18,6 +20,7 @@ from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.steps import Nap, OwnThread, SharedFlush, Steps, drive
 from eventbridge.stages.push.threads import Threads
 from eventbridge.targets.http_engine import HttpEngine, Seat, engine_of_push
+from eventbridge.targets.multi import HasFileno
 from eventbridge.targets.steps import Aside
 
 #: Runs that are begun between two looks at what has been answered: to begin one takes as long as to send a few.
@@ -28,6 +31,8 @@ _TICK_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 #: How much longer it is carried than asked for while answers come one after the other.
 _BUSY_SECONDS = 0.05
+#: How long who may not carry waits: about as long as it is carried between two looks at a bus.
+_MOMENT_SECONDS = 0.003
 #: Calls that take their time, such as for a token or a lease, that are made at a time; each hangs for itself.
 _ASIDE_AT_ONCE = 64
 
@@ -59,6 +64,12 @@ class HttpLoop:
         self._lane_of: dict[TargetRun, _Lane] = {}
         self._told: deque[TargetRun] = deque()  # that there is more for them
         self._looked_at = time.monotonic()
+        self._carrying = threading.Lock()
+
+    @property
+    def failed(self) -> bool:
+        """Whether it carries nothing any more, because of what it met itself."""
+        return self._error is not None
 
     def start(self) -> list[threading.Thread]:
         """Begin in a thread of its own, and return the threads to wait for."""
@@ -78,24 +89,46 @@ class HttpLoop:
         """Let runs that wait for news see that there is more for them."""
         self._told.extend(runs)
 
-    def carry(self, seconds: float) -> None:
-        """Carry runs in this thread for so long, and for a moment longer while answers come."""
+    def carry(self, seconds: float, heeds: HasFileno | None = None) -> None:
+        """Carry runs in this thread for so long, and for a moment longer while answers come.
+
+        `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two windows of
+        a shift have their runs in one loop.
+        """
+        if not self._carrying.acquire(blocking=False):
+            time.sleep(min(seconds, _MOMENT_SECONDS))
+            return
         until = time.monotonic() + seconds
         try:
             engine = self._engine = self._engine or engine_of_push()
-            while (left := until - time.monotonic()) > 0:
-                self._turn(engine, left)
-            while self._turn(engine, 0.0) and time.monotonic() < until + _BUSY_SECONDS:
-                pass
+            if heeds is not None:
+                engine.heed(heeds)
+            had_news = True
+            while (left := until - time.monotonic()) > 0 and not (heeds is not None and engine.heard):
+                had_news = self._turn(engine, left)
+            while had_news and time.monotonic() < until + _BUSY_SECONDS:
+                had_news = self._turn(engine, 0.0)
         except Exception as error:  # of the loop, not of a run, which keeps its own
             self._fail(error)
+        finally:
+            self._carrying.release()
+
+    def drop(self, runs: Iterable[TargetRun]) -> None:
+        """Carry these no more, and break off what they have in flight; any thread may."""
+        with self._carrying:
+            for run in runs:
+                lane = self._lane_of.get(run)
+                if lane is None:
+                    with suppress(ValueError):
+                        self._fresh.remove(run)
+                else:
+                    self._drop(lane)
+                    lane.steps.close()
 
     def close(self) -> None:
         """Carry nothing any more; what is in flight is broken off."""
-        lanes, engine = list(self._lanes), self._engine
-        self._lanes.clear()
-        for lane in lanes:
-            lane.steps.close()
+        self.drop(list(self._lane_of))
+        engine, self._engine = self._engine, None
         if engine is not None:  # in a thread, as libcurl waits for names that are looked up
             threading.Thread(target=engine.close, name="close http", daemon=True).start()
 
@@ -178,8 +211,9 @@ class HttpLoop:
             self._asides.add(partial(self._call, engine, lane, step))
 
     def _drop(self, lane: _Lane) -> None:
-        del self._lanes[lane]
-        del self._lane_of[lane.run]
+        self._lanes.pop(lane, None)  # what is dropped while a call for it is made comes back when that has ended
+        self._lane_of.pop(lane.run, None)
+        self._napping.pop(lane, None)
 
     def _call(self, engine: HttpEngine, lane: _Lane, aside: Aside | SharedFlush) -> None:
         aside.run()

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.decision.answer_to_outcome import expired, is_failure, too_early
 from eventbridge.decision.deadline import in_time, missed
 from eventbridge.decision.ordering import (
     BLOCKED,
@@ -148,6 +148,7 @@ class InTurn:
         requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
         answers: list[tuple[OrderedItem, Answer]] = []
         unsure = True
+        run.presence.sends()
         try:
             with closing(self._send_by.deliver(requests, until)) as steps:
                 for step in steps:
@@ -156,9 +157,9 @@ class InTurn:
                         answers.append((ready[index], answer))
                     else:
                         yield step
-                    if run.stop_asked:
+                    if run.is_left:
                         break
-            unsure = run.stop_asked
+            unsure = run.is_left
         finally:
             self._unclear = self._unclear or unsure
         lost = flush(target)
@@ -175,17 +176,7 @@ class InTurn:
         else:
             heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw)
             run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
-            outcome = decide(
-                answer,
-                self._policy,
-                attempts=tried.attempts,
-                arrived_at=item.arrived_at,
-                held_seconds=item.held_seconds,
-                now=now,
-                draw=draw,
-                window=self._window,
-            )
-            outcome = in_time(outcome, item.deadline_at)
+            outcome = run.decided(tried, answer, now, draw)
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
             if outcome.disable_target:
@@ -255,7 +246,7 @@ class InTurn:
                 turns.next(key)
                 self._block(turns, key, item.due_at)
         now = self._clock()
-        stopped = self._shard.gone.is_set() or run.stop_asked or run.presence.cut == "others"
+        stopped = self._shard.gone.is_set() or run.is_left or run.presence.cut == "others"
         stopped = stopped or run.pause.at(now) is not None or run.pace.has_bound(now)
         run.report.spent = left and not stopped
         if not self._unclear:
@@ -264,7 +255,7 @@ class InTurn:
             yield from _made(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
-        while not self._run.stop_asked and self._clock() < self._until:
+        while not self._run.is_left and self._clock() < self._until:
             if (yield from self._take_lease()):
                 return True
             yield Nap(_NAP_SECONDS, self._run.settings.stop)

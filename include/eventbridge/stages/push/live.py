@@ -110,19 +110,17 @@ class _LiveRound(Rounds):
         while not self._over():
             now = self._clock()
             item = self._next(now)
-            if item is None or not self._in_time(item, now):
-                if item is None:
-                    yield None
-                continue
-            while not self._admits(item, now):
+            if item is None:
                 yield None
-                if self._over():
-                    self._taken.appendleft(item)
-                    return
-                now = self._clock()
-            self._run.report.sent += item.due_at is None
-            self._flying.add(item.request.index)
-            yield item.request
+            elif not self._in_time(item, now):
+                continue
+            elif not self._admits(item, now):
+                self._put_back(item)
+                yield None
+            else:
+                self._run.report.sent += item.due_at is None
+                self._flying.add(item.request.index)
+                yield item.request
 
     def _over(self) -> bool:
         run, now = self._run, self._clock()
@@ -144,6 +142,13 @@ class _LiveRound(Rounds):
         if not self._taken:
             self._take_from_queue()
         return self._taken.popleft() if self._taken else None
+
+    def _put_back(self, item: Item) -> None:
+        """Keep what may not be sent now; a retry that falls due goes before it: the breaker may wait for that."""
+        if item.due_at is None:
+            self._taken.appendleft(item)
+        else:
+            self._waiting.insert(0, item)
 
     def _take_from_queue(self) -> None:
         piece = self._queue.take()

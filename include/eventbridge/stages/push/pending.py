@@ -124,6 +124,7 @@ class TargetReport:
     spent: bool = False
     late: bool = False  # it began when more than half of the budget was over
     gone: bool = False
+    left_behind: int = 0  # sent, without an answer, and put off
     crashed: BaseException | None = None
 
     @property
@@ -136,7 +137,8 @@ class TargetReport:
         """What the breaker is told of the run's end."""
         allowed = self.sent if self.held_up else self.total
         spent = self.spent and not self.late
-        return Ended(self.settled, allowed, self.delivered, spent, contacted=self.sent > 0)
+        contacted = self.sent > 0
+        return Ended(self.settled, allowed, self.delivered, spent, contacted=contacted, left_behind=self.left_behind)
 
 
 def request_of(row: dict[str, Any]) -> Request:

@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cached_property, partial
 
 from eventbridge.decision.answer_to_outcome import expired
@@ -241,6 +241,7 @@ class ChunkRuns:
             patient=self.batch.kind != "normal",
             seated=isinstance(spec, HttpFields),
             shadow=self._is_shadow(spec),
+            answers_within=timedelta(seconds=spec.timeout_seconds) if isinstance(spec, HttpFields) else None,
             rate_of_file=spec.rate_per_second,
         )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import threading
+import time
 from collections.abc import Callable, Generator
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,8 +15,9 @@ from eventbridge.decision.head_of_line import Stay
 from eventbridge.model.answer import Answer
 from eventbridge.stages.push.steps import Nap
 
-#: Why nothing more is started: the others have waited long enough, or an answer would come after the budget.
-Cut = Literal["", "others", "budget"]
+#: Why nothing more is started: the others have waited long enough, or even for what is in flight, or an answer would
+#: come after the budget.
+Cut = Literal["", "others", "answers", "budget"]
 
 
 class Presence:
@@ -34,13 +36,14 @@ class Presence:
         self.began_at: datetime | None = None
         self.ended_at: datetime | None = None
         self._sent_at: datetime | None = None  # last, of what had not been sent before
-        self.hurried = False  # it ended because the others were done
+        self.hurried = False  # what it has to try again when it ends others try, and judge
         self._patient = patient
         self._idle = False
         self._naps: list[tuple[datetime, datetime]] = []
         self._woken = threading.Event()
         self._durations_ms: list[float] = []
         self._last: Answer | None = None
+        self._heard_at: float | None = None
         self._stay: Stay | None = None
 
     @property
@@ -52,6 +55,15 @@ class Presence:
     def typical(self) -> float | None:
         """The median of what its answers took, in seconds."""
         return statistics.median_low(self._durations_ms[:]) / 1000 if self._durations_ms else None
+
+    @property
+    def silent_seconds(self) -> float:
+        """For how long nothing has been sent or answered, 0 before anything was."""
+        return 0.0 if self._heard_at is None else time.monotonic() - self._heard_at
+
+    def sends(self) -> None:
+        """Note that something is sent."""
+        self._heard_at = time.monotonic()
 
     def begin(self) -> datetime:
         """Note, and return, when it began."""
@@ -68,6 +80,7 @@ class Presence:
         if not again and (self._sent_at is None or answer.started_at > self._sent_at):
             self._sent_at = answer.started_at
         self._last = answer
+        self._heard_at = time.monotonic()
         self._durations_ms.append(answer.duration_ms)
 
     def nap(self, seconds: float) -> Generator[Nap, None, bool]:

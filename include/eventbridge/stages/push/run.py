@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from eventbridge.decision.answer_to_outcome import decide
 from eventbridge.decision.breaker import Tally
+from eventbridge.decision.deadline import in_time
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
 from eventbridge.rule.model import RetryPolicy
@@ -36,7 +38,8 @@ class RunSettings:
     `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
     waits though the others of its batch are done. `heeds_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
-    `shadow`: every answer settles its delivery, and speaks for nobody. `rate_of_file`: what its rule file says.
+    `shadow`: every answer settles its delivery, and speaks for nobody. `answers_within`: the time-out of a request
+    that can be left behind, None: of none. `rate_of_file`: what its rule file says.
     """
 
     rule: str
@@ -56,6 +59,7 @@ class RunSettings:
     shadow: bool = False
     rate_of_file: float | None = None
     opens_at_once: Callable[[], bool] = lambda: False
+    answers_within: timedelta | None = None
 
 
 class Deliveries(Protocol):
@@ -86,9 +90,7 @@ class TargetRun:
         self.until = settings.until
         self._budget = settings.until - settings.clock()
         self._deliveries = deliveries
-        self.answers_within: timedelta | None = (
-            None  # set: what has no answer when it is stopped is put off for so long
-        )
+        self.answers_within: timedelta | None = None  # set: what has no answer when it ends is put off for so long
         self._halted = False
         self._ended = False
 
@@ -115,6 +117,16 @@ class TargetRun:
     def stop_asked(self) -> bool:
         """Whether the whole push is to stop."""
         return self.settings.stop.is_set()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether not even what is in flight is waited for: the push stops, or the others were done long ago."""
+        return self.stop_asked or self.presence.cut == "answers"
+
+    def leave_behind(self) -> None:
+        """Wait no longer for what is in flight; it is put off until its answer cannot come any more."""
+        self.answers_within = self.settings.answers_within
+        self.presence.cut = "answers"
 
     @property
     def halted(self) -> bool:
@@ -179,6 +191,20 @@ class TargetRun:
         finally:
             self._ended = True
             self.settings.rows.run_ended()
+
+    def decided(self, item: Item, answer: Answer, now: datetime, draw: float) -> Outcome:
+        """Return what becomes of a delivery whose last attempt, which `item` counts, was answered."""
+        outcome = decide(
+            answer,
+            self.settings.policy,
+            attempts=item.attempts,
+            arrived_at=item.arrived_at,
+            held_seconds=item.held_seconds,
+            now=now,
+            draw=draw,
+            window=self.settings.window,
+        )
+        return in_time(outcome, item.deadline_at)
 
     def accept(self, item: Item, answer: Answer) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
 
-from eventbridge.decision.answer_to_outcome import decide, expired, is_failure
-from eventbridge.decision.deadline import in_time, missed
+from eventbridge.decision.answer_to_outcome import expired, is_failure
+from eventbridge.decision.deadline import missed
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DELIVERED, Outcome, RetryAt, Unknown
 from eventbridge.stages.push import run as runs
@@ -70,7 +70,7 @@ class Rounds:
     def _put_off(self, now: datetime) -> None:
         """Put off what is in flight when it is stopped, or what its target wants a pause of."""
         run = self._run
-        if run.stop_asked and run.answers_within is not None:
+        if run.is_left and run.answers_within is not None:
             self._put_off_in_flight(now + run.answers_within)
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.stop_asked and not run.refused:
@@ -79,8 +79,11 @@ class Rounds:
 
     def _put_off_in_flight(self, until: datetime) -> None:
         """Put off what was sent and has no answer: its target may take it until then."""
-        for item in [item for item in self._waiting if item.request.index in self._unjudged]:
+        in_flight = [item for item in self._waiting if item.request.index in self._unjudged]
+        for item in in_flight:
             self._run.write(item, RetryAt(until, "Interrupted"), None)
+        if not self._run.stop_asked:
+            self._run.report.left_behind = len(in_flight)
         self._waiting = [item for item in self._waiting if item.request.index not in self._unjudged]
 
     def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
@@ -133,7 +136,7 @@ class Rounds:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.stop_asked and not target.more_of_answer:
+                    if run.is_left and not target.more_of_answer:
                         break
                     continue
                 index, answer = step
@@ -141,7 +144,7 @@ class Rounds:
                 self._unflushed.append((self._of_index[index], answer))
                 if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                     self._settle_answers(target)
-                ends = run.stop_asked or run.halted or run.report.gone
+                ends = run.is_left or run.halted or run.report.gone
                 if ends and not target.more_of_answer:
                     break
         self._settle_answers(target)
@@ -172,6 +175,7 @@ class Rounds:
                 run.report.held_up = True
                 return False
         run.report.sent += fresh and request.index not in self._unjudged
+        run.presence.sends()
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -195,17 +199,7 @@ class Rounds:
         elif run.settings.shadow:
             run.breaker.accepted(1, now)
         else:
-            outcome = decide(
-                answer,
-                self._policy,
-                attempts=item.attempts,
-                arrived_at=item.arrived_at,
-                held_seconds=item.held_seconds,
-                now=now,
-                draw=draw,
-                window=run.settings.window,
-            )
-            outcome = in_time(outcome, item.deadline_at)
+            outcome = run.decided(item, answer, now, draw)
             self._judge(item, answer, outcome, now, draw)
         run.write(item, outcome, answer)
         if isinstance(outcome, RetryAt):

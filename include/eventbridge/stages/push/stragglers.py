@@ -8,10 +8,11 @@ from collections.abc import Hashable, Sequence
 from datetime import datetime
 from functools import partial
 
-from eventbridge.decision.head_of_line import Ends, is_cut_off, winds_down
+from eventbridge.decision.head_of_line import Ends, is_cut_off, is_left_behind, is_silent, winds_down
 from eventbridge.model.batch import Batch
 from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.under_way import Begun, UnderWay
+from eventbridge.stages.push.usual_answers import longest_answer
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: How often it is looked whether somebody is waited for too long.
@@ -38,6 +39,7 @@ class Company:
         self._looked_at = time.monotonic()
         self._elsewhere: dict[int, datetime | None] = {}
         self._half_done: Ends | None = None
+        self._longest: dict[tuple[str, str], float | None] = {}
         self._targets_of = work.ledger.chunk_targets(batch.batch_id) if self._waits else {}
         for run in runs if self._waits else ():
             run.presence.may_wait = partial(self._may_wait, run)
@@ -59,10 +61,14 @@ class Company:
         now = self._work.clock()
         for run in self._under_way.look():
             presence = run.presence
-            if presence.ended_at is not None or presence.cut:
+            if presence.ended_at is not None or presence.cut == "answers":
                 continue
             typical = presence.typical
-            if winds_down((self._until - now).total_seconds() - _LOOK_SECONDS, typical):
+            if self._is_left_behind(run, now, typical):
+                run.leave_behind()
+            elif presence.cut:
+                continue
+            elif winds_down((self._until - now).total_seconds() - _LOOK_SECONDS, typical):
                 presence.cut = "budget"
             elif (
                 self._half_may_be_done
@@ -96,6 +102,26 @@ class Company:
     def _half_may_be_done(self) -> bool:
         """Whether `Ends` could say that half of the others are done: to make it takes a look at each."""
         return 2 * (self._under_way.ended + len(self._elsewhere)) >= self._places - 1
+
+    def _is_left_behind(self, run: TargetRun, now: datetime, typical: float | None) -> bool:
+        if run.settings.answers_within is None or not (self._waits and self._half_may_be_done and run.presence.at_work):
+            return False
+        silent = run.presence.silent_seconds
+        if not is_silent(silent, 0.0 if typical is None else typical):  # the first question costs nothing
+            return False
+        done = self._others_done_at(_place(run))
+        if done is None or not is_left_behind((now - done).total_seconds(), (done - self._began_at).total_seconds()):
+            return False
+        return is_silent(silent, self._usual(run, typical))
+
+    def _usual(self, run: TargetRun, typical: float | None) -> float | None:
+        """Return what its answers take, by this push or by those before it, in seconds."""
+        if typical is not None:
+            return typical
+        place = _place(run)
+        if place not in self._longest:
+            self._longest[place] = longest_answer(self._work, *place)
+        return self._longest[place]
 
     def _may_be_waited_for(self, now: datetime, typical: float | None) -> bool:
         return self._waits and is_cut_off((now - self._began_at).total_seconds(), 0.0, typical)
