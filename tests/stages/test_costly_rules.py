@@ -306,7 +306,7 @@ class Answering(InProcessRouter):
         if not isinstance(task, RuleShare):
             return task
         places = [(file, row) for file, rows in task.files for row in rowset.decode(rows)]
-        path = f"deliveries/answers-{task.rule}.parquet"
+        path = f"deliveries/sql/answers-{task.rule}.parquet"
         write_answers(self._answers_in, path, {place: SqlAnswer(kept=place[1] % 2 == 0) for place in places})
         return structs.replace(task, answers=path)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
+from stages.landing import InProcessLander
 from stages.test_buffer import OnLog, landed, places, planned
 
 from eventbridge.errors import OffsetGapError, SparkError
@@ -17,7 +18,7 @@ from eventbridge.rule import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.sharing import Answer, InProcessLander, LandJob, LandJobParts, Part
+from eventbridge.stages.ingest.sharing import Answer, LandJob, LandJobParts, Part
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 

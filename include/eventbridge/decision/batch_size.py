@@ -88,28 +88,31 @@ HELD_BYTES = 64 << 20
 #: What a runner's first batch takes at most, and the least that a slow one is brought down to.
 FIRST_EVENTS = 50_000
 _LEAST_EVENTS = 1_000
-#: How much larger the next one is at most. What a batch costs whatever its size is in its time, so that a small one
-#: foretells too little of a large one; with 2, a backlog took seven batches to where five do.
-_GROWTH = 4
-#: In a backlog a batch may take so many times the target duration, as long as that is at most this part of what the
-#: whole takes: its events have waited for longer, and each batch costs some seconds whatever its size is.
-_BACKLOG_TIMES, _BACKLOG_PART = 2.0, 0.25
+#: How much larger the next one is at most, and in a backlog. What a batch costs whatever its size is in its time, so
+#: that a small one foretells too little of a large one; with 2, a backlog took seven batches to where five do.
+_GROWTH, _BACKLOG_GROWTH = 4, 8
+#: In a backlog that takes longer than the target duration a batch may take so many times that one: its events have
+#: waited for longer, and each batch costs some seconds whatever its size is.
+_BACKLOG_TIMES = 2.0
 
 
 def paced_events(events: int, seconds: float, target_seconds: float, *, is_full: bool, backlog: int = 0) -> int | None:
     """Return how many events a batch may take so that it takes `target_seconds`, as one of `events` took `seconds`.
 
-    Of a `backlog`, in events, that takes many such batches it may take twice as long. From one batch to the next it is
-    at most four times as many, or half. None: that batch says nothing, as it was not full and quick enough; what there
-    is to do for few events is not done in less time.
+    Of a `backlog`, in events, that takes longer it may take up to twice as long. From one batch to the next it is at
+    most four times as many, of a backlog eight times, or half. None: that batch says nothing, as it was not full and
+    quick enough. A slow one of few events says that tasks start slowly: as few again would let a backlog grow for ever.
     """
-    if not events or (not is_full and seconds <= target_seconds):
+    is_slow = seconds > target_seconds
+    if not events or not (is_full or is_slow):
         return None
     seconds = max(seconds, 0.001)
     drain_seconds = backlog * seconds / events
-    target_seconds = max(target_seconds, min(_BACKLOG_TIMES * target_seconds, _BACKLOG_PART * drain_seconds))
+    growth = _BACKLOG_GROWTH if drain_seconds > target_seconds else _GROWTH
+    target_seconds = max(target_seconds, min(_BACKLOG_TIMES * target_seconds, drain_seconds))
     wanted = events * target_seconds / seconds
-    return round(max(min(events, _LEAST_EVENTS), min(_GROWTH * events, max(events / 2, wanted))))
+    least = _LEAST_EVENTS if is_slow else min(events, _LEAST_EVENTS)
+    return round(max(least, min(growth * events, max(events / 2, wanted))))
 
 
 class Part(NamedTuple):

@@ -168,13 +168,12 @@ def _check_media_type(value: JsonValue) -> None:
 def _check_time(value: JsonValue) -> None:
     text = _check_text("time", value)
     found = _TIME.fullmatch(text)
-    if found is None or not _exists(*found.groups()):
+    if found is None or not _exists(found):
         raise EventError(f"$.time: {_shown(value)} is not a time such as '2013-01-01T10:17:00Z' (RFC 3339)")
 
 
-def _exists(
-    year: str, month: str, day: str, hour: str, minute: str, second: str, sign: str | None, hours: str, minutes: str
-) -> bool:
+def _exists(time: re.Match[str]) -> bool:
+    year, month, day, hour, minute, second, sign, hours, minutes = time.groups()
     if day > "28" and int(day) > monthrange(int(year) or 2000, int(month))[1]:
         return False
     if second != "60":
@@ -202,7 +201,7 @@ def check_extension(name: str, value: JsonValue) -> None:
     if not _NAME.fullmatch(name):
         raise EventError(
             f"$: {_shown(name)} is not an attribute name: only lower-case letters a-z and digits are allowed. "
-            "What is not an attribute belongs into data"
+            "What is not an attribute belongs in data"
         )
     match value:
         case str():

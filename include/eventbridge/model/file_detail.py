@@ -6,9 +6,10 @@ import msgspec
 
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
+from eventbridge.model.spent import Spent
 
 #: What is known of a file beside its path and rows, told apart by its member `record`; None where nothing is.
-FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | None
+FileDetail = LandedRange | RoutedSlice | RoutedShare | SplitSlice | UnroutableEvent | Spent | None
 
 _ENCODER = msgspec.json.Encoder()
 _DECODER: msgspec.json.Decoder[FileDetail] = msgspec.json.Decoder(FileDetail)

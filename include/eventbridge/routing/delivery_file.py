@@ -133,14 +133,14 @@ def deliveries_of(
 ) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]]:
     """Yield events and targets of all deliveries in the order of the targets, whole targets at a time."""
     counts = matched.counts[rule_of_route]
-    ends = np.cumsum(counts)
+    ends = counts.cumsum()
     first, done = 0, 0
     while first < len(counts):
-        last = max(int(np.searchsorted(ends, done + _RUN, side="right")), first + 1)
+        last = max(int(ends.searchsorted(done + _RUN, side="right")), first + 1)
         of_run = counts[first:last]
-        total = int(of_run.sum())
+        total = int(ends[last - 1]) - done
         if total:
-            shift = matched.starts[rule_of_route[first:last]] - (np.cumsum(of_run) - of_run)
-            numbers = matched.events[np.arange(total) + np.repeat(shift, of_run)]
-            yield numbers, np.repeat(np.arange(first, last), of_run)
+            shift = matched.starts[rule_of_route[first:last]] - (ends[first:last] - done - of_run)
+            numbers = matched.events[np.arange(total) + shift.repeat(of_run)]
+            yield numbers, np.arange(first, last).repeat(of_run)
         first, done = last, done + total

@@ -66,6 +66,9 @@ def route_in_memory(
     """
     events = _events(fresh, arrived_at, max_bytes)
     matched, _ = match_rows(program, events)
+    if not len(matched.events):  # what follows costs more than to match one event
+        return FreshlyRouted([], False)
+    _add_places(events, fresh, arrived_at)
     put_off = program.numbers_of(later)
     apart = program.costly | put_off
     has_others = any(len(matched.of(rule)) for rule in apart.values())
@@ -131,18 +134,21 @@ def _outputs(
 
 
 def _events(fresh: Sequence[FreshEvent], arrived_at: datetime, max_bytes: int) -> SliceEvents:
-    """Return events as a slice has them, without the table that it has them from."""
-    arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)
+    """Return events as a slice has them, to be matched, without the table that it has them from."""
     rows = np.arange(len(fresh), dtype=np.int32)
     events = SliceEvents(lambda: _table(fresh, arrived_at), rows, max_bytes)
-    bodies = [each.body for each in fresh]
-    events.texts = _texts(bodies)
+    events.texts = _texts([each.body for each in fresh])
+    return events
+
+
+def _add_places(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: datetime) -> None:
+    """Add what deliveries take over from their events."""
     sources = [each.source.encode() for each in fresh]
     events.names = _texts(sources), _texts([each.event_id.encode() for each in fresh])
-    events.arrived_at = np.full(len(fresh), arrived, np.int64)
-    if not any(map(names_traceparent, bodies)):
+    arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)
+    events.arrived_at = np.array([arrived] * len(fresh), np.int64)
+    if not any(names_traceparent(each.body) for each in fresh):
         events.traceparents = {}
-    return events
 
 
 def _texts(parts: list[bytes]) -> Texts:

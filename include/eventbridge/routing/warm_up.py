@@ -1,4 +1,4 @@
-"""Compiles what route runs before the first event comes: a process that has done it is ready for any rule set.
+"""Compiles what Spark's workers run before the first event comes: a process that has done it is ready for any rule set.
 
 Numba compiles on the first call and keeps the code on disk (`eventbridge.scan.compiled`): about 40 s once per
 installation, a second or two per process.
@@ -17,12 +17,17 @@ import pyarrow as pa
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import RouteJob, Slice
+from eventbridge.routing.own_event import own_event, own_rules
 from eventbridge.routing.slice import route_slice
-from eventbridge.rule import Bus, Rule, RuleSet, Transform
+from eventbridge.rule import Transform
+from eventbridge.scan.attributes import TYPE
+from eventbridge.scan.recognised import recognise_texts
+from eventbridge.scan.side_by_side import side_by_side
+from eventbridge.scan.texts import padded_texts
 from eventbridge.store.file import FileStore
 from eventbridge.store.parquet import write_table
 from eventbridge.store.schemas import BUFFER
-from eventbridge.targets.file.fields import FileFields
+from eventbridge.transform.kernel.identities import identities_of
 
 _NAME: Final = "compile"
 _THEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -55,7 +60,7 @@ def compile_ahead() -> None:
     with tempfile.TemporaryDirectory(prefix="eventbridge-compile-") as folder:
         store = FileStore(Path(folder))
         path = "buffer/compile.parquet"
-        write_table(store, path, pa.Table.from_pylist([_row()], schema=BUFFER), schema=BUFFER)
+        write_table(store, path, own_event(_NAME, "1", _EVENT), schema=BUFFER)
         job = RouteJob(
             batch_id=_NAME,
             runner=_NAME,
@@ -68,36 +73,19 @@ def compile_ahead() -> None:
             piece_max_deliveries=10,
             piece_max_bytes=1 << 20,
         )
-        result = route_slice(store, _rules(), job, Slice(_NAME, path, 0, 1))
+        transforms = {f"target-{number}": transform for number, transform in enumerate(_TRANSFORMS)}
+        result = route_slice(store, own_rules(_NAME, _PATTERN, transforms), job, Slice(_NAME, path, 0, 1))
     detail = result.detail
-    right = isinstance(detail, RoutedSlice) and not detail.failed and not detail.reference_matched
+    right = _recognises() and isinstance(detail, RoutedSlice) and not detail.failed and not detail.reference_matched
     if result.rows != len(_TRANSFORMS) or not right:
         raise EventBridgeError(
             f"The compiled matcher does not work here: {result}. Report it with `python -m numba -s`."
         )
 
 
-def _rules() -> RuleSet:
-    targets = {
-        f"target-{number}": FileFields(name=f"target-{number}", path="compile.jsonl", transform=transform)
-        for number, transform in enumerate(_TRANSFORMS)
-    }
-    rule = Rule(name=_NAME, bus=_NAME, runner=_NAME, pattern=_PATTERN, targets=targets)
-    return RuleSet(buses={_NAME: Bus(name=_NAME)}, rules={_NAME: rule})
-
-
-def _row() -> dict[str, object]:
-    return {
-        "topic": _NAME,
-        "broker": "",
-        "queue_id": 0,
-        "offset": 0,
-        "message_id": _NAME,
-        "published_at": _THEN,
-        "arrived_at": _THEN,
-        "status": "valid",
-        "event_id": "1",
-        "source": "/compile",
-        "type": _NAME,
-        "body": _EVENT,
-    }
+def _recognises() -> bool:
+    """Return whether compiled code recognises the event, as landing by workers wants it, having compiled it."""
+    texts = padded_texts(pa.array([_EVENT], pa.binary()))
+    found = recognise_texts(texts, len(_EVENT))
+    names = side_by_side(texts.buffer, found.begin[:, TYPE], found.length[:, TYPE])
+    return bool(found.sure.all()) and names.to_pylist() == [_NAME] and len(identities_of(texts.buffer, found)) == 1

@@ -58,7 +58,9 @@ def test_topics_give_the_same_however_many_queues_they_have() -> None:
         (40_000, 0.5, True, 160_000),  # to four times as many at most
         (40_000, 10.0, False, None),  # quick, and there was no more to take: it says nothing
         (1_200, 300.0, True, 1_000),  # never below a thousand
-        (3, 300.0, True, 3),  # nor below what it was, if that was less
+        (3, 300.0, True, 1_000),  # nor is a small one taken for the measure
+        (10, 40.0, False, 1_000),  # as where tasks start slowly
+        (6, 1.0, True, 24),  # a quick one that was full is
         (0, 300.0, True, None),
     ],
 )
@@ -69,12 +71,17 @@ def test_a_batch_follows_its_target_duration(events: int, seconds: float, is_ful
 
 @pytest.mark.parametrize(
     ("backlog", "wanted"),
-    [(0, 15_000), (60_000, 15_000), (80_000, 20_000), (120_000, 30_000), (10**9, 30_000)],
-    ids=["none", "as long as four batches", "somewhat longer", "as long as eight", "endless"],
+    [(0, 15_000), (15_000, 15_000), (20_000, 20_000), (30_000, 30_000), (10**9, 30_000)],
+    ids=["none", "as long as the target duration", "somewhat longer", "twice as long", "endless"],
 )
 def test_a_batch_of_a_backlog_may_take_longer(backlog: int, wanted: int) -> None:
-    """A quarter of what the whole takes, where that is more than the target duration; twice that one at most."""
+    """As long as the whole takes, where that is more than the target duration; twice that one at most."""
     assert paced_events(10_000, 10.0, 15.0, is_full=True, backlog=backlog) == wanted
+
+
+def test_batches_of_a_backlog_grow_faster() -> None:
+    """Eightfold, where fourfold would leave more batches."""
+    assert paced_events(10_000, 1.0, 15.0, is_full=True, backlog=10**9) == 80_000
 
 
 def test_a_topic_of_more_weight_gives_more() -> None:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 
-import pyarrow.compute as pc
-
 from eventbridge.decision.schema_sample import merged
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
@@ -19,7 +17,7 @@ from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
-from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, identity_of, write_file
+from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
@@ -27,7 +25,6 @@ from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJo
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.store.parquet import read_table
 
 log = logging.getLogger(__name__)
 
@@ -186,9 +183,7 @@ class Landing:
                 continue
             self.recorded[file.key] = file
             if file.path is not None:
-                table = read_table(self.work.store, file.path, columns=["status", "source", "event_id"])
-                valid = table.filter(pc.equal(table["status"], "valid"))
-                self.seen.update(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
+                self.seen |= valid_identities(self.work.store, file.path)
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the recorded sub-ranges that follow one another from `position` on."""

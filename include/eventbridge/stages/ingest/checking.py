@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import uuid
-from collections import Counter
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from collections.abc import Set as AbstractSet
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import NamedTuple
 
@@ -17,9 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.decision.schema_sample import rows_to_sample, sample_bodies
-from eventbridge.errors import EventError
-from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.event.recognise import recognise
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
@@ -28,26 +23,22 @@ from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.as_events import as_events
+from eventbridge.stages.ingest.checked import Check, Checked, check_singly, identity_of
 from eventbridge.store import layout
 from eventbridge.store.columns import (
     column_of,
-    listed,
     numbers_of,
     same,
-    strings,
     time_code,
     times,
     with_codes,
 )
-from eventbridge.store.parquet import TableWriter
+from eventbridge.store.parquet import TableWriter, read_table
 from eventbridge.store.protocol import Store
 from eventbridge.store.schemas import BUFFER, ROW_GROUP_ROWS
 
 #: Bytes of messages per landed file: with large events this bounds the memory, not the number of events.
-FILE_MAX_BYTES = 16 << 20
-
-#: Bytes of an event's identity.
-IDENTITY_BYTES = 16
+FILE_MAX_BYTES = 24 << 20
 
 #: Ids differ from row to row; of the other texts a file has few.
 _BUFFER = with_codes(BUFFER, but=("message_id", "event_id"))
@@ -79,12 +70,13 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of a log and checks them; `clock` says when they arrived."""
+    """Reads messages of a log and checks them by `check`; `clock` says when they arrived."""
 
     source: LogSource
     mapping: EventMapping | None
     limits: Limits
     clock: Callable[[], datetime]
+    check: Check = check_singly
 
     def next_file(
         self, queue: Queue, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
@@ -95,12 +87,12 @@ class Checking:
         """
         messages, end = self._read(queue, start if not is_gap else limit, limit)
         messages, refused = as_events(messages, queue, self.mapping)
-        checked = self._check(messages, refused, seen)
+        checked = self.check(messages["body"], refused, seen, self.limits.event_max_bytes)
         rows = _rows(queue, messages, checked, self.clock())
         samples = self._sample(messages, checked)
         return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities, samples)
 
-    def _sample(self, messages: pa.Table, checked: _Checked) -> dict[str, TypeSample]:
+    def _sample(self, messages: pa.Table, checked: Checked) -> dict[str, TypeSample]:
         chosen = rows_to_sample(checked.types, self.limits.sample_events)
         if not chosen:
             return {}
@@ -120,44 +112,12 @@ class Checking:
                     return pa.Table.from_batches(blocks), int(blocks[-1]["offset"][-1].as_py()) + 1
         return pa.Table.from_batches(blocks, schema=MESSAGES), limit
 
-    def _check(self, messages: pa.Table, refused: Mapping[int, str], seen: AbstractSet[bytes]) -> _Checked:
-        """Check each message: strictly a CloudEvent or not, and new in this batch or not."""
-        checked = _Checked()
-        limit = self.limits.event_max_bytes
-        for row, body in enumerate(messages["body"].to_pylist()):
-            if row in refused:
-                checked.add("malformed", None, None, None, refused[row])
-                continue
-            try:
-                found = names_of(body, limit)
-            except EventError as error:
-                checked.add("malformed", None, None, None, str(error))
-                continue
-            identity = identity_of(found[1], found[0])
-            status = "duplicate" if identity in checked.identities or identity in seen else "valid"
-            if status == "valid":
-                checked.identities.add(identity)
-            checked.add(status, *found, None)
-        return checked
 
-
-@dataclass
-class _Checked:
-    """What the checks of a file's messages came to, a list for each column."""
-
-    statuses: list[str] = field(default_factory=list)
-    event_ids: list[str | None] = field(default_factory=list)
-    sources: list[str | None] = field(default_factory=list)
-    types: list[str | None] = field(default_factory=list)
-    reasons: list[str | None] = field(default_factory=list)
-    identities: set[bytes] = field(default_factory=set)
-
-    def add(self, status: str, event_id: str | None, source: str | None, type_: str | None, reason: str | None) -> None:
-        self.statuses.append(status)
-        self.event_ids.append(event_id)
-        self.sources.append(source)
-        self.types.append(type_)
-        self.reasons.append(reason)
+def valid_identities(store: Store, path: str) -> set[bytes]:
+    """Return the identities of the valid events of an archive file; raises StoreError."""
+    table = read_table(store, path, columns=["status", "source", "event_id"])
+    valid = table.filter(pc.equal(table["status"], "valid"))
+    return set(map(identity_of, valid["source"].to_pylist(), valid["event_id"].to_pylist()))
 
 
 def write_file(store: Store, bus: str, planned_at: datetime, batch_id: str, rows: pa.Table) -> str | None:
@@ -181,35 +141,13 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
     return min(events, enough, int(block.num_rows))
 
 
-def names_of(body: bytes | None, max_bytes: int) -> tuple[str, str, str]:
-    """Return id, source and type of an event of at most so many bytes; raises EventError for what is none."""
-    found = recognise(body, max_bytes=max_bytes) if body is not None else None
-    if found is not None:
-        return found
-    event = _event(body, max_bytes)
-    return event.id, event.source, event.type
-
-
-def _event(body: bytes | None, max_bytes: int) -> Event:
-    if body is None:
-        raise EventError("the message has no body: it is a tombstone, which holds no event")
-    return parse_event(body, max_bytes=max_bytes)
-
-
 def reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield what a source reads, to be closed early or not."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(queue, start, end)
 
 
-def identity_of(source: str, event_id: str) -> bytes:
-    """Return what is the same for events of one source and id alone."""
-    # 16 bytes instead of the texts: a batch of half a million events must fit into the memory of one task.
-    text = f"{len(source)}:{source}{event_id}"
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=IDENTITY_BYTES).digest()
-
-
-def _rows(queue: Queue, messages: pa.Table, checked: _Checked, arrived_at: datetime) -> pa.Table:
+def _rows(queue: Queue, messages: pa.Table, checked: Checked, arrived_at: datetime) -> pa.Table:
     """Return messages as rows of schema BUFFER, texts coded where many are the same."""
     count = messages.num_rows
     place = "-".join(str(part) for part in queue if part != "")
@@ -221,18 +159,13 @@ def _rows(queue: Queue, messages: pa.Table, checked: _Checked, arrived_at: datet
         "message_id": pc.binary_join_element_wise(place, messages["offset"].cast(pa.string()), "-"),
         "published_at": messages["published_at"],
         "arrived_at": times(np.full(count, time_code(arrived_at))),
-        "status": listed(checked.statuses),
-        "reason": listed(checked.reasons),
-        "event_id": strings(checked.event_ids),
-        "source": listed(checked.sources),
-        "type": listed(checked.types),
+        **checked.columns,
         "body": messages["body"].fill_null(b""),
     }
     return pa.Table.from_arrays([columns[name] for name in BUFFER.names], schema=_BUFFER)
 
 
-def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: _Checked) -> LandedRange:
-    counts = Counter(checked.statuses)
+def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: Checked) -> LandedRange:
     edges = np.concatenate(([start - 1], numbers_of(messages["offset"]), [end]))
     holes = np.flatnonzero(np.diff(edges) > 1)
     return LandedRange(
@@ -240,9 +173,9 @@ def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: _Ch
         start=start,
         end=end,
         read=messages.num_rows,
-        valid=counts["valid"],
-        duplicate=counts["duplicate"],
-        malformed=counts["malformed"],
+        valid=checked.counts.get("valid", 0),
+        duplicate=checked.counts.get("duplicate", 0),
+        malformed=checked.counts.get("malformed", 0),
         size=pc.sum(pc.binary_length(messages["body"])).as_py() or 0,
         gaps=tuple(zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)),
         last=_last(messages),

@@ -16,7 +16,8 @@ from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource, Paged
 from eventbridge.stages.ingest.as_events import as_events
-from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, identity_of, names_of, reading
+from eventbridge.stages.ingest.checked import identity_of, names_of
+from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, reading
 from eventbridge.store.columns import vector_of
 
 #: Offset, when it was published in microseconds since 1970, body.

@@ -1,25 +1,67 @@
-"""A batch that a shift has open: whoever finds it after the shift's end has the ordinary stages finish it."""
+"""A batch that a shift has open, or opens behind another; whoever finds it after the shift has the stages finish it."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from eventbridge.errors import UserError
+from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
+from eventbridge.model.queue import Queue
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.guards.log_identity import refuse_other_log
+from eventbridge.stages.ingest.reload import take_up_rules
+from eventbridge.stages.ingest.room import is_intake_stopped
+from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
+
+
+def open_following(
+    work: Runtime, former: Batch, ends: Mapping[Queue, int], source: LogSource, holder: str
+) -> Batch | None:
+    """Open a batch of the same rules behind one that its shift has read up to `ends`, and that is to be committed yet.
+
+    None where a listen is to plan what comes next, once the former is committed: rules or the queues of the bus have
+    changed, nothing may be taken now, or the shift is another's than `holder`'s.
+    """
+    taken = take_up_rules(work)
+    rules = taken.rules.for_runner(former.runner)
+    if rules.hash != former.rule_set:
+        return None
+    bus = rules.buses[former.bus]
+    if {queue for queue in source.queues() if queue.topic in bus.source.topics} != ends.keys():
+        return None
+    refuse_other_log(work, former.runner, bus, source)
+    if storage_refusal(work, taken.rules, bus) or is_intake_stopped(work):
+        return None
+    now = work.ledger.now()
+    batch = Batch(
+        new_batch_id(now),
+        "normal",
+        former.runner,
+        former.bus,
+        "open",
+        former.rule_set,
+        planned_at=now,
+        follows=former.batch_id,
+    )
+    return batch if work.ledger.open_following(batch, ends, holder, taken.rule_set) else None
 
 
 def end_open(work: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """Move an open batch to `planned` unless its runner's shift is another's than `holder`'s; False: it is open.
 
     From then on the shift can record nothing of it: its ranges end where its last segment says, and what the segments
-    show is not delivered again. Does nothing to a batch that is not open.
+    show is not delivered again. Does nothing to a batch that is not open. One that follows another stays open.
     """
     if batch.state != "open":
         return True
     if (shift := work.ledger.shift(batch.runner)) is not None and shift.holder != holder:
+        return False
+    if batch.follows is not None:
         return False
     if work.ledger.move_batch(batch.batch_id, "open", "planned"):
         log.warning("runner %s: its shift ended in the middle of batch %s", batch.runner, batch.batch_id)
@@ -31,8 +73,9 @@ def closed(work: Runtime, batch: Batch) -> Batch:
     if batch.state != "open":
         return batch
     if not end_open(work, batch):
+        first = f" behind batch {batch.follows}, which is to be committed first" if batch.follows else ""
         raise UserError(
-            f"batch {batch.batch_id} is open: a shift of runner {batch.runner!r} delivers its events. "
+            f"batch {batch.batch_id} is open: a shift of runner {batch.runner!r} delivers its events{first}. "
             "Run this again once `eventbridge status` shows it in another state"
         )
     return work.ledger.batch(batch.batch_id)

@@ -5,8 +5,7 @@ The stage records what they landed, part by part in the order of the batch, as i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple, Protocol
 
@@ -17,14 +16,15 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.checking import IDENTITY_BYTES, Checking, Limits, write_file
+from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_singly
+from eventbridge.stages.ingest.checking import Checking, Limits, write_file
 from eventbridge.store.protocol import Store
 
 #: Batches of at least so many offsets are shared out: with fewer, asking workers takes as long as they save.
 LARGE_EVENTS: Final = 150_000
 
 #: A part is of so many files: what a worker answers at a time, after which the stage records it.
-_FILES_PER_PART: Final = 4
+_FILES_PER_PART: Final = 2
 
 
 class LandJob(Struct, frozen=True, kw_only=True):
@@ -122,21 +122,6 @@ class Lander(Protocol):
         """Yield an answer for each part, in their order; raises EventBridgeError where workers fail."""
 
 
-class InProcessLander:
-    """A lander without Spark, one part after the other: for tests, and to check Spark's answers against."""
-
-    def __init__(self, store: Store, bus: Bus, open_source: Callable[[Bus], LogSource]) -> None:
-        self._store = store
-        self._bus = bus
-        self._open_source = open_source
-
-    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
-        """Land each part when its answer is asked for."""
-        for part in parts:
-            with closing(self._open_source(self._bus)) as source:
-                yield land_part(self._store, source, self._bus, job, part)
-
-
 def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
     """Return what workers are given of ranges that are not landed yet; nothing if they are small."""
     if sum(span.end - span.start for span in spans) < LARGE_EVENTS:
@@ -154,12 +139,14 @@ def log_of(source: LogSource) -> dict[str, str]:
     return dict(source.identities()) or {"": source.uri}
 
 
-def land_part(store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part) -> Answer:
+def land_part(
+    store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_singly
+) -> Answer:
     """Land a part file by file, as far as nothing is to be decided: for what a log dropped a bus may want to fail.
 
     Events that the batch has in other parts too are valid here; the stage, which knows all parts, finds them.
     """
-    checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at)
+    checking = Checking(source, bus.source.mapping, job.limits, lambda: job.at, check)
     seen: set[bytes] = set()
     files: list[LandedFile] = []
     identities: list[bytes] = []

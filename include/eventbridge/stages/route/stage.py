@@ -195,7 +195,7 @@ def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None)
     shadows = rules.shadows()
     statuses = {key: status.state for key, status in work.ledger.target_statuses().items() if key not in shadows}
     sizes = _SizeOfChunk(rules, work.chunk_sizes)
-    lanes = _lanes(rules, said)
+    lanes = lanes_said(rules, said)
     plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes, lanes), limits, statuses, said)
     held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
     chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
@@ -233,7 +233,7 @@ def _pieces(
             )
 
 
-def _lanes(rules: RuleSet, said: OperatorStates) -> dict[str, tuple[str, int]]:
+def lanes_said(rules: RuleSet, said: OperatorStates) -> dict[str, tuple[str, int]]:
     """Return pool and weight of the rules that operators gave another priority: now, whatever they were routed as."""
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})

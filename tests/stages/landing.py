@@ -1,0 +1,26 @@
+"""Landing in this process, for tests of shared landing and to check Spark's answers against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+
+from eventbridge.rule.model import Bus
+from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.ingest.sharing import Answer, LandJob, Part, land_part
+from eventbridge.store.protocol import Store
+
+
+class InProcessLander:
+    """A lander without Spark, one part after the other."""
+
+    def __init__(self, store: Store, bus: Bus, open_source: Callable[[Bus], LogSource]) -> None:
+        self._store = store
+        self._bus = bus
+        self._open_source = open_source
+
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+        """Land each part when its answer is asked for."""
+        for part in parts:
+            with closing(self._open_source(self._bus)) as source:
+                yield land_part(self._store, source, self._bus, job, part)
