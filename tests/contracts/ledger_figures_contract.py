@@ -42,6 +42,25 @@ class FiguresContract:
         (sums,) = ledger.figures("target")
         assert (sums.count, sums.cpu, sums.latency, sums.buckets[1]) == (6, 140, 10_000, 6)
 
+    def test_some_rules_are_added_up_by_day_and_outcome(self, ledger: Ledger, rival: Ledger) -> None:
+        """Those between two names, over all their targets; names are told some at a time."""
+        settle(ledger)
+        keys = [replace(FIGURE.key, rule=f"rule-{number}", target=target) for number in range(4) for target in "ab"]
+        figures = [replace(FIGURE, key=each) for each in keys]
+        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", figures=figures)
+        day = START.replace(hour=0, minute=0, second=0, microsecond=0)
+        minute = START.replace(second=0, microsecond=0)
+
+        found = rival.figures_by_day(day, after(60), "rule-1", "rule-2")
+
+        assert [(each.at, each.figure.key.rule, each.figure.count) for each in found] == [
+            (day, "rule-1", 6),
+            (day, "rule-2", 6),
+        ]
+        assert rival.rules_with_figures(day, after(60), "rule-0", 2) == ["rule-1", "rule-2"]
+        assert rival.rules_with_figures(after(60), after(120), "", 2) == []
+        assert rival.outcomes_of([minute], {("orders", "rule-3"), ("orders", "rule-9")}) == {("rule-3", "delivered"): 6}
+
     def test_what_is_old_is_folded(self, ledger: Ledger, rival: Ledger) -> None:
         """A minute into its hour, the hour into its day, the day into what was ever; nothing younger."""
         settle(ledger)

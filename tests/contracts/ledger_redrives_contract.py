@@ -10,6 +10,7 @@ from contracts.ledger_samples import a_chunk, a_file, a_retry_batch, after
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
+from eventbridge.model.recorded import RECORDED
 from eventbridge.model.redrive import Redrive, Redriven
 
 
@@ -44,6 +45,18 @@ class RedrivesContract:
         assert ledger.redrives() == [begun]
         with pytest.raises(NotFoundError):
             ledger.redrive("redrive-2")
+
+    def test_what_a_server_recorded_is_told_until_it_ends(self, ledger: Ledger, rival: Ledger) -> None:
+        """The oldest first; what anybody else began is not."""
+        ledger.begin_redrive(a_redrive())
+        for number, name in enumerate(("second", "first")):
+            ledger.begin_redrive(a_redrive(name, run=f"{RECORDED}page, ann, {name}", started_at=after(-number)))
+        rival.postpone_redrive("second", after(30))
+
+        assert [each.redrive_id for each in rival.recorded_redrives()] == ["first", "second"]
+        assert rival.recorded_redrives()[1].next_at == after(30)
+        ledger.end_redrive("first", "done")
+        assert [each.redrive_id for each in rival.recorded_redrives()] == ["second"]
 
     def test_letters_are_taken_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two batches that take of a file at the same turn one gets it; the other one is not planned at all."""

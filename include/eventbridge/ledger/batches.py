@@ -82,7 +82,7 @@ class Batches(Database):
                     return False
                 planned = connection.execute(statements.PLAN_BATCH, vars(batch)).rowcount == 1
                 if planned and ranges:
-                    connection.execute(statements.INSERT_RANGES, [_range_row(batch.batch_id, r) for r in ranges])
+                    connection.execute(statements.INSERT_RANGES, [range_row(batch.batch_id, r) for r in ranges])
                     if batch.kind == "normal":  # a replay takes up what was committed, and moves no offset
                         _refuse_old(connection, batch.runner, ranges)
                 return planned
@@ -225,7 +225,8 @@ def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> 
         raise _OldRangesError
 
 
-def _range_row(batch_id: str, taken: Range) -> dict[str, object]:
+def range_row(batch_id: str, taken: Range) -> dict[str, object]:
+    """Return the row of a batch's range."""
     return {
         "batch_id": batch_id,
         "topic_name": taken.queue.topic,

@@ -16,6 +16,7 @@ from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import parking as parking_statements
 from eventbridge.ledger.statements import references as reference_statements
+from eventbridge.ledger.statements import shifts as shift_statements
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.figure import Figure
 
@@ -33,7 +34,8 @@ class Commits(Database):
         failed: Mapping[str, str] | None = None,
         figures: Sequence[Figure] = (),
     ) -> bool:
-        """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up.
+        """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up, and
+        release the batch that follows it.
 
         `settlement`: the key of the first one that its books were proved with. `failed`: what failed of the `expect` of
         rules, which are held from now on. `figures` are added to those of the minute.
@@ -52,6 +54,7 @@ class Commits(Database):
             connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
             hold_by_expectation(connection, failed or {}, batch_id, now)
             add_figures(connection, figures, now)
+            _release_following(connection, runner, batch_id)
             return True
 
     def prove_settled_by(self, batch_id: str, settlement: str) -> None:
@@ -68,6 +71,14 @@ class Commits(Database):
         """Return the runner's committed normal batches that its bus was not told of, oldest first."""
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.BUS_COMMITS_PENDING, {"of_runner": runner})]
+
+
+def _release_following(connection: Connection, runner: str, batch_id: str) -> None:
+    """Let the batch that was opened behind one be its runner's, and its shift's window."""
+    following = connection.execute(statements.RELEASE_FOLLOWING, {"of_batch": batch_id}).scalar()
+    if following is not None:
+        of = {"of_runner": runner, "before": batch_id, "of_batch": following}
+        connection.execute(shift_statements.NOTE_FOLLOWING, of)
 
 
 def _refuse(connection: Connection, batch_id: str) -> bool:

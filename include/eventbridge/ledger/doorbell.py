@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from eventbridge.ledger.database import Database
+from eventbridge.ledger.engines.protocol import LedgerEngine
 from eventbridge.ledger.statements import doorbell as statements
 
 
@@ -18,7 +19,12 @@ class DoorbellLooks(Database):
             if connection.execute(statements.LOOK, {"now": now}).rowcount == 0:
                 connection.execute(statements.FIRST_LOOK, {"singleton": 1, "looked_at": now})
 
-    def last_look(self) -> datetime | None:
-        """Return when the doorbell looked last, None if it never did."""
-        with self._reading() as connection:
-            return connection.execute(statements.LAST_LOOK).scalar()
+
+def last_look(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
+    """Return when the doorbell of a ledger looked last, None if it never did.
+
+    A reader that waits at most so long: it makes no ledger and migrates none. Raises FileNotFoundError where there is
+    no ledger, and what SQLAlchemy raises.
+    """
+    with engine.reader(limit_seconds).connect() as connection:
+        return connection.execute(statements.LAST_LOOK).scalar()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -87,6 +87,21 @@ class Figures(Database):
             rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
             return [FigureAt(row.grain, row.at, _figure(scope, row)) for row in rows]
 
+    def rules_with_figures(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
+        """Return the first names, at most so many, of rules behind one that have figures in a time."""
+        of = {"since": since, "until": until, "after": after, "most": most}
+        with self._reading() as connection:
+            return list(connection.scalars(statements.RULES_BEHIND, of))
+
+    def figures_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[FigureAt]:
+        """Return what the rules from one name to another came to on each day, by outcome, over all of their targets."""
+        of = {"since": since, "until": until, "first": first, "last": last}
+        with self._reading() as connection:
+            return [
+                FigureAt("day", _EPOCH + timedelta(days=row.day), _of(_of_rule(row), row))
+                for row in connection.execute(statements.BY_DAY, of)
+            ]
+
     def figures_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[FigureAt]:
         """Return the figures of a rule's targets that begin at some times: by minute, hour or day, as they are kept."""
         with self._reading() as connection:
@@ -107,6 +122,13 @@ class Figures(Database):
                 FigureStep(int(row.slot), _of(FigureKey(scope, bus, name, row.target, row.outcome), row))
                 for row in connection.execute(query)
             ]
+
+    def outcomes_of(self, times: Sequence[datetime], rules: Collection[tuple[str, str]]) -> dict[tuple[str, str], int]:
+        """Return what deliveries of rules, each with its bus, came to at some minutes, by rule and outcome."""
+        buses, names = ({each[place] for each in rules} for place in (0, 1))
+        query = statements.outcomes(times, sorted(buses), sorted(names))
+        with self._reading() as connection:
+            return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
 
     def moved_since(self, since: datetime) -> tuple[int, list[FigureAt]]:
         """Return how many events batches moved their offsets over since a time, and the figures of buses since then."""
@@ -129,6 +151,10 @@ def _row(each: Figure, at: int) -> tuple[str | int, ...]:
     key = each.key
     named = (key.scope, "minute", at, key.bus, key.rule, key.target, key.outcome)
     return (*named, each.count, each.matched, each.size, each.cpu, each.latency, *each.buckets)
+
+
+def _of_rule(row: Row[Any]) -> FigureKey:
+    return FigureKey("target", row.bus, row.rule, "", row.outcome)
 
 
 def _figure(scope: Scope, row: Row[Any]) -> Figure:

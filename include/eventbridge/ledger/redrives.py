@@ -47,6 +47,16 @@ class Redrives(Database):
         with self._reading() as connection:
             return [_to_redrive(row) for row in connection.execute(statements.REDRIVES)]
 
+    def recorded_redrives(self) -> list[Redrive]:
+        """Return the redrives that a server without Airflow recorded and that have not ended, the oldest first."""
+        with self._reading() as connection:
+            return [_to_redrive(row) for row in connection.execute(statements.RECORDED_REDRIVES)]
+
+    def postpone_redrive(self, redrive_id: str, until: datetime) -> None:
+        """Have the next batch of a redrive planned not before a time: whoever goes on with it minds it."""
+        with self._writing() as connection:
+            connection.execute(statements.GO_ON, {"of_redrive": redrive_id, "at": until})
+
     def end_redrive(self, redrive_id: str, state: RedriveState) -> bool:
         """Move a running redrive to `done` or `cancelled`; False if it has ended."""
         change = {"of_redrive": redrive_id, "to": state, "now": self.now()}

@@ -66,5 +66,15 @@ class Rules(Database):
 
     def rule_changes(self, rule: str | None = None, limit: int = 1_000) -> list[RuleChange]:
         """Return how a rule, or all, came to be as they are, the newest change first."""
+        return [change for _, change in self.numbered_rule_changes(rule, limit)]
+
+    def numbered_rule_changes(
+        self, rule: str | None, limit: int, before: int | None = None
+    ) -> list[tuple[int, RuleChange]]:
+        """Return changes of a rule, or of all, with their numbers, the newest first; only those before a number."""
+        query = statements.rule_changes(rule, limit, before)
         with self._reading() as connection:
-            return [RuleChange(**row._mapping) for row in connection.execute(statements.rule_changes(rule, limit))]
+            return [
+                (row.change_id, RuleChange(row.rule, row.version, row.rule_set, row.at))
+                for row in connection.execute(query)
+            ]

@@ -95,16 +95,18 @@ batch = Table(
     Column("cleared", Text, nullable=False, server_default="all"),
     Column("is_full", Boolean, nullable=False, server_default=false()),
     Column("in_index", Text, nullable=False, server_default="no"),
+    Column("follows", Text),
     one_of("kind", BatchKind),
     one_of("state", BatchState),
 )
 UNCOMMITTED = batch.c.state != word("committed")
-NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED
+NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.follows.is_(None)
 BUS_COMMIT_PENDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
-# What keeps two listens of one runner from planning the same offsets.
+# What keeps two listens of a runner from planning the same offsets. One that follows begins where its former ends.
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
+partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
 partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)

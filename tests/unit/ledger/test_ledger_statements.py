@@ -73,6 +73,7 @@ ARGUMENTS: dict[str, list[object]] = {
     "area": ["archive"],
     "aged": [True, False],
     "alone": [True, False],
+    "before": [None, 7],
     "beginning": ["01a2"],
     "behind": [True, False],
     "bus": [None, "flights"],
@@ -136,7 +137,7 @@ def test_every_statement_is_valid_in_both_databases(dialect: sqlite.dialect | po
     assert all(written)
     assert sum("ON CONFLICT DO NOTHING" in text for text in written) == 22
     partial = [text for text in written if text.startswith("CREATE") and " WHERE " in text]
-    assert len(partial) == 26
+    assert len(partial) == 27
     assert not any("?" in text or "%(" in text for text in partial)
 
 
@@ -323,6 +324,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
     ("query", "index"),
     [
         pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
+        pytest.param(batches.RELEASE_FOLLOWING, "uq_batch_follows (follows=?)", id="following"),
         pytest.param(batches.BUS_COMMITS_PENDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
         pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
         pytest.param(parking.PARKED_TAKEN_BY, "ix_parked_taken_by (taken_by=?)", id="taken"),

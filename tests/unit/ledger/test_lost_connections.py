@@ -10,11 +10,14 @@ import psycopg
 import pytest
 from contracts.ledger_samples import Clock, a_batch, a_chunk, a_parked, a_retry_batch, after, register, settle
 from services.postgresql import Postgresql, postgresql
+from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 
 from eventbridge import fault_points
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.columns import microseconds
+from eventbridge.ledger.engines.postgresql import PostgresqlEngine
 from eventbridge.ledger.run_again import _again
 
 
@@ -96,6 +99,22 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
         assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
         assert len(ledger.parked_taken_by("retry-1")) == 2 * (len(found) - 1)
     ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("said", "lost"),
+    [
+        ("connection socket closed", True),
+        ("sending query failed: another command is already in progress", True),
+        ('password authentication failed for user "anna"', False),
+        ("canceling statement due to statement timeout", False),
+    ],
+)
+def test_a_connection_that_psycopg_finds_closed_first_is_lost(said: str, lost: bool) -> None:
+    """SQLAlchemy knows only what libpq knows; what was refused is not lost."""
+    engine = PostgresqlEngine(make_url("postgresql://127.0.0.1/none"), 1.0)
+
+    assert engine.may_run_again(OperationalError("SELECT 1", None, psycopg.OperationalError(said))) is lost
 
 
 def test_a_ledger_goes_on_after_a_restart(mortal: Postgresql) -> None:

@@ -49,6 +49,10 @@ _UNDONE = frozenset(
     }
 )
 
+#: What psycopg says that meets a connection's end before libpq has, and then of the rollback: SQLAlchemy takes the
+#: connection for whole.
+_CUT_OFF = ("connection socket closed", "another command is already in progress")
+
 
 class PostgresqlEngine:
     """The engine of one database of a server; see LedgerEngine."""
@@ -119,7 +123,9 @@ class PostgresqlEngine:
         """Return whether the server has undone the transaction, or the connection was lost before the commit."""
         if not isinstance(error, DBAPIError):
             return False
-        return error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE
+        if error.connection_invalidated or getattr(error.orig, "sqlstate", None) in _UNDONE:
+            return True
+        return any(words in str(error.orig) for words in _CUT_OFF)
 
     def is_full(self, cause: str) -> bool:
         """Return False: the disk is the server's, of which `remedies` tells."""

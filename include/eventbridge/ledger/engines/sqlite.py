@@ -61,7 +61,7 @@ class SqliteEngine:
     def __init__(self, url: URL, busy_timeout_seconds: float) -> None:
         if url.database in (None, "", ":memory:"):
             raise SettingsError(
-                "A ledger in memory forgets what it must not. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
+                "A ledger in memory is lost with its process. Set EVENTBRIDGE_LEDGER_URL to sqlite:///<file>."
             )
         # a process may change its folder between two connections
         self.url = url.set(database=str(Path(str(url.database)).absolute()))

@@ -57,7 +57,7 @@ MOVES = (
     .order_by(_newest_committed.c.planned_at.desc(), *batch_range.primary_key)
 )
 
-#: The one normal batch of a runner that is not committed.
+#: The one normal batch of a runner that is not committed, and follows none.
 UNFINISHED_BATCH = select(batch).where(batch.c.runner == bindparam("of_runner"), NORMAL_UNCOMMITTED)
 
 #: Adds a batch, unless its runner has another uncommitted normal one.
@@ -77,8 +77,12 @@ NEWEST_RETRY = (
     select(batch.c.batch_id).where(RETRY).order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc()).limit(1)
 )
 
-#: Moves a batch from one state to another: compare and set.
-MOVE_BATCH = update(batch).where(_BATCH, batch.c.state == bindparam("expected")).values(state=bindparam("to"))
+#: Moves a batch from one state to another: compare and set. One that follows stays open.
+MOVE_BATCH = (
+    update(batch)
+    .where(_BATCH, batch.c.state == bindparam("expected"), batch.c.follows.is_(None))
+    .values(state=bindparam("to"))
+)
 
 #: Publishes a batch as routed, with its deadline: compare and set.
 PUBLISH_ROUTED = (
@@ -90,6 +94,11 @@ PUBLISH_ROUTED = (
 #: Publishes a batch as committed: compare and set.
 PUBLISH_COMMITTED = (
     update(batch).where(_BATCH, batch.c.state == "settling").values(state="committed", committed_at=_NOW)
+)
+
+#: Lets the batch that follows one be its runner's, as that is committed.
+RELEASE_FOLLOWING = (
+    update(batch).where(batch.c.follows == bindparam("of_batch")).values(follows=None).returning(batch.c.batch_id)
 )
 
 #: Notes when the bus was told of a committed batch; the first time counts.

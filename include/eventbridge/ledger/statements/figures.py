@@ -46,11 +46,41 @@ DROP_FOLDED = delete(figure).where(_OLD)
 #: How many rows a scope has.
 ROWS = select(func.count()).select_from(figure).where(_c.scope == bindparam("of_scope"))
 
+_DAY = 86_400_000_000
+
+#: Of targets, from `since` to before `until`.
+_OF_TARGETS = (
+    _c.scope == literal("target"),
+    _c.at >= bindparam("since", type_=UtcTime),
+    _c.at < bindparam("until", type_=UtcTime),
+    _c.grain.in_(["minute", "hour", "day"]),
+)
+
+#: The names of the first rules behind one that have figures in a time.
+RULES_BEHIND = (
+    select(_c.rule)
+    .distinct()
+    .where(*_OF_TARGETS, _c.rule > bindparam("after"))
+    .order_by(_c.rule)
+    .limit(bindparam("most"))
+)
+
+_SUMMED = tuple(func.sum(_c[name]).label(name) for name in SUMS)
+_OF_DAY = ("day", _c.bus, _c.rule, _c.outcome)
+
+#: The sums of the rules from `first` to `last` by day, counted from 1970 on, by bus and by outcome.
+BY_DAY = (
+    select((type_coerce(_c.at, BigInteger) // _DAY).label("day"), *_OF_DAY[1:], *_SUMMED)
+    .where(*_OF_TARGETS, _c.rule >= bindparam("first"), _c.rule <= bindparam("last"))
+    .group_by(*_OF_DAY)
+    .order_by(*_OF_DAY)
+)
+
 
 def summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> Select[Any]:
     """Return the query for the sums of a scope by some columns; `ranged`: only from `since` to before `until`."""
     names = [_c[name] for name in by]
-    found = select(*names, *(func.sum(_c[name]).label(name) for name in SUMS)).where(_c.scope == literal(scope))
+    found = select(*names, *_SUMMED).where(_c.scope == literal(scope))
     if ranged:
         found = found.where(
             _c.at >= bindparam("since", type_=UtcTime),
@@ -68,13 +98,28 @@ def course(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, st
     first = microseconds(times[0])
     slot = ((type_coerce(_c.at, BigInteger) - first) // step).label("slot")
     by = ("slot", _c.target, _c.outcome)  # the label: PostgreSQL does not know two expressions with parameters as one
-    found = select(slot, *by[1:], *(func.sum(_c[name]).label(name) for name in SUMS))
+    found = select(slot, *by[1:], *_SUMMED)
     found = found.where(_c.scope == literal(scope), _c.grain.in_(["minute", "hour"]))
     if rule is None:
         found = found.where(_c.at >= times[0], _c.at <= times[-1])
     else:
         found = found.where(_c.at.in_(times), _c.bus == rule[0], _c.rule == rule[1])
     return found.group_by(*by).order_by(*by)
+
+
+def outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[str]) -> Select[Any]:
+    """Return the query for what deliveries of some rules came to at some minutes, by rule and outcome.
+
+    Each rule is looked up at each time, so that others cost nothing.
+    """
+    found = select(_c.rule, _c.outcome, func.sum(_c.count).label("deliveries")).where(
+        _c.scope == literal("target"),
+        _c.grain.in_(["minute", "hour"]),
+        _c.at.in_(times),
+        _c.bus.in_(buses),
+        _c.rule.in_(rules),
+    )
+    return found.group_by(_c.rule, _c.outcome)
 
 
 def of_rule(times: Sequence[datetime]) -> Select[Any]:

@@ -7,6 +7,7 @@ from sqlalchemy import bindparam, select, update
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import redrive, redriven
+from eventbridge.model.recorded import RECORDED
 
 _REDRIVE = redrive.c.redrive_id == bindparam("of_redrive")
 _RUNNING = redrive.c.state == "running"
@@ -22,6 +23,13 @@ REDRIVE = select(redrive).where(_REDRIVE)
 
 #: All redrives, newest first.
 REDRIVES = select(redrive).order_by(redrive.c.started_at.desc(), redrive.c.redrive_id)
+
+#: The redrives that a server without Airflow recorded and that have not ended, the oldest first.
+RECORDED_REDRIVES = (
+    select(redrive)
+    .where(_RUNNING, redrive.c.run.startswith(RECORDED, autoescape=True))
+    .order_by(redrive.c.started_at, redrive.c.redrive_id)
+)
 
 #: Says when the next batch of a running redrive may be planned; touches nothing once it has ended.
 GO_ON = update(redrive).where(_REDRIVE, _RUNNING).values(next_at=bindparam("at", type_=UtcTime))

@@ -48,8 +48,9 @@ NOTE_MISTAKES = (
 NOTE_RULE_CHANGES = insert(rule_change)
 
 
-def rule_changes(rule: str | None, limit: int) -> Select[tuple[object, ...]]:
-    """Return the query for changes of a rule, or of all, the newest first."""
-    columns = (rule_change.c.rule, rule_change.c.version, rule_change.c.rule_set, rule_change.c.at)
-    found = select(*columns).order_by(rule_change.c.change_id.desc()).limit(limit)
+def rule_changes(rule: str | None, limit: int, before: int | None) -> Select[tuple[object, ...]]:
+    """Return the query for changes of a rule, or of all, the newest first; `before`: of those with a lower number."""
+    found = select(rule_change).order_by(rule_change.c.change_id.desc()).limit(limit)
+    if before is not None:
+        found = found.where(rule_change.c.change_id < before)
     return found if rule is None else found.where(rule_change.c.rule == rule)
