@@ -1,42 +1,53 @@
-"""What every store must do: each test runs against the real one and against the fake. A new store is one more line."""
+"""What every store must do: each test runs against the real one and against the fake. A new store is one more line.
+
+The S3 server is s3proxy, or another one that runs already: TEST_S3_CONNECTION (an `aws://` URI) and TEST_S3_BUCKET say
+where.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from s3proxy.server import s3proxy
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError, StoreFileMissing
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
+from eventbridge.testing.s3 import connection_uri, make_bucket
 from eventbridge.testing.store import InMemoryStore
 
 STORES: dict[str, Callable[[Path], Store]] = {
     "file": lambda folder: open_store(f"file://{folder}/not/made/yet"),
     "memory": lambda folder: InMemoryStore(),
-    "s3": lambda folder: open_store(f"s3://s3@tests/{uuid.uuid4().hex}/deep"),
+    "s3": lambda folder: open_store(f"s3://real@{BUCKET}/{uuid.uuid4().hex}/deep"),
 }
+BUCKET = os.environ.get("TEST_S3_BUCKET") or "contract"
 
-#: Another S3 server than ours: EVENTBRIDGE_CONN_OTHER is the connection to it, this its bucket.
-OTHER_BUCKET = os.environ.get("TEST_S3_BUCKET")
-OTHER_CONNECTION = os.environ.get("TEST_S3_CONNECTION", "")
-if OTHER_BUCKET:
-    STORES["other-s3"] = lambda folder: open_store(f"s3://other@{OTHER_BUCKET}/{uuid.uuid4().hex}")
+
+@pytest.fixture(scope="module")
+def real_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Return the connection to an S3 server that is not ours, which has the bucket."""
+    if "TEST_S3_BUCKET" in os.environ:
+        yield os.environ["TEST_S3_CONNECTION"]
+        return
+    with s3proxy(tmp_path_factory.mktemp("s3proxy")) as port:
+        make_bucket(port, BUCKET)
+        yield connection_uri(port)
 
 
 @pytest.fixture(params=STORES)
 def store(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
     """Return an empty store of each kind."""
     if request.param == "s3":
-        request.getfixturevalue("s3_server")
-    monkeypatch.setenv("EVENTBRIDGE_CONN_OTHER", OTHER_CONNECTION)
+        monkeypatch.setenv("EVENTBRIDGE_CONN_REAL", request.getfixturevalue("real_s3"))
     return STORES[request.param](tmp_path)
 
 

@@ -6,7 +6,9 @@ Signatures cover method, path, query, host and body: the server sees all of them
 from __future__ import annotations
 
 import http.client
+import socket
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from werkzeug.wsgi import get_input_stream
@@ -34,7 +36,8 @@ class Forward:
                 connection.putheader(name, text)
             if body or environ["REQUEST_METHOD"] in ("PUT", "POST"):
                 connection.putheader("Content-Length", str(len(body)))
-            connection.endheaders(body)
+            with suppress(ConnectionError):  # versitygw refuses before it has the body, and reads no further
+                connection.endheaders(body)
             answer = connection.getresponse()
             text = answer.read()
             headers = [pair for pair in answer.getheaders() if pair[0].lower() not in _OF_ONE_CONNECTION]
@@ -42,6 +45,9 @@ class Forward:
             headers += [("Content-Length", length)] if length is not None else []
             start_response(f"{answer.status} {answer.reason}", headers)
             return [text]
+        except ConnectionError:  # werkzeug would say nothing, and go on with the next request of the connection
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise
         finally:
             connection.close()
 

@@ -6,11 +6,12 @@ Fetched by Maven into `.s3proxy/`, and taken only if it is, byte for byte, the o
 from __future__ import annotations
 
 import hashlib
+import os
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -51,12 +52,21 @@ def s3proxy(folder: Path) -> Iterator[int]:
         _CONFIGURATION.format(port=port, identity=ACCESS_KEY, credential=SECRET_KEY, folder=folder)
     )
     options = ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-jar", str(jar)]
-    with (folder / "s3proxy.log").open("wb") as log:
-        command = [java_program("java"), *options, "--properties", str(configuration)]
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
-    try:
-        _wait(process, port, folder / "s3proxy.log")
+    command = [java_program("java"), *options, "--properties", str(configuration)]
+    with running("s3proxy", command, port, folder):
         yield port
+
+
+@contextmanager
+def running(
+    name: str, command: Sequence[str], port: int, folder: Path, environ: Mapping[str, str] | None = None
+) -> Iterator[None]:
+    """Run a server for the block, which begins once it listens; raises ToolMissing if it does not start."""
+    with (folder / f"{name}.log").open("wb") as log:
+        process = subprocess.Popen(command, env=environ, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        _wait(name, process, port, folder / f"{name}.log")
+        yield
     finally:
         process.terminate()
         try:
@@ -66,12 +76,12 @@ def s3proxy(folder: Path) -> Iterator[int]:
             process.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+def _wait(name: str, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
     end = time.monotonic() + _START_SECONDS
     while not _listens(port):
         if process.poll() is not None or time.monotonic() > end:
             words = log.read_text(errors="replace").strip()[-500:]
-            raise ToolMissing(f"s3proxy does not start: {words or 'it says nothing'} Use Java 17 or later.")
+            raise ToolMissing(f"{name} does not start: {words or 'it says nothing'}")
         time.sleep(0.05)
 
 
@@ -84,8 +94,13 @@ def fetch_s3proxy() -> Path:
     """Return the jar, which Maven fetches if it is not there; raises ToolMissing."""
     require(java_program("java"), "Java, 17 or later,", "openjdk-17-jre-headless")
     if not JAR.exists():
-        shutil.rmtree(FETCHED, ignore_errors=True)
-        fetch("s3proxy", HERE / "pom.xml", FETCHED)
+        own = FETCHED.with_name(f"{FETCHED.name}-{os.getpid()}")  # another process may fetch it now
+        try:
+            fetch("s3proxy", HERE / "pom.xml", own)
+            FETCHED.mkdir(exist_ok=True)
+            (own / JAR.name).replace(JAR)
+        finally:
+            shutil.rmtree(own, ignore_errors=True)
     with JAR.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != SHA256:

@@ -11,6 +11,9 @@ from eventbridge.errors import StoreError
 #: What pyarrow puts before S3's own words, e.g. `AWS Error SLOW_DOWN during UploadPart operation: Please ...`.
 _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ operation: ?(.*)", re.DOTALL)
 
+#: The name that pyarrow found in the text of an error, where it does not know it.
+_NAMED = re.compile(r"ExceptionName: (\w+)")
+
 #: What is raised of an answer whose head ends too early: pyarrow takes it for that of an empty file.
 CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the answer was cut short"
 
@@ -34,6 +37,7 @@ _DOWN = "Start it, or correct endpoint_url in the extra of the store's connectio
 _KNOWN = {
     "nosuchbucket": ("the bucket does not exist", "Create it, or name another by EVENTBRIDGE_STORE_URI."),
     "invalidaccesskeyid": ("the access key is not known there", _CREDENTIALS),
+    "xadminusernotfound": ("the access key is not known there", _CREDENTIALS),  # versitygw's own code
     "signaturedoesnotmatch": ("the secret key is not that of the access key", _CREDENTIALS),
     "expiredtoken": ("the session token has expired", "Renew the credentials of the store's connection."),
     "invalidtoken": ("the session token is not valid", "Renew the credentials of the store's connection."),
@@ -95,7 +99,8 @@ def arrow_error(error: OSError) -> tuple[str, str]:
     if found is None:
         return str(error), "Let it run again."
     code = found[2] if found[1] == "UNKNOWN" and found[2] else found[1]
-    return _known(code, found[3])
+    named = _NAMED.search(found[3]) if found[1] == "UNKNOWN" else None
+    return _known(named[1] if named and named[1].lower() in _KNOWN else code, found[3])
 
 
 def what_it_is(code: str, message: str) -> str:

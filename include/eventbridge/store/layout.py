@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
+
+#: What the paths of all reports of backtests begin with; days are sorted by it.
+BACKTEST_REPORTS: Final = "reports/backtest/"
 
 
 def rule_set(rule_set_hash: str) -> str:
@@ -123,7 +127,7 @@ def dead_letters_of_batch(planned_at: datetime, batch_id: str) -> str:
 
 def backtest_report(made_at: datetime, backtest_id: str, suffix: str) -> str:
     """Return the path of the report of a backtest, `suffix` json or md."""
-    return f"reports/backtest/date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"
+    return f"{BACKTEST_REPORTS}date={made_at.astimezone(UTC):%Y-%m-%d}/{backtest_id}.{suffix}"
 
 
 def batch_deliveries(planned_at: datetime, batch_id: str) -> str:

@@ -201,13 +201,40 @@ def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.P
                 source, page_checksum_verification=True, pre_buffer=True, read_dictionary=list(coded)
             ) as file:
                 require_known_format(path, _format_of(file))
+                _require_columns(path, file)
                 yield file
         except pa.ArrowException as error:
-            raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
+            raise _damaged(path, str(error)) from error
         except OSError as error:
             if error.errno is None:  # Arrow's own, for what it cannot make sense of
-                raise StoreFileDamaged(f"{path!r} is not the Parquet file that was written: {error}") from error
+                raise _damaged(path, str(error)) from error
             raise StoreError(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
+
+
+def _require_columns(path: str, file: pq.ParquetFile) -> None:
+    """Raise StoreFileDamaged if a column of the schema of the path's folder is missing, or of another type.
+
+    Pages have checksums, the footer that names the columns has none.
+    """
+    expected = schemas.of_folder(path)
+    schema = file.schema_arrow
+    if expected is None or schema.equals(expected):
+        return
+    found = {field.name: _plain(field).type for field in schema}
+    differing = [
+        field.name
+        for field in expected
+        if field.name not in found or not (pa.types.is_nested(field.type) or found[field.name].equals(field.type))
+    ]
+    if differing:
+        raise _damaged(path, f"it lacks {', '.join(differing)}, or has another type of value there")
+
+
+def _damaged(path: str, why: str) -> StoreFileDamaged:
+    return StoreFileDamaged(
+        f"{path!r} is not the Parquet file that was written: {why.strip().rstrip('.')}. "
+        "Put it back from a copy of the store."
+    )
 
 
 def _writer(sink: pa.BufferOutputStream, schema: pa.Schema, **options: Any) -> pq.ParquetWriter:

@@ -168,7 +168,16 @@ _OF_FOLDER = {
 
 def of(path: str) -> pa.Schema:
     """Return the schema of the files in a path's topmost folder; raises ValueError where no tables belong."""
-    schema = _OF_FOLDER.get(path.partition("/")[0])
+    schema = of_folder(path)
     if schema is None:
         raise ValueError(f"{path}: tables belong below {', '.join(_OF_FOLDER)}; pass a schema for any other")
     return schema
+
+
+def of_folder(path: str) -> pa.Schema | None:
+    """Return the schema of the files in a path's topmost folder; None where files have one of their own.
+
+    Beside deliveries lies what Spark SQL gave for them, in a folder `sql`.
+    """
+    topmost, *within = path.split("/")
+    return None if "sql" in within[:-1] else _OF_FOLDER.get(topmost)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import socket
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -16,10 +18,9 @@ from urllib.parse import urlsplit
 
 import pytest
 from services.fault_proxy import Fault, FaultProxy
+from stages.modes import carry
 
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.testing.s3 import S3Server
 
 #: A request of so many is disturbed, the first of them among the first that are made.
@@ -57,10 +58,29 @@ def test_a_delivery_over_s3_survives_a_bad_network(
     )
     on_s3.publish(*(order(number) for number in range(EVENTS)))
 
-    deliver_until_idle(on_s3.work, "orders", InProcessRouter(on_s3.work.store))
+    carry(on_s3.work, "orders")
 
     assert proxy.met >= 4, f"of {proxy.seen} requests"
     assert audit(on_s3.work).differences == ()
     lines = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert len(lines) == EVENTS
     assert len({json.loads(line)["id"] for line in lines}) == EVENTS
+
+
+def test_the_proxy_passes_on_that_a_server_is_done_with_a_connection() -> None:
+    """One that speaks unasked on a kept connection: its client hears the end, and no answer to its next call."""
+    with socket.create_server(("127.0.0.1", 0)) as server, FaultProxy(server.getsockname()[1]) as proxy:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(1_000)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+        threading.Thread(target=answer, daemon=True).start()
+        with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as client:
+            client.sendall(b"PUT /a/b HTTP/1.1\r\nHost: s3\r\nContent-Length: 0\r\n\r\n")
+            heard = b"".join(iter(lambda: client.recv(1_000), b""))
+
+    assert heard == b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -6,13 +6,12 @@ from datetime import timedelta
 from typing import Any
 
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, operational_events, rules
+from stages.modes import carry
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
-from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
-from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
@@ -84,7 +83,7 @@ def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> No
     between = sending.site.reopen(store_quota_bytes=held + 100, store_quota_resume_bytes=held - 1)
     assert listen(between, RUNNER) is None
     roomy = sending.site.reopen(store_quota_bytes=ROOMY, store_quota_resume_bytes=held)
-    deliver_until_idle(roomy, RUNNER, InProcessRouter(roomy.store))
+    carry(roomy, RUNNER)
 
     assert roomy.ledger.intake_stop() is None
     stops = [event for event in operational_events(roomy) if event["type"].startswith("intake.")]

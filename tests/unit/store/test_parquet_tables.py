@@ -109,6 +109,17 @@ def test_the_rows_of_a_set_come_in_ascending_order(rows: str) -> None:
     assert table.schema.equals(SMALL)
 
 
+def test_what_spark_sql_gave_lies_beside_deliveries_and_is_none() -> None:
+    """A file of such a folder has columns of its own; one of deliveries that lacks theirs is damaged."""
+    store, rows = InMemoryStore(), pa.table({"n": [1], "text": ["one"]}, schema=SMALL)
+    write_table(store, "deliveries/date=2026-11-27/batch/run/sql/rule.parquet", rows, schema=SMALL)
+    write_table(store, "deliveries/date=2026-11-27/batch/run/sql.parquet", rows, schema=SMALL)
+
+    assert read_table(store, "deliveries/date=2026-11-27/batch/run/sql/rule.parquet")["n"].to_pylist() == [1]
+    with pytest.raises(StoreFileDamaged, match="it lacks delivery_id"):
+        read_table(store, "deliveries/date=2026-11-27/batch/run/sql.parquet")
+
+
 def test_columns_come_in_the_order_asked_for() -> None:
     """A list of columns selects and orders, with read_table and with read_rows."""
     store = stored(12)
@@ -219,13 +230,38 @@ def test_a_flipped_bit_in_any_page_is_noticed() -> None:
     assert noticed > (footer_starts - 4) / 2
 
 
+def test_a_flipped_bit_in_the_footer_never_gives_other_columns_in_silence() -> None:
+    """A footer has no checksum: a column of another name or type is damage, not fewer columns and not another error."""
+    path = "settlements/x"
+    full = {field.name: example(field.type) for field in schemas.SETTLEMENT}
+    table = pa.Table.from_pylist([full] * 3, schema=schemas.SETTLEMENT)
+    store = InMemoryStore()
+    write_table(store, path, table)
+    whole = store.get(path)
+    noticed = 0
+    for position in range(len(whole) - 8 - int.from_bytes(whole[-8:-4], "little"), len(whole), 7):
+        damaged = bytearray(whole)
+        damaged[position] ^= 0x55
+        store.put(path, bytes(damaged))
+        try:
+            unnoticed = read_table(store, path)
+            span = read_span(store, path, 1, 3, ["verdict", "due_at"])
+        except StoreFileDamaged:
+            noticed += 1
+        else:
+            assert [unnoticed[name] for name in table.column_names] == table.columns
+            assert [span[name] for name in ("verdict", "due_at")] == [table[name][1:] for name in ("verdict", "due_at")]
+
+    assert noticed > 100
+
+
 @pytest.mark.parametrize("length", [0, 1, 8, 100, -1, -8])
 def test_a_file_cut_short_is_damage(length: int) -> None:
     """What is not a whole Parquet file says so, with its name."""
     store = stored(25)
     store.put("x", store.get("x")[:length])
 
-    with pytest.raises(StoreFileDamaged, match="'x' is not the Parquet file"):
+    with pytest.raises(StoreFileDamaged, match=r"'x' is not the Parquet file.*[^.]\. Put it back from a copy"):
         read_table(store, "x")
 
 

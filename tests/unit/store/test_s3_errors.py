@@ -1,0 +1,31 @@
+"""What servers say in words of their own is told in ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.s3.errors import arrow_error
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "told"),
+    [
+        ("SLOW_DOWN", "Please reduce", "too many requests (SlowDown)"),
+        ("UNKNOWN (HTTP status 301)", "", "the bucket is in another region"),
+        (
+            "UNKNOWN (HTTP status 404)",
+            "Unable to parse ExceptionName: XAdminUserNotFound Message: No user exists",  # versitygw's
+            "the access key is not known there",
+        ),
+        (
+            "UNKNOWN (HTTP status 403)",
+            "Unable to parse ExceptionName: OfNobodyWeKnow Message: No",
+            "access is denied",
+        ),
+    ],
+)
+def test_an_error_of_pyarrow_is_told_by_its_code_or_by_the_name_in_its_text(code: str, text: str, told: str) -> None:
+    """A name that is not known leaves what the status says."""
+    said, _ = arrow_error(OSError(f"When writing: AWS Error {code} during PutObject operation: {text}"))
+
+    assert said == told
