@@ -11,6 +11,7 @@ EventBridgeError
 │   ├── TypeUnusable          a type of target or source that no package has, or whose package cannot be used
 │   ├── ConnectionUnusable    a connection that is named but not defined, or cannot be read
 │   └── NotFoundError         a rule, target, batch or dead letter that does not exist
+│       └── PartlySearched    or perhaps does, in a file that cannot be read: exit code 1
 ├── OperatorError             the product stopped to lose nothing; a person must act, exit code 3
 │   ├── LedgerLostError       the store knows a newer history than this ledger
 │   ├── OffsetGapError        a committed offset does not count on the log that is there
@@ -154,6 +155,12 @@ class ConnectionUnusable(UserError):
 
 class NotFoundError(UserError):
     """What was asked for does not exist."""
+
+
+class PartlySearched(NotFoundError):
+    """What was asked for was not found, and perhaps is in a file that cannot be read."""
+
+    exit_code = 1
 
 
 class OperatorError(EventBridgeError):

@@ -23,6 +23,7 @@ BATCH = {
     "cleared": "str",
     "is_full": "bool",
     "in_index": "str",
+    "follows": "null",
 }
 
 

@@ -13,7 +13,7 @@ def test_a_batch_that_is_whole_needs_no_repair(delivered: Any, eventbridge: Call
     result = eventbridge("batch", "repair", batch[:9])
 
     assert result.code == 0
-    assert result.out == f"batch {batch}: every file is there and right, and there is no surplus; nothing to repair\n"
+    assert result.out == f"batch {batch}: every file is there and correct, and there is no surplus; nothing to repair\n"
     assert not (delivered.folder / "home" / "store" / "repairs").exists()
 
 

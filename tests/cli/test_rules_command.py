@@ -87,6 +87,19 @@ def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any
     assert eventbridge("rules", "check").code == 0
 
 
+def test_check_warns_of_shifts_that_take_every_slot(
+    shop: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the environment says how many tasks Airflow runs; it is no mistake."""
+    monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
+    shop.write("rules/runners.yaml", "runners:", "  orders: {mode: express}")
+
+    result = eventbridge("rules", "check")
+
+    assert result.code == 0
+    assert result.err.startswith("warning: 1 runner has the mode express, and core.parallelism of Airflow is 1: ")
+
+
 def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """--rules reads another folder than the settings name; one that is not there is the user's mistake."""
     assert eventbridge("rules", "check", "--rules", str(shop.rules)).code == 0
@@ -176,7 +189,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
     assert (result.code, result.out) == (0, "1: true o1\n")
     assert (
         result.err
-        == "note: the rule has `where`, which only Spark can evaluate: what is true here it may still turn down\n"
+        == "note: the rule has `where`, which only Spark can evaluate: it may still reject what is true here\n"
     )
     assert other.err == ""
 

@@ -24,7 +24,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
-from eventbridge.stages.operate import shift_lease
+from eventbridge.stages.operate import express_change, shift_lease
 from eventbridge.stages.operate.closer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.express import Shift, deliver_express
@@ -73,6 +73,10 @@ LATER = timedelta(hours=2)
 
 #: How a shift of a world is bounded: the tasks after it, or the recovery, make the retries.
 _UNTIL_IDLE = Bounds(idle_seconds=0.2, makes_retries=False)
+#: How long a shift waits for the former one to close its window, where half a minute is usual: a close takes a second.
+_CLOSE_SECONDS = 5.0
+#: Of one that dies as soon as there is something to be seen, which on a busy machine takes longer.
+_LONGER = replace(_UNTIL_IDLE, idle_seconds=1.0)
 
 #: What each connection's target does: it takes what it gets, unless a kind says otherwise.
 WELL: Mapping[str, str] = {name: name for name in ("healthy", "late", "strict", "bills", "bad")}
@@ -87,6 +91,8 @@ class Kind:
     `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
     its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
     once; else it is settled late, and who comes early waits.
+    `again`: the calls of a stage that come again with each answer: in `make test` one in so many of them is stopped at,
+    and fails, after the first dozen.
     `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
     turns, and one that is not reached is no fault. `requests`: so many connections break, for the same reason.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
@@ -105,6 +111,7 @@ class Kind:
     own: frozenset[str] | None = None
     as_normal: frozenset[str] = frozenset()
     every: int = 1
+    again: Mapping[str, int] = field(default_factory=dict)
     most: int | None = None
     requests: int | None = None
 
@@ -195,6 +202,7 @@ def _hand_over(work: World, _: BatchKind) -> None:
 def _change(work: World, _: BatchKind) -> None:
     """Pass a shift with events in its window on to one that stands by; the former closes it meanwhile."""
     shift_lease._RENEW_SECONDS = 0.05
+    express_change._CLOSE_SECONDS = _CLOSE_SECONDS
     failed: list[EventBridgeError] = []
 
     def first() -> None:
@@ -237,6 +245,7 @@ KINDS: dict[KindName, Kind] = {
         "normal",
         {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
         answers=_SOME_FAIL,
+        again={"push": 3},
     ),
     "retry": Kind(
         "retry",
@@ -246,6 +255,7 @@ KINDS: dict[KindName, Kind] = {
         answers={**WELL, "late": "half", "strict": "second"},
         early=False,
         as_normal=frozenset({"push", "write_dead_letters"}),
+        again={"push": 3},
     ),
     "redrive": Kind(
         "redrive",
@@ -388,7 +398,7 @@ def leave(work: World) -> None:
             os._exit(0)
 
     fault_points.install(die)
-    shift(work)
+    shift(work, _LONGER)
     raise AssertionError("nothing of the window was recorded")
 
 
@@ -400,7 +410,7 @@ def plan_window(work: World) -> None:
             os._exit(0)
 
     fault_points.install(die)
-    shift(work)
+    shift(work, _LONGER)
     raise AssertionError("no window was planned")
 
 

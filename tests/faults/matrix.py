@@ -21,7 +21,9 @@ WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKE
 
 #: In `make test`: kills during the recovery from a kill, and how many places of each stage an attempt stands still at
 #: while a second one overtakes it.
-DOUBLE_KILLS = 50
+DOUBLE_KILLS = 30
+#: Of a stage whose calls come again it dies at these, and they fail, all the same: there each kind of call comes first.
+FIRST_CALLS = 12
 #: Random stories in which shifts and stages take turns.
 MIXED = 12
 OVERLAPS = 2
@@ -71,12 +73,16 @@ def at_once(trials: Iterable[Callable[[], bool | None]], worlds: int = WORLDS_AT
     return count
 
 
-def kills(scene: Scene, place: Place, every: int = 1, most: int | None = None) -> Iterator[Callable[[], None]]:
+def kills(
+    scene: Scene, place: Place, every: int = 1, most: int | None = None, again: int = 1
+) -> Iterator[Callable[[], None]]:
     """Yield a trial for every call of a stage, or for every so many: by turns it ends itself there, or is ended.
 
-    `most`: for so many of them, spread.
+    `most`: for so many of them, spread. `again`: for the first dozen, and one in so many of the others.
     """
-    for turn, number in enumerate(_spread(scene.counts(*place)["die"], most)[::every]):
+    count = scene.counts(*place)["die"]
+    numbers = thinned(count, again) if again > 1 else _spread(count, most)[::every]
+    for turn, number in enumerate(numbers):
         fault = Fault("kill" if turn % 2 else "exit", number)
         yield lambda fault=fault: _kill(scene, place, fault)  # type: ignore[misc]
 
@@ -89,14 +95,26 @@ def _kill(scene: Scene, place: Place, fault: Fault) -> None:
     check(trial)
 
 
+def thinned(count: int, every: int) -> Sequence[int]:
+    """Return the numbers from 1 to `count` of which one in so many is tried: the first dozen, then every so many-th."""
+    return [number for number in range(1, count + 1) if number <= FIRST_CALLS or number % every == 1 % every]
+
+
+def again(place: Place) -> int:
+    """Return at how many calls of a stage `make test` has one die or fail, after the first dozen."""
+    kind, stage = place
+    return KINDS[kind].again.get(stage, 1)
+
+
 def failures(
-    scene: Scene, place: Place, *, reads: bool = False, lasting: bool = False, most: int | None = None
+    scene: Scene, place: Place, every: int = 1, *, reads: bool = False, lasting: bool = False, most: int | None = None
 ) -> Iterator[Callable[[], None]]:
-    """Yield a trial for every call of a stage that can fail: that call fails, and with `lasting` all after it.
+    """Yield a trial for every call of a stage, or for every so many: it fails, and with `lasting` all after it.
 
     `most`: for so many of them, spread.
     """
-    for number in _spread(scene.counts(*place, reads=reads)["fail"], most):
+    count = scene.counts(*place, reads=reads)["fail"]
+    for number in _spread(count, most) if most else thinned(count, every):
         fault = Fault("fail", number, reads=reads, lasting=lasting)
         yield lambda fault=fault: _fail(scene, place, fault)  # type: ignore[misc]
 

@@ -26,8 +26,10 @@ def table_rows(scene: Scene) -> list[str]:
     for kind, stage in matrix.places_of_test():
         counts = scene.counts(kind, stage)
         most = KINDS[kind].most
-        killed = most or len(range(0, counts["die"], KINDS[kind].every))
-        failing = (most or counts["fail"]) if matrix.fails_in_test((kind, stage)) else 0
+        again = matrix.again((kind, stage))
+        killed = most or len(matrix.thinned(counts["die"], again)[:: KINDS[kind].every])
+        fails = most or len(matrix.thinned(counts["fail"], again))
+        failing = fails if matrix.fails_in_test((kind, stage)) else 0
         numbers = [killed, failing, 2 * matrix.requests(scene, (kind, stage)), matrix.OVERLAPS]
         sums = [total + number for total, number in zip(sums, numbers, strict=True)]
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")

@@ -31,17 +31,23 @@ def scene(worlds: Path) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("place", _PLACES, ids="-".join)
 def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
-    """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost."""
+    """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost.
+
+    Of a push, whose calls come again with each answer, for every third n after the first dozen.
+    """
     kind = KINDS[place[0]]
-    tried = matrix.at_once(matrix.kills(scene, place, kind.every, kind.most))
+    tried = matrix.at_once(matrix.kills(scene, place, kind.every, kind.most, matrix.again(place)))
 
     assert tried >= 3, "a stage that reaches no fault point proves nothing"
 
 
 @pytest.mark.parametrize("place", _FAILING, ids="-".join)
 def test_a_call_that_fails_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
-    """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost."""
-    tried = matrix.at_once(matrix.failures(scene, place, most=KINDS[place[0]].most))
+    """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost.
+
+    Of a push, whose calls come again with each answer, for every third n after the first dozen.
+    """
+    tried = matrix.at_once(matrix.failures(scene, place, matrix.again(place), most=KINDS[place[0]].most))
 
     assert tried >= 4
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 from stages.costly import Place
+from stages.modes import MODE, STAGED, TOLD, why_left_out
 
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
@@ -59,6 +61,45 @@ rules:
 
 #: Where no wreck differs from the one before; what a broker was asked for it may know.
 _READS = fault_points.READS - {"bus.read"}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the mode express leave out what only stages can tell; that table names nothing that is not there."""
+    stories = {item.nodeid.rpartition("stages/")[2]: item for item in items if "tests/stages/" in str(item.path)}
+    names = {story.partition("[")[0] for story in stories} | {story.partition("::")[0] for story in stories}
+    files = {name.partition("::")[0] for name in names}
+    unknown = [name for name in STAGED if name.partition("::")[0] in files and name not in names]
+    if unknown and not config.option.keyword and not any("::" in each for each in config.args):
+        raise pytest.UsageError(f"tests/stages/modes.py names stories that are not there: {unknown}")
+    if MODE == "express":
+        TOLD.left_out.update({story: why for story in stories if (why := why_left_out(story)) is not None})
+        left = {stories[story] for story in TOLD.left_out}
+        config.hook.pytest_deselected(items=list(left))
+        items[:] = [item for item in items if item not in left]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Note whether a story held a shift."""
+    before = TOLD.shifts
+    yield
+    if TOLD.shifts > before:
+        TOLD.with_shifts += 1
+    else:
+        TOLD.without.append(item.nodeid.rpartition("stages/")[2])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """In the mode express say how many stories were told by shifts, and which were not, with the reason."""
+    if MODE == "express":
+        counted = Counter(TOLD.left_out.values())
+        terminalreporter.section("mode express")
+        terminalreporter.line(f"{TOLD.with_shifts} stories delivered in {TOLD.shifts} shifts")
+        terminalreporter.line(f"{len(TOLD.without)} hold no shift of their helper:")
+        for file, number in sorted(Counter(story.partition("::")[0] for story in TOLD.without).items()):
+            terminalreporter.line(f"  {file}: {number}")
+        for why, number in counted.items():
+            terminalreporter.line(f"{number} left out: {why}")
 
 
 class Killed(BaseException):
@@ -187,15 +228,16 @@ def order() -> Callable[..., bytes]:
 
 
 @pytest.fixture
-def dying_everywhere(tmp_path: Path) -> Callable[[Site, Callable[[Runtime], Any]], Iterator[Site]]:
+def dying_everywhere(tmp_path: Path) -> Callable[..., Iterator[Site]]:
     """Let a stage die at the first, second, ... point that it reaches and give each wreck back for a second try.
 
+    Or at each so many-th (`every`), where the crash matrix stops the same calls.
     Not at those that only read ledger or store: what it leaves there it has left at the point before.
     Each wreck is a copy of the site as it stood before the stage. Ends with the first try that nothing stopped.
     """
 
-    def wrecks(site: Site, stage: Callable[[Runtime], Any]) -> Iterator[Site]:
-        for fatal in range(1, 10_000):
+    def wrecks(site: Site, stage: Callable[[Runtime], Any], every: int = 1) -> Iterator[Site]:
+        for fatal in range(1, 10_000, every):
             wreck = site.copy(tmp_path / f"wreck-{fatal}")
             died = _dies(wreck, stage, fatal)
             wreck.close()

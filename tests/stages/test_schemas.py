@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 from stages.delivering import operational_events
+from stages.landing import InProcessLander
 
 from eventbridge.decision import schema as schema_decision
 from eventbridge.rule import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.sharing import InProcessLander
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.operate.schemas import all_schemas, field_users, schemas_named
 from eventbridge.stages.runtime.runtime import Runtime

@@ -27,6 +27,9 @@ def show_audit(
     batch: Annotated[
         str | None, typer.Option(metavar="ID", help="Audit only this batch; the beginning of its id is enough.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Read every byte of their files too, as long as the archive takes.")
+    ] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Recompute the books of every committed batch from the store and print every difference; changes nothing.
@@ -38,7 +41,7 @@ def show_audit(
     from eventbridge.stages.operate.audit import audit, find_batch
 
     with runtime(looking=True) as work:
-        found = audit(work, None if batch is None else find_batch(work, batch))
+        found = audit(work, None if batch is None else find_batch(work, batch), whole=whole)
     if as_json:
         show_json(found)
     else:

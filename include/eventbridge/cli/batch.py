@@ -40,12 +40,12 @@ def repair(
         show_json(found)
         return
     if not found.needed:
-        say(f"batch {found.batch_id}: every file is there and right, and there is no surplus; nothing to repair")
+        say(f"batch {found.batch_id}: every file is there and correct, and there is no surplus; nothing to repair")
         return
     for file in found.unreadable:
         say(f"cannot be read: {file}")
     for file in found.wrong:
-        say(f"says something else than the other files: {file}")
+        say(f"contradicts the other files: {file}")
     for delivery in found.surplus:
         say(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -49,19 +50,25 @@ class LetterOptions:
         return any(value is not None and value != [] for value in vars(self).values())
 
     def selection(self, now: datetime) -> Selection:
-        """Return what they choose; raises UserError for what a person wrote wrong.
-
-        An option without text is such a mistake: a script's variable that is not set would choose more than was meant.
-        """
+        """Return what they choose; raises UserError for what a person wrote wrong."""
         from eventbridge.stages.letters.selection import WrittenSelection
 
+        refuse_empty(vars(self))
         texts = {key: value for key, value in vars(self).items() if key != "name"}
-        for option, text in [*texts.items(), *(("name", each) for each in self.name or ())]:
-            if text is not None and not text.strip():
+        return WrittenSelection(**texts, names=self.name or ()).read(now)
+
+
+def refuse_empty(options: Mapping[str, object]) -> None:
+    """Raise UserError for an option that is given without text, by its name; values that are no text pass.
+
+    A script's variable that is not set would choose more than was meant.
+    """
+    for option, value in options.items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and not text.strip():
                 raise UserError(
                     f"--{option} is empty, which would choose nothing, or everything. Leave it out, or say what"
                 )
-        return WrittenSelection(**texts, names=self.name or ()).read(now)
 
 
 def tell_passed_over(damaged: Damaged) -> None:

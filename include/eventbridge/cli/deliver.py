@@ -28,7 +28,7 @@ TAKE_OVER_SECONDS = 60.0
 def deliver(
     runner: Annotated[str, typer.Option(metavar="NAME", help="Runner to deliver for; by default a bus has one.")],
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End once nothing is available or due; required in this version.")
+        bool, typer.Option("--until-idle", help="End once nothing is available or due; required without --express.")
     ] = False,
     wait: Annotated[
         float,

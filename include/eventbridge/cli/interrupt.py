@@ -54,4 +54,4 @@ class Interrupts:
         self.stop.set()
         if not (first and self._orderly):
             raise KeyboardInterrupt
-        note("stopping once what is under way is settled; the same again stops at once")
+        note("stopping once what is under way is settled; a second signal stops at once")

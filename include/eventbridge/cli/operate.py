@@ -57,12 +57,12 @@ def set_priority(
 
 def pause_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
     """Pause one target: its deliveries wait, the rule's other targets get theirs."""
-    _operate("pause target", *_named(rule, target), as_json=as_json)
+    _operate("pause target", *named(rule, target), as_json=as_json)
 
 
 def resume_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
     """Let a paused target go on: what waited is due now, and did not age meanwhile."""
-    _operate("resume target", *_named(rule, target), as_json=as_json)
+    _operate("resume target", *named(rule, target), as_json=as_json)
 
 
 def set_rate(
@@ -72,8 +72,8 @@ def set_rate(
     as_json: JsonOption = False,
 ) -> None:
     """Give a target another rate than its file says: how many deliveries it may get, from all pushes together."""
-    action, named = _set_or_clear("rate", rate, clear, target)
-    _operate(action, *_named(named, None), value=rate, as_json=as_json)
+    action, about = _set_or_clear("rate", rate, clear, target)
+    _operate(action, *named(about, None), value=rate, as_json=as_json)
 
 
 def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, str]:
@@ -82,8 +82,8 @@ def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, s
     return f"{'clear' if clear else 'set'} {what}", name
 
 
-def _named(rule: str, target: str | None) -> tuple[str, str]:
-    """Return rule and target, however they were given."""
+def named(rule: str, target: str | None) -> tuple[str, str]:
+    """Return rule and target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
     if target is None:
         rule, _, target = rule.partition("/")
     if not rule or not target:

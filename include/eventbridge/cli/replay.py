@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from eventbridge.cli.choose import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import counted, show_table
+from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
@@ -90,9 +92,11 @@ class WishOptions:
     ] = None
 
     def of(self, bus: str) -> WrittenWish:
-        """Return the wish for a bus."""
+        """Return the wish for a bus; raises UserError for an option without text."""
         from eventbridge.stages.replay.wish import WrittenWish
 
+        named = {"from": self.since, "to": self.until, "rule": self.rules, "target": self.targets}
+        refuse_empty(named | {"pattern": self.pattern, "sql": self.sql})
         return WrittenWish(bus, **vars(self) | {"rules": self.rules or (), "targets": self.targets or ()})
 
 
@@ -184,6 +188,11 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with runtime(acting=True) as work:
         found = find_replay(work, replay_id)
+        if found.state == "cancelled" and not work.ledger.open_replay_batches(found.replay_id):
+            raise UserError(
+                f"replay {found.replay_id} is cancelled, and no batch of it is under way: there is nothing to go on "
+                f"with. `eventbridge replay {found.bus} --from TIME` begins another one"
+            )
         resume_replay(work, found.replay_id)
         _deliver(work, found, spark, as_json=as_json)
 

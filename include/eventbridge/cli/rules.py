@@ -14,12 +14,13 @@ import typer
 from eventbridge.cli import backtest, operate
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
+from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, warn
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
 from eventbridge.cli.runtime import runtime, settings
 from eventbridge.cli.shadow import shadow
 from eventbridge.cli.table import counted, show_table, visible
+from eventbridge.decision.shift_slots import short_of_slots
 from eventbridge.errors import EventError, RuleFileError, UserError
 
 if TYPE_CHECKING:
@@ -62,6 +63,15 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
         say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
+    short = short_of_slots(len(rules.shifts()), _parallelism())
+    if short is not None:
+        warn(short)
+
+
+def _parallelism() -> int:
+    """Return how many tasks Airflow runs at a time where the environment says so; 0: nobody knows."""
+    said = os.environ.get("AIRFLOW__CORE__PARALLELISM", "")
+    return int(said) if said.isdecimal() else 0
 
 
 @app.command()
@@ -238,7 +248,7 @@ def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Patter
     if not found.enabled:
         note(f"the rule {rule} is not enabled")
     if found.where is not None:
-        note("the rule has `where`, which only Spark can evaluate: what is true here it may still turn down")
+        note("the rule has `where`, which only Spark can evaluate: it may still reject what is true here")
     return parse_pattern(found.pattern)
 
 

@@ -60,7 +60,9 @@ def _show(found: Status) -> None:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
     for each in found.express:
         said = (
-            f"{each.holder} delivers its events until {cell_text(each.until)} UTC" if each.holder else "no shift is on"
+            f"{each.holder} delivers its events until {cell_text(each.until)} UTC"
+            if each.holder
+            else "no shift is under way"
         )
         say(f"The runner {each.runner} is express: {said}.")
     gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
@@ -144,11 +146,11 @@ def _waiting(queue: QueueStatus) -> list[object]:
 
 def _speeds(flow: Flow) -> list[object]:
     """Return published, settled, capacity and when the lag is gone, as far as they are known."""
-    capacity = "?" if flow.capacity is None else round(flow.capacity, 1)
+    capacity = "?" if flow.capacity is None else flow.capacity
     gone = "it grows" if flow.grows else "?"
     if flow.drains_in_seconds is not None:
         gone = _rough(flow.drains_in_seconds)
-    return [round(flow.published, 1), round(flow.settled, 1), capacity, gone]
+    return [flow.published, flow.settled, capacity, gone]
 
 
 def _rough(seconds: float) -> str:

@@ -56,7 +56,10 @@ def show_text(title: str, content: str) -> None:
 
 
 def cell_text(value: object) -> str:
-    """Return a value as one line; times in UTC to the second, control characters escaped."""
+    """Return a value as one line; times in UTC to the second, control characters escaped.
+
+    A fraction has one decimal, or two digits where that would make it 0.0: 0.013.
+    """
     if isinstance(value, datetime):
         return value.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(value, bool):
@@ -64,7 +67,7 @@ def cell_text(value: object) -> str:
     if isinstance(value, int):
         return f"{value:,}"
     if isinstance(value, float):
-        return f"{value:,.1f}"
+        return f"{value:.2g}" if 0 < abs(value) < 0.05 else f"{value:,.1f}"
     return "" if value is None else visible(str(value))
 
 

@@ -54,13 +54,14 @@ def _why(line: TargetLine) -> str:
 
 @app.command()
 def check(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
+    about: operate.TargetArgument,
+    name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
     """Try whether a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
     from eventbridge.stages.operate.try_target import check_target
 
+    rule, target = operate.named(about, name)
     with runtime(looking=True) as work:
         trouble = check_target(work, rule, target)
     if as_json:
@@ -75,9 +76,9 @@ def check(
 
 @app.command()
 def send(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
+    about: operate.TargetArgument,
     event: Annotated[str, typer.Option("--event", metavar="FILE", help="One CloudEvent in JSON; - is standard input.")],
+    name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send a target what it gets of one event, once, whether its rule matches or not; exit code 1 if it is not taken.
@@ -86,6 +87,7 @@ def send(
     """
     from eventbridge.stages.operate.try_target import answer_document, send_event
 
+    rule, target = operate.named(about, name)
     with runtime(looking=True, acting=True) as work:
         answer = send_event(work, rule, target, whole_file(event))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
@@ -101,8 +103,8 @@ def send(
 
 @app.command()
 def enable(
-    rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="Name of the target in that rule.")],
+    about: operate.TargetArgument,
+    name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
     """Enable a target that is disabled, degraded, half-open or paused: what was held or put off for it is due now.
@@ -113,6 +115,7 @@ def enable(
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 
+    rule, target = operate.named(about, name)
     with runtime(looking=True, acting=True) as work:
         find_target(work.rule_set(), rule, target)
         status = work.ledger.target_statuses().get((rule, target))

@@ -54,7 +54,7 @@ def why(
     for each in found.notes:
         note(each)
     for each in found.unreadable:
-        warn(f"this is perhaps not all: {each}")
+        warn(f"this may be incomplete: {each}")
     if found.unreadable:
         raise typer.Exit(1)
 

@@ -27,7 +27,7 @@ class BatchSettings(BaseModel):
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
     )
     batch_max_events: Count = _setting(
-        500_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
+        1_000_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
     )
     batch_target_seconds: Seconds = _setting(
         15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
@@ -108,7 +108,7 @@ class BatchSettings(BaseModel):
         ge=1024,
     )
     buffer_range_events: Count = _setting(
-        lambda data: 25_000 if _is_s3(data) else 10_000,
+        lambda data: 25_000 if _is_s3(data) else 20_000,
         "events",
         "How many events buffer lands and records at a time: what a crash makes it read again. In S3 25000.",
         ge=1,

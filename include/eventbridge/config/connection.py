@@ -119,7 +119,7 @@ def _from_json(text: str) -> dict[str, Any]:
     try:
         fields = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"it begins like JSON but is none ({getattr(error, 'msg', 'bad text')})") from None
+        raise ValueError(f"it begins like JSON but is not JSON ({getattr(error, 'msg', 'bad text')})") from None
     unknown = sorted(set(fields) - _JSON_FIELDS)
     if unknown:
         raise ValueError(f"unknown field {unknown[0]!r} of a connection")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from stages.delivering import Received, RunningClock, Sending
+from stages.modes import MODE
 from stages.ordering import Recorder
 
 from eventbridge.testing.receiver import Receiver
@@ -30,17 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
 def receiver(server: Receiver) -> Received:
     """The receiver, with nothing received yet."""
     return Received(server, len(server.requests()))
-
-
-MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "staged")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the mode express leave out what is marked `staged`: it is about the stages, or of both modes anyway."""
-    if MODE == "express":
-        left = [item for item in items if item.get_closest_marker("staged") is not None]
-        config.hook.pytest_deselected(items=left)
-        items[:] = [item for item in items if item.get_closest_marker("staged") is None]
 
 
 @pytest.fixture

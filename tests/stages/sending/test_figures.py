@@ -11,6 +11,7 @@ import pytest
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.model.figure import BOUNDS_MS, Scope
+from eventbridge.model.spent import Spent
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.letters.selection import Selection
@@ -70,7 +71,7 @@ def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
 
 
 def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
-    """What was delivered has a time since it was published, its payload's bytes, and the CPU time of both stages."""
+    """What was delivered has a time since publishing, its payload's bytes, and the CPU time of what handled it."""
     sending.begin(30, crm="/healthy/crm")
     sending.deliver()
 
@@ -82,8 +83,11 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     routing = sum(file.detail.cpu for file in sending.work.ledger.files(batch.batch_id, "delivery"))
     pushing = sum(chunk.cpu for chunk in sending.work.ledger.chunks(batch.batch_id))
     assert routing > 0
-    assert pushing > 0
-    assert figure.cpu == routing + pushing
+    details = [file.detail for file in sending.work.ledger.files(batch.batch_id, "outcome")]
+    sending_in_shift = sum(detail.cpu for detail in details if isinstance(detail, Spent))
+    assert pushing + sending_in_shift > 0
+    assert (sending_in_shift > 0) == (sending.mode == "express")
+    assert figure.cpu == routing + pushing + sending_in_shift
     stages = {each.key.outcome: sum(each.buckets) for each in sending.work.ledger.figures("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 

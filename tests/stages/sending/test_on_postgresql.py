@@ -12,7 +12,7 @@ import pytest
 from services.cut_proxy import CutProxy
 from services.postgresql import Postgresql, postgresql
 from stages.crowd import Crowd
-from stages.delivering import REFUSED, RUNNER, RunningClock, Sending
+from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, operational_events
 from stages.shifts import a_shift, ids, until
 
 from eventbridge import fault_points
@@ -98,6 +98,19 @@ def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: s
     assert books.deliveries["orders/crm"]["delivered"] == books.deliveries["orders/late"]["delivered"] == ORDERS
     assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(work))) == ORDERS
     assert len(received) == len(set(received)) == 2 * ORDERS
+
+
+def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_path: Path) -> None:
+    """Each host tells what died in its batch, and both read both: their bus lies in the ledger's database."""
+    here = sending.begin(2, settings={"ledger_url": url}, bad="/status/400/bad")
+    sending.deliver()
+    elsewhere = sending.site.reopen(ledger_url=url, home=tmp_path / "elsewhere", store_uri=here.settings.store_uri)
+    sending.publish(2)
+    deliver_until_idle(elsewhere, RUNNER, InProcessRouter(elsewhere.store))
+
+    met = operational_events(elsewhere)
+    assert met == operational_events(here)
+    assert len({each["data"]["batch_id"] for each in met if each["type"] == "delivery.dead_lettered"}) == 2
 
 
 def test_a_shift_delivers_as_events_come(sending: Sending, url: str) -> None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from pyarrow import parquet
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
+from stages.repairing import repair, settled
 from stages.verdict_rows import table_of
 
 from eventbridge.errors import BooksError
-from eventbridge.model.batch import Batch, BatchFile, FileKind
+from eventbridge.model.batch import BatchFile
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.files import dead_letter_files
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.repair import Repair, repair_batch
+from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.settle.letters import write_dead_letters
@@ -29,20 +31,7 @@ from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table
 
 
-def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
-    """Repair a batch."""
-    return repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=dry_run)
-
-
-def settled(sending: Sending) -> Batch:
-    """Return a settled batch: four deliveries that came, four dead, four parked."""
-    batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
-    sending.push(batch)
-    sending.settle(batch)
-    return batch
-
-
-@pytest.mark.parametrize("kind", ["delivery", "outcome", "settlement", "dead_letter"])
+@pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
 def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, damage: str) -> None:
     """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
@@ -63,7 +52,7 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
     done = repair(sending, batch)
 
     assert done.committed
-    assert done.made_again == ((file.path,) if kind in ("delivery", "dead_letter") else ())
+    assert done.made_again == ((file.path,) if kind in ("buffer", "delivery", "dead_letter") else ())
     assert json.loads(work.store.get(done.record))["unreadable"] == [file.path]
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 4
     assert audit(work).differences == ()
@@ -74,6 +63,26 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
         assert done.unproven == verdicts.count("Unknown") > 0
     else:
         assert Counter(verdicts) == {"Delivered": 4, "DeadLettered": 4, "RetryAt": 4}
+
+
+def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
+    """The same rows in the same order, and the batch goes on where it stood."""
+    work = sending.begin(3, b"no event", crm="/healthy/crm")
+    batch_id = listen(work, RUNNER)
+    assert batch_id is not None
+    buffer(work, batch_id)
+    before = [read_table(work.store, str(file.path)) for file in work.ledger.files(batch_id, "buffer") if file.path]
+    for file in work.ledger.files(batch_id, "buffer"):
+        if file.path:
+            work.store.delete(file.path)
+
+    done = repair(sending, work.ledger.batch(batch_id))
+    again = [read_table(work.store, path) for path in done.made_again]
+    sending.deliver()
+
+    assert [each.drop(["arrived_at"]) for each in again] == [each.drop(["arrived_at"]) for each in before]
+    assert len(sending.requests()) == 3
+    assert audit(work).differences == ()
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
@@ -109,57 +118,6 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending.deliver()
     assert len({request["webhook_id"] for request in sending.requests()}) == len(sending.requests()) == 5
     assert audit(work).differences == ()
-
-
-@pytest.mark.parametrize("damage", ["gone", "damaged"])
-def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, damage: str) -> None:
-    """Row by row as they were: refused and malformed ones, and those of a redrive, with the attempts made before it.
-
-    Until then who looks for dead letters is told which batch to repair.
-    """
-    work = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
-    sending.deliver()
-    wish = begin_redrive(work, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
-    before = list(dead_letters(work, whole=True))
-    assert len(before) == 1 + 2 * 3 + 3  # malformed, refused, and refused again
-    assert max(len(each["attempts"]) for each in before) == 2
-    paths = dead_letter_files(work)
-    for path in paths:
-        whole = work.store.get(path)
-        work.store.delete(path)
-        if damage == "damaged":
-            work.store.put(path, whole[: len(whole) // 2])
-    broken = {layout.batch_of_dead_letters(path) for path in paths}
-    with pytest.raises(BooksError, match="eventbridge batch repair"):
-        list(dead_letters(work))
-
-    assert repair(sending, work.ledger.batch(min(broken)), dry_run=True).committed
-    done = [repair(sending, work.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
-
-    assert sorted(path for each in done for path in each.made_again) == sorted(paths)
-    assert all(each.committed and work.store.exists(each.record) for each in done)
-    assert list(dead_letters(work, whole=True)) == before
-    assert audit(work).differences == ()
-
-
-def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
-    """One that can be read, but holds another row than was given up, is noticed, and its rows are made again."""
-    batch = settled(sending)
-    work = sending.work
-    (path,) = dead_letter_files(work)
-    right = work.store.get(path)
-
-    for state in ("settling", "committed"):
-        assert work.ledger.batch(batch.batch_id).state == state
-        table = read_table(work.store, path)
-        write_table(work.store, path, table.slice(0, 3))
-        assert repair(sending, batch, dry_run=True).wrong == (path,)
-        assert repair(sending, batch).made_again == (path,)
-        assert work.store.get(path) == right
-
-    assert audit(work).differences == ()
-    assert not repair(sending, batch).needed
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
@@ -198,93 +156,6 @@ def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
         repair(sending, batch)
 
 
-def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) -> None:
-    """Both files of a committed batch are gone: first the deliveries are routed again, then their letters written."""
-    work = sending.begin(2, crm="/bad/crm")
-    sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    before = list(dead_letters(work, whole=True))
-    gone = [str(file.path) for kind in ("delivery", "dead_letter") for file in work.ledger.files(batch.batch_id, kind)]  # type: ignore[arg-type]
-    for path in gone:
-        work.store.delete(path)
-
-    done = repair(sending, batch)
-
-    assert done.made_again == tuple(gone)
-    assert list(dead_letters(work, whole=True)) == before
-    assert audit(work).differences == ()
-
-
-@pytest.mark.parametrize("kind", ["outcome", "settlement", "buffer"])
-def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind: FileKind) -> None:
-    """Then nothing is written, and the files to put back are named."""
-    work = sending.begin(2, b"no event", crm="/bad/crm")
-    sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    lost = [str(file.path) for each in (kind, "dead_letter") for file in work.ledger.files(batch.batch_id, each)]
-    for path in lost:
-        work.store.delete(path)
-
-    with pytest.raises(BooksError, match=f"{lost[0]}.*Put") as error:
-        repair(sending, batch)
-    assert "nothing was changed" in str(error.value)
-    assert not any(work.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
-
-
-def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending: Sending) -> None:
-    """Also those of a batch that is not committed yet: the redrive goes on, and takes none of them twice."""
-    batch = settled(sending)
-    work = sending.work
-    sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
-    router = InProcessRouter(work.store)
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    planned = plan_redrive(work, wish.redrive_id)
-    assert planned.batch_id is not None
-    for path in dead_letter_files(work):
-        work.store.delete(path)
-
-    done = repair(sending, batch)
-    deliver_redrive(work, wish.redrive_id, router)
-
-    assert (done.committed, done.set_aside) == (True, ())
-    ids = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
-    assert (len(ids), len(set(ids))) == (4, 4)
-    assert audit(work).differences == ()
-
-
-def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) -> None:
-    """A settlement that is not what it was is found out by the books, though it has as many rows."""
-    work = sending.begin(2, crm="/bad/crm")
-    sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
-    rows = read_rows(work.store, str(settlement.path), "0,0")
-    write_table(work.store, str(settlement.path), rows)
-    (letters,) = dead_letter_files(work)
-    work.store.delete(letters)
-
-    with pytest.raises(BooksError, match="books do not balance"):
-        repair(sending, batch)
-
-
-def test_who_took_letters_that_are_gone_is_told_by_an_audit_that_goes_on(sending: Sending) -> None:
-    """The audit says whose file it is that cannot be read, and of every other batch what it would say anyway."""
-    work = sending.begin(2, crm="/bad/crm")
-    sending.deliver()
-    sending.rules(crm="/healthy/crm")
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
-    redrive, first = (batch.batch_id for batch in work.ledger.batches(limit=None))
-    (letters,) = dead_letter_files(work)
-    work.store.delete(letters)
-
-    found = audit(work)
-
-    assert found.batches == 2
-    assert any(each.startswith(f"batch {first}: ") and letters in each for each in found.differences)
-    assert any(each.startswith(f"batch {redrive}: ") and f"repair {first}" in each for each in found.differences)
-
-
 def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
     """Of two retry batches whose runs died one has lost a file: the other one's deliveries are tried again."""
     work = sending.begin(2, settings={"retry_max_per_target": 2}, crm=REFUSED)
@@ -305,7 +176,7 @@ def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending,
     assert [work.ledger.batch(each).state for each in (broken, sound)] == ["settling", "committed"]
 
 
-def test_a_surplus_is_settled_anew(sending: Sending) -> None:
+def test_a_surplus_is_settled_again(sending: Sending) -> None:
     """A settlement that names a delivery twice counts no more; the record names the delivery."""
     batch = settled(sending)
     work = sending.work
@@ -341,16 +212,19 @@ def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
 
 
 def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
-    """An archive that is gone, and a batch that is history, are left as they are."""
+    """An archive file that the bus does not give as it was, and a batch that is history, are left as they are."""
     batch = settled(sending)
     work = sending.work
-    (buffer, *_) = [each for each in work.ledger.files(batch.batch_id, "buffer") if each.path]
-    whole = work.store.get(str(buffer.path))
-    work.store.delete(str(buffer.path))
+    (archive, *_) = [each for each in work.ledger.files(batch.batch_id, "buffer") if each.path]
+    whole = work.store.get(str(archive.path))
+    work.store.delete(str(archive.path))
 
-    with pytest.raises(BooksError, match=str(buffer.path)):
-        repair(sending, batch)
-    work.store.put(str(buffer.path), whole)
+    settings = work.settings.model_copy(update={"event_max_bytes": 20})  # so what was an event is none
+    smaller = replace(work, settings=settings)
+    with pytest.raises(BooksError, match=f"{archive.path}, read again.*is not what it was"):
+        repair_batch(smaller, batch.batch_id, InProcessRouter(work.store), dry_run=False)
+    assert not work.store.exists(str(archive.path))
+    work.store.put(str(archive.path), whole)
     assert commit(work, batch.batch_id)
     (settlement,) = work.ledger.files(batch.batch_id, "settlement")
     work.store.delete(str(settlement.path))

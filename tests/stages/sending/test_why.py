@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from stages.delivering import REFUSED, Sending, http, routed, rules
 
-from eventbridge.errors import NotFoundError
+from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventAnswer
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.letters.selection import Selection
@@ -257,7 +257,7 @@ def test_what_retention_took_is_said(sending: Sending) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending) -> None:
-    """A lost settlement: the event is found, and what is missing is said."""
+    """A lost settlement: the event is found, and what is missing is said; a lost archive file: it may be in that."""
     work = sending.begin(1, crm="/healthy/crm")
     sending.deliver()
     (batch,) = work.ledger.batches()
@@ -268,3 +268,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending)
 
     assert [each.status for each in found.events] == ["valid"]
     assert str(file.path) in found.unreadable[0]
+    (archive,) = work.ledger.files(batch.batch_id, "buffer")
+    work.store.delete(str(archive.path))
+    with pytest.raises(PartlySearched, match="may be incomplete"):
+        why(work, "1")

@@ -10,12 +10,13 @@ from itertools import accumulate, pairwise
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.model.batch import Batch
+from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.figure import AGAIN, BOUNDS_MS, BUCKETS, Figure, FigureKey, Scope
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
+from eventbridge.model.spent import Spent
 from eventbridge.rule import RuleSet
 from eventbridge.stages.letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
@@ -65,15 +66,15 @@ class _Sums:
         return Figure(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
 
 
-def figures_of(work: Runtime, batch: Batch, now: datetime) -> list[Figure]:
-    """Return the figures of a settled batch that is committed at a time.
+def figures_of(work: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Figure]:
+    """Return the figures of a settled batch that is committed at a time, and has these segments.
 
     One of each target and outcome, and what they and the batch's events come to by bus. Raises StoreError.
     """
     chunks = work.ledger.chunks(batch.batch_id)
     by_outcome = _deliveries(work, batch)
     routing, unmatched = _routing_cpu(work, batch)
-    _share_out(by_outcome, _sizes(chunks), _cpu(chunks, routing))
+    _share_out(by_outcome, _sizes(chunks), _cpu(chunks, segments, routing))
     rules = work.rules_of(batch)
     buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
     found = []
@@ -161,8 +162,14 @@ def _routing_cpu(work: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
     return found, unmatched
 
 
-def _cpu(chunks: Iterable[Chunk], routing: Mapping[_Of, int]) -> dict[_Of, int]:
+def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
+    """Return what routing, pushes, and the shift that sent it took, by target."""
     found = Counter(routing)
+    for file in segments:
+        if isinstance(spent := file.detail, Spent):
+            for key, part in zip(spent.outcomes, _parts(spent.cpu, list(spent.outcomes.values())), strict=True):
+                rule, _, target = key.partition("/")
+                found[rule, target] += part
     for chunk in chunks:
         if chunk.cpu:
             parts = _parts(chunk.cpu, [piece.count for piece in chunk.pieces])

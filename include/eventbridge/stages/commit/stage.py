@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 #: What makes up a batch, in the order in which it is made.
 FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement", "dead_letter")
+_Files = Mapping[FileKind, list[BatchFile]]
 
 
 @told("commit")
@@ -93,13 +94,14 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
             + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
         )
-    _write_manifest(work, batch, books, first)
+    files = _files(work, batch)
+    _write_manifest(work, batch, books, first, files)
     failed = failed_expectations(work.rules_of(batch), books) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
         log.error("ALARM the rule %s is held from batch %s on: %s", rule, batch.batch_id, detail)
     ranges = _ranges(work, batch)
     now = work.clock()
-    figures = figures_of(work, batch, now)
+    figures = figures_of(work, batch, now, files["outcome"])
     count_batch(work, batch)
     work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
 
@@ -115,9 +117,9 @@ def _ranges(work: Runtime, batch: Batch) -> list[ReadRange]:
     return [ReadRange(span.queue, span.start, span.end, last.get(span.queue)) for span in ranges]
 
 
-def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> None:
+def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str, files: _Files) -> None:
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    manifest = manifest_of(work, batch, books)
+    manifest = manifest_of(work, batch, books, files)
     text = as_text(manifest)
     if work.store.create(path, text) or (written := work.store.get(path)) == text:
         return
@@ -126,7 +128,7 @@ def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str) -> No
         work.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
         return
     raise BooksError(
-        f"{path} exists and says something else than the books of batch {batch.batch_id}: "
+        f"{path} exists and contradicts the books of batch {batch.batch_id}: "
         "two ledgers write into one store. Stop the other one before this runner goes on"
     )
 
@@ -141,11 +143,18 @@ def _settlements(path: str, manifest: bytes) -> list[str]:
         return []
 
 
-def manifest_of(work: Runtime, batch: Batch, books: Books) -> dict[str, Any]:
-    """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it."""
+def _files(work: Runtime, batch: Batch) -> _Files:
+    return {kind: work.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+
+
+def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None = None) -> dict[str, Any]:
+    """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it.
+
+    `files`: those of the batch by kind, where they are known.
+    """
     taken = work.ledger.parked_taken_by(batch.batch_id)
     taken_references = work.ledger.references_taken_by(batch.batch_id)
-    files = {kind: work.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+    files = files or _files(work, batch)
     manifest = {
         "format": FORMAT,
         "batch_id": batch.batch_id,

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from eventbridge.errors import UserError
 from eventbridge.event.json_document import write_document
-from eventbridge.model.cursor import read_name_cursor, write_name_cursor
+from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.operator_action import OperatorAction
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -32,12 +31,7 @@ def note_action(work: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> 
 
 def action_page(work: Runtime, limit: int, after: str | None = None) -> ActionPage:
     """Return at most so many actions from behind a cursor on; raises UserError for an invalid cursor."""
-    before = None
-    if after:
-        (text,) = read_name_cursor(after, 1)
-        if not (text.isascii() and text.isdecimal() and len(text) < 19):
-            raise UserError(f"{after!r} is not a cursor. Take the one that the page before it gave, or none")
-        before = int(text)
+    before = read_number_cursor(after) if after else None
     found = work.ledger.actions(limit + 1, before)
     cursor = write_name_cursor(str(found[limit - 1].action_id)) if len(found) > limit else None
     return ActionPage(tuple(found[:limit]), cursor)

@@ -39,7 +39,7 @@ def create_token(
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = PREFIX + secrets.token_urlsafe(_BYTES)
     if not work.ledger.note_api_token(token, hash_of(secret)):
-        raise UserError(f"a token {name!r} is there, or was. Choose another name: who used which one stays clear")
+        raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls stay told apart")
     return token, secret
 
 

@@ -20,7 +20,7 @@ from eventbridge.stages.commit.stage import FILE_KINDS
 from eventbridge.stages.operate.manifest import books_of_manifest, manifest_differences
 from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.store.parquet import count_rows
+from eventbridge.store.parquet import count_rows, read_table
 
 #: So many batches of one name are looked for, to say how many there are.
 _MOST_NAMED = 20
@@ -52,9 +52,10 @@ def find_batch(work: Runtime, name: str) -> str:
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 
 
-def audit(work: Runtime, batch_id: str | None = None) -> Audit:
+def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
     """Audit one batch, or all of them with offsets, parked generations and manifests; changes nothing.
 
+    `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
     Batches that are not committed yet are counted and left out: their books are still open.
     """
     batches = [work.ledger.batch(batch_id)] if batch_id else work.ledger.batches(limit=None)
@@ -63,6 +64,7 @@ def audit(work: Runtime, batch_id: str | None = None) -> Audit:
     books = []
     for batch in committed:
         its_books, wrong = _audited(work, batch)
+        wrong += _damaged(work, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]
         if its_books is not None:
             books.append((batch, its_books))
@@ -120,6 +122,18 @@ def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
         for file in work.ledger.files(batch.batch_id, kind):
             if file.path is not None and file.path not in told and not work.store.exists(file.path):
                 yield f"{file.path} is missing"
+
+
+def _damaged(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
+    """Yield the files of a batch that cannot be read to the last byte, but for what was told or retention removed."""
+    for kind in FILE_KINDS:
+        for file in work.ledger.files(batch.batch_id, kind):
+            if file.path is None or file.path in told or not work.store.exists(file.path):
+                continue
+            try:
+                read_table(work.store, file.path)
+            except StoreError as error:
+                yield f"a file cannot be read: {error}"
 
 
 def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:

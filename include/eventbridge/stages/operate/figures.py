@@ -6,12 +6,15 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 
 _MINUTES = 26 * 60
+#: More rules than anybody has.
+_ALL = 10**9
 
 
 @dataclass(frozen=True)
@@ -58,25 +61,52 @@ class Figures:
 
 def daily_figures(work: Runtime, days: int, rule: str | None = None) -> Figures:
     """Return the figures of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
+    found, _ = figure_page(work, days, rule)
+    return found
+
+
+def figure_page(
+    work: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
+) -> tuple[Figures, str | None]:
+    """Return the figures of the last days of at most so many rules, and the cursor behind which there are more.
+
+    Raises NotFoundError for a rule that is none, UserError for an invalid cursor.
+    """
     if rule is not None:
         find_rule(work.rule_set(), rule)
     now = work.clock()
     since = _day(now) - timedelta(days=days - 1)
+    (after,) = read_name_cursor(cursor, 1) if cursor else ("",)
+    names = [rule] if rule is not None else _names(work, since, now, after, (limit or _ALL) + 1)
+    shown = names[:limit]
+    following = write_name_cursor(shown[-1]) if len(names) > len(shown) else None
+    return Figures(since, now, _rule_days(work, since, now, shown), _bus_days(work, since, now, rule)), following
+
+
+def _names(work: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
+    """Return the first rules behind a name; to somebody who is limited to owners no name of others is told."""
+    own = sight_of(work).rules
+    if own is None:
+        return work.ledger.rules_with_figures(since, now, after, most)
+    return sorted(name for name in own if name > after)[:most]
+
+
+def _rule_days(work: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
     sight = sight_of(work)
-    of_rules: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
-    for each in work.ledger.figures_between("target", since, now):
-        if sight.rule(each.figure.key.rule) if rule is None else each.figure.key.rule == rule:
-            of_rules[_day(each.at), each.figure.key.bus, each.figure.key.rule].append(each)
-    of_buses: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
+    found: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
+    for each in work.ledger.figures_by_day(since, now, names[0], names[-1]) if names else ():
+        if sight.rule(each.figure.key.rule):
+            found[each.at, each.figure.key.bus, each.figure.key.rule].append(each)
+    return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
+
+
+def _bus_days(work: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
+    sight = sight_of(work)
+    found: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
     for each in work.ledger.figures_between("bus", since, now) if rule is None else ():
         if each.figure.key.outcome in EVENT_OUTCOMES and sight.bus(each.figure.key.bus):
-            of_buses[_day(each.at), each.figure.key.bus].append(each)
-    return Figures(
-        since,
-        now,
-        tuple(_rule_day(*key, found) for key, found in sorted(of_rules.items())),
-        tuple(_bus_day(*key, found) for key, found in sorted(of_buses.items())),
-    )
+            found[_day(each.at), each.figure.key.bus].append(each)
+    return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
 
 
 def rule_days(work: Runtime, rule: str, days: int) -> list[RuleDay]:

@@ -259,7 +259,7 @@ def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
     yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
     skew = (moment.now - moment.host_now).total_seconds()
     yield _family(
-        "clock_skew_seconds", "gauge", "The ledger's clock less that of the host that answers.", (), [Sample((), skew)]
+        "clock_skew_seconds", "gauge", "The ledger's clock minus that of the host that answers.", (), [Sample((), skew)]
     )
     try:
         free = work.store.free_bytes()

@@ -125,10 +125,10 @@ def bodies_of(events: str | Sequence[Mapping[str, Any] | str | bytes]) -> list[b
         # Numbers keep their digits: each element is cut out of the text, never written again.
         return [_encoded(number, element) for number, element in enumerate(_elements(events), 1)]
     except RecursionError:
-        raise UserError("the array is nested too deep to be read. Give one event a line") from None
+        raise UserError("the array is nested too deep to be read. Give one event per line") from None
     except json.JSONDecodeError as error:
         raise UserError(
-            f"line {error.lineno}, column {error.colno}: {error.msg}. Give one event a line, or one JSON array"
+            f"line {error.lineno}, column {error.colno}: {error.msg}. Give one event per line, or one JSON array"
         ) from None
 
 

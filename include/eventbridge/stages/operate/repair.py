@@ -22,9 +22,8 @@ from eventbridge.routing.job import Router, Slice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit
 from eventbridge.stages.ingest.open_batch import closed
-from eventbridge.stages.letters import batch_files as of_letters
+from eventbridge.stages.operate.begun_again import begins_batch, begun_again
 from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
-from eventbridge.stages.replay import batch_file as of_events
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
@@ -61,10 +60,11 @@ class Repair:
 def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
 
-    A delivery file is routed again from the archive, what a redrive or replay began with is written from what it
-    took, letters are written from the settlement, and the manifest of a committed batch from all of these. With an
-    outcome segment or a settlement that cannot be read, or a surplus, a batch that is not committed is settled again
-    from what its readable segments show: a delivery without an answer is Unknown and tried again under the same id.
+    A delivery file is routed again from the archive, an archive file is read from the bus again, what a redrive or
+    replay began with is written from what it took, letters are written from the settlement, and the manifest of a
+    committed batch from all of these. With an outcome segment or a settlement that cannot be read, or a surplus, a
+    batch that is not committed is settled again from what its readable segments show: a delivery without an answer is
+    Unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     if (batch := work.ledger.batch(batch_id)).kept != "all":
@@ -121,7 +121,7 @@ def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFil
 
 def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
     begun = [file for kind in ("buffer", "delivery") for file in unreadable[kind]]
-    lost = [file for file in begun if not (_is_first(batch, file) or isinstance(file.detail, RoutedSlice))]
+    lost = [file for file in begun if not (begins_batch(batch, file) or isinstance(file.detail, RoutedSlice))]
     if batch.state == "committed":
         lost += [*unreadable["outcome"], *unreadable["settlement"]]
     elif batch.state in ("open", "planned", "buffered"):
@@ -134,25 +134,14 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         )
 
 
-def _is_first(batch: Batch, file: BatchFile) -> bool:
-    """Return whether a file is what a redrive or a replay began with."""
-    return of_letters.is_of_letters(batch, file) or of_events.is_of_events(batch, file)
-
-
-def _first_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
-    if batch.kind == "replay":
-        return str(of_events.make_again(work, batch).path)
-    return str(of_letters.make_again(work, batch, file).file.path)
-
-
 def _make_again(work: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
     """Make files again, at their places; return the record, written before: afterwards they can be read."""
     record = ""
     for first in (True, False):  # slices are routed from what the batch began with
-        some = [file for file in files if file.kind != "dead_letter" and _is_first(batch, file) == first]
+        some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
         if not some:
             continue
-        made = [_first_again(work, batch, file) if first else _routed(work, batch, file, router) for file in some]
+        made = [begun_again(work, batch, file) if first else _routed(work, batch, file, router) for file in some]
         record = record or _write_record(work, batch, known)
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))
@@ -203,9 +192,9 @@ def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterato
             yield str(file.path), table
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
-            f"batch {batch.batch_id}: its dead letters cannot be made again, as what they are made of cannot be read. "
-            f"{error} Put it back from a copy of the store, or, if it is another batch's, repair that one; "
-            "then run this again"
+            f"batch {batch.batch_id}: its dead letters cannot be made again, because what they are made of "
+            f"cannot be read. {error} Put it back from a copy of the store, or, if it is another batch's, "
+            "repair that one; then run this again"
         ) from error
 
 

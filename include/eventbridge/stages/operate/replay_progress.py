@@ -23,11 +23,6 @@ class ReplayProgress:
     reached: datetime | None
 
 
-def newest_replays(work: Runtime, limit: int) -> list[ReplayProgress]:
-    """Return at most so many replays, the newest first."""
-    return [replay_progress(work, each) for each in seen_replays(work)[:limit]]
-
-
 def seen_replays(work: Runtime) -> list[Replay]:
     """Return the replays, the newest first; for somebody who is limited to owners those of rules that are seen."""
     sight = sight_of(work)

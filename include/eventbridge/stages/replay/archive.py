@@ -33,7 +33,7 @@ def files_from(work: Runtime, replay: Replay, position: ReplayPosition) -> Itera
             break
     else:
         raise BooksError(
-            f"replay {replay.replay_id} has come to {position.file}, which the ledger knows no more. "
+            f"replay {replay.replay_id} has come to {position.file}, which the ledger no longer knows. "
             f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and begin another one"
         )
     if position.row < each[0].rows:

@@ -148,6 +148,8 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
         raise UserError(f"the pattern is not JSON: {error}. Write one such as '{_EXAMPLE}'") from None
     except PatternError as error:
         raise UserError(f"the pattern is wrong: {error}") from None
+    except RecursionError:
+        raise UserError(f"the pattern is nested too deep. Write one such as '{_EXAMPLE}'") from None
     return text
 
 

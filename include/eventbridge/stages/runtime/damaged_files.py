@@ -15,6 +15,6 @@ def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:
         raise BooksError(
-            f"batch {batch_id} cannot be {what}: a file of its books cannot be read. {error} "
+            f"batch {batch_id} cannot be {what}: {str(error).rstrip('.')}. "
             f"If there is no copy, `eventbridge batch repair {batch_id} --dry-run` shows what can be made again"
         ) from error

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.errors import EventBridgeError, NotFoundError, StoreError, UserError
+from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import parse_document
+from eventbridge.event.plain import text
 from eventbridge.model.why import EventAnswer, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
@@ -33,10 +34,10 @@ def why(
     """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
 
     `most_unmatched`: of rules that do not match an event only so many.
-    Raises NotFoundError, which says how far was looked, if there is none.
+    Raises NotFoundError, which says how far was looked, if there is none; PartlySearched if a file cannot be read.
     """
     if not event_id:
-        raise UserError("the id is empty, and no event's is. Write the `id` of the event")
+        raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
     today = _today(work)
     _check_bus(work, bus, today)
     search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
@@ -46,7 +47,7 @@ def why(
     messages = {place: found for place, found in _by_place(search.run()).items() if sight.bus(place.bus)}
     places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
     if not messages and not places:
-        raise NotFoundError(_not_found(event_id, bus, search))
+        raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
     asked = today, most_unmatched
     answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
     answers = [_seen(each, sight) for each in answers]
@@ -58,6 +59,14 @@ def why(
         notes=tuple(dict.fromkeys(search.notes)),
         unreadable=tuple(dict.fromkeys(search.unreadable)),
     )
+
+
+def landed_bodies(work: Runtime, event_id: str) -> list[str]:
+    """Return the messages with an id that lie in the archive, in the order of `why`, which is asked where none does."""
+    search = Search(work, Wanted(event_id, _FIRST, work.clock() + timedelta(days=1), ""))
+    sight = sight_of(work)
+    messages = _by_place(search.run())
+    return [text(found[0].record["body"]) for place, found in messages.items() if sight.bus(place.bus)]
 
 
 def _seen(answer: EventAnswer, sight: Sight) -> EventAnswer:
@@ -208,7 +217,7 @@ def _not_found(event_id: str, bus: str | None, search: Search) -> str:
         else ""
     )
     told = [*search.unreadable, *search.notes]
-    unread = f" {told[0]}." if told else ""
+    unread = f" This may be incomplete: {told[0].rstrip('.')}." if told else ""
     batches = f"{looked.batches:,} batch{'es' if looked.batches != 1 else ''}"
     return (
         f"no event {event_id!r} on {where}. Searched: what waits on the buses, and {batches}, planned "

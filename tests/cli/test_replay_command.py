@@ -1,0 +1,29 @@
+"""`replay pause`, `resume` and `cancel` by the state of a replay; no Spark is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from eventbridge.cli.replay import WishOptions
+from eventbridge.config.settings import Settings
+from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Nothing of it is under way: that is a mistake, told with what begins another one."""
+    work = Runtime.open(Settings.from_mapping(delivered.environ), {})
+    begun = begin_replay(work, WishOptions(since="1h").of("orders").read(work.ledger.now(), work.rule_set()), "a test")
+    work.close()
+    name = begun.replay_id[:8]
+
+    assert eventbridge("replay", "pause", name).out == f"{begun.replay_id} is paused\n"
+    assert eventbridge("replay", "cancel", name).out == f"{begun.replay_id} is cancelled\n"
+    resumed = eventbridge("replay", "resume", name)
+
+    assert (resumed.code, resumed.out) == (2, "")
+    assert resumed.err == (
+        f"error: replay {begun.replay_id} is cancelled, and no batch of it is under way: "
+        "there is nothing to go on with. `eventbridge replay orders --from TIME` begins another one\n"
+    )

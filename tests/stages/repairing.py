@@ -1,0 +1,22 @@
+"""Batches to repair, and their repair."""
+
+from __future__ import annotations
+
+from stages.delivering import REFUSED, Sending
+
+from eventbridge.model.batch import Batch
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.repair import Repair, repair_batch
+
+
+def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
+    """Repair a batch."""
+    return repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=dry_run)
+
+
+def settled(sending: Sending) -> Batch:
+    """Return a settled batch: four deliveries that came, four dead, four parked."""
+    batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
+    sending.push(batch)
+    sending.settle(batch)
+    return batch
