@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from eventbridge.orchestrate.dags.deliver_events import deliver_events
 from eventbridge.orchestrate.names import deliver_dag_id
-from eventbridge.orchestrate.schedule import runners_to_parse
+from eventbridge.orchestrate.schedule import runners_to_parse, warning_of_slots
 
-for name, shift in runners_to_parse().items():
-    globals()[deliver_dag_id(name)] = deliver_events(name, shift)
+runners = runners_to_parse()
+warning = warning_of_slots(runners)
+for name, shift in runners.items():
+    globals()[deliver_dag_id(name)] = deliver_events(name, shift, warning)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -12,6 +14,8 @@ import pytest
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
+from eventbridge.ledger.doorbell import last_look
+from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.parked import Parked
 from eventbridge.model.queue import Queue
@@ -204,6 +208,18 @@ def test_a_shift_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, cloc
     assert "events_orders" in watch.look()
 
 
+def test_a_shift_whose_process_is_gone_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+    """Of the same host: that of another is waited for until its lease is over."""
+    ledger = watch.work.ledger
+    with subprocess.Popen(["true"]) as gone:
+        gone.wait()
+    publish(watch)
+    for host, rung in (("another.example", False), (socket.gethostname(), True)):
+        ledger.take_shift("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
+        assert ("events_orders" in watch.look()) == rung
+        ledger.end_shift("orders", f"{host}:{gone.pid}:1")
+
+
 def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock) -> None:
     """Once, within a minute."""
     watch.look()
@@ -218,17 +234,22 @@ def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock)
     assert watch.look() == []
 
 
+def looked(watch: Watch) -> datetime | None:
+    """Return when the ledger says that the doorbell looked last."""
+    return last_look(engine_of(watch.work.settings.ledger_url), 5)
+
+
 def test_the_ledger_knows_whether_the_bell_lives(watch: Watch, clock: Clock) -> None:
     """A look is noted every 20 s, but not while a bus is silent, for whose runners the nets are to ring."""
     watch.look()
-    first = watch.work.ledger.last_look()
+    first = looked(watch)
     assert first is not None
     clock.later(19)
     watch.look()
-    assert watch.work.ledger.last_look() == first
+    assert looked(watch) == first
     clock.later(1)
     watch.look()
-    second = watch.work.ledger.last_look()
+    second = looked(watch)
     assert second is not None
     assert second > first
     down = "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
@@ -237,7 +258,7 @@ def test_the_ledger_knows_whether_the_bell_lives(watch: Watch, clock: Clock) -> 
     clock.later(20)
     watch.look()
 
-    assert watch.work.ledger.last_look() == second
+    assert looked(watch) == second
 
 
 def test_a_runner_that_never_ran_is_rung_for(home: Path, clock: Clock) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID
+from airflow.sdk.exceptions import DownstreamTasksSkipped
 from airflow.serialization.serialized_objects import DagSerialization
 from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
 
@@ -18,6 +19,7 @@ from eventbridge.ledger import Ledger
 from eventbridge.orchestrate.dags import airflow_dags
 from eventbridge.orchestrate.schedule import net
 from eventbridge.orchestrate.slow_lane import give_way, give_way_as_old
+from eventbridge.orchestrate.tasks import end_run
 
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
@@ -48,8 +50,11 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
     assert expected == edges(dags["deliver_orders"])
 
 
-def test_a_runner_of_the_mode_express_begins_with_a_shift(home: Path) -> None:
-    """The task `express` stands in place of `listen`; its run may last a shift longer, and it comes back soon."""
+def test_a_runner_of_the_mode_express_begins_with_a_shift(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task `express` stands in place of `listen`; its run may last a shift longer, and it comes back soon.
+
+    Where shifts could take every slot its notes say so.
+    """
     with (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "runners.yaml").open("w") as file:
         file.write("runners:\n  orders: {mode: express, express: {shift: 5m}}\n")
     dag = airflow_dags()["deliver_orders"]
@@ -58,8 +63,11 @@ def test_a_runner_of_the_mode_express_begins_with_a_shift(home: Path) -> None:
 
     assert edges(dag) == {tuple("express" if name == "listen" else name for name in each) for each in edges(staged)}
     assert dag.dagrun_timeout == timedelta(seconds=500)
-    assert (dag.max_active_runs, staged.max_active_runs) == (2, 1)  # one of them stands by
-    assert (first.retries, first.retry_delay) == (3, timedelta(seconds=1))
+    assert (dag.max_active_runs, staged.max_active_runs) == (3, 1)  # one stands by, one may have died unseen
+    assert (first.retries, first.retry_delay) == (3, timedelta(milliseconds=100))
+    monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
+    assert "1 runner has the mode express, and core.parallelism" in str(airflow_dags()["deliver_orders"].doc_md)
+    assert "parallelism" not in str(dag.doc_md)
 
 
 def test_a_task_of_a_shift_makes_the_dag_that_it_belongs_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,6 +87,7 @@ def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG
     expected = {
         ("plan_retries", "settle_stale"),
         ("plan_retries", "resume_replay"),
+        ("plan_retries", "begin_redrive"),
         ("plan_retries", "route"),
         ("route", "push"),
         ("push", "write_dead_letters"),
@@ -148,11 +157,28 @@ def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) ->
     """Settle and park run when all before is done, commit when none of its upstreams failed, all else on success."""
     for dag in of_batches(dags):
         rules = {task.task_id: task.trigger_rule for task in dag.tasks}
-        late = {"write_dead_letters", "schedule_retries", "settle_stale", "resume_replay"} & rules.keys()
+        late = {
+            "write_dead_letters",
+            "schedule_retries",
+            "settle_stale",
+            "resume_replay",
+            "begin_redrive",
+        } & rules.keys()
         settling = dict.fromkeys(late, TriggerRule.ALL_DONE)
-        expected = dict.fromkeys(rules, TriggerRule.ALL_SUCCESS) | settling | {"commit": TriggerRule.NONE_FAILED}
+        after = dict.fromkeys({"commit", "go_on"} & rules.keys(), TriggerRule.NONE_FAILED)
+        expected = dict.fromkeys(rules, TriggerRule.ALL_SUCCESS) | settling | after
 
         assert expected == rules
+
+
+def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> None:
+    """Of a replay or a redrive whose next batch may not be planned yet: two tasks work, not seven."""
+    for dag, first in ((dags["replay_events"], "plan_replay"), (dags["redrive_dead_letters"], "plan_redrive")):
+        with pytest.raises(DownstreamTasksSkipped) as skipped:
+            end_run({"task": dag.get_task(first)}, but="go_on")
+
+        assert set(skipped.value.tasks) == set(dag.task_ids) - {first, "go_on"}
+        assert len(skipped.value.tasks) == 5
 
 
 def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, DAG]) -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
+from airflow.sdk import DAG
 
 from eventbridge.errors import SettingsError
 from eventbridge.orchestrate.settings import refuse_executors
 
 DAGS = Path(__file__).parents[2] / "dags"
+PAGE = DAGS.parent / "docs" / "deploy.md"
 FILE = "sqlite:////var/lib/eventbridge/ledger.sqlite"
 
 
@@ -54,3 +58,16 @@ def test_the_ui_shows_it(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert bag.dags == {}
     assert {Path(file).name for file in bag.import_errors} == {file.name for file in DAGS.glob("*.py")}
     assert all("Airflow runs tasks by CeleryExecutor" in shown for shown in bag.import_errors.values())
+
+
+def test_the_policy_of_the_page_sends_every_task_to_celery(dags: dict[str, DAG]) -> None:
+    """docs/deploy.md has it for who runs Kubernetes beside: also pushes, which are mapped, and refuse to be set."""
+    (policy,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    named: dict[str, Any] = {}
+    exec(policy, named)  # as Airflow imports it
+
+    tasks: list[Any] = [task for dag in dags.values() for task in dag.tasks]
+    for task in tasks:
+        named["task_policy"](task)
+
+    assert {(task.executor, task.queue) for task in tasks} == {("CeleryExecutor", "eventbridge")}

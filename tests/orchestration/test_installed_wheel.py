@@ -92,7 +92,7 @@ def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
 
     assert f"rules_folder = {venv.work / 'rules'}" in section
     assert "push_budget_seconds = 20" in section
-    assert value.splitlines()[-1] == "500000"
+    assert value.splitlines()[-1] == "1000000"
 
 
 def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:

@@ -48,9 +48,9 @@ def test_every_form_names_a_hook_of_its_type() -> None:
 
 def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
     """A wrong value would leave the whole plug-in out, with a line in a log."""
-    dags, page = map(ExternalViewResponse.model_validate, EventBridgePlugin.external_views)
+    dags, page, run = map(ExternalViewResponse.model_validate, EventBridgePlugin.external_views)
 
-    assert (dags.category, page.nav_top_level) == ("browse", True)
+    assert (dags.category, page.nav_top_level, run.destination) == ("browse", True, "dag_run")
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,17 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import UserError
+from eventbridge.model.recorded import RECORDED
 from eventbridge.model.replay import Replay
 from eventbridge.orchestrate.forms.replay_archive import archive_params
-from eventbridge.orchestrate.left_behind import left_replay
+from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.replay_archive import replay_of_hour, say_end
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.tasks import stage
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 
 RUN = "replay_archive backfill__2026-11-22T08:00:00+00:00"
@@ -232,3 +235,17 @@ def test_a_replay_that_no_run_moves_is_left(work: Runtime) -> None:
     assert found.replay_id == begun.replay_id
     work.ledger.set_replay_state(begun.replay_id, "running", "paused")
     assert left_replay(work) is None
+
+
+def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(work: Runtime) -> None:
+    """Until somebody begins it: a run, or the command; what Airflow's own page records is triggered by that."""
+    replay = work.ledger.begin_replay(replace(asked(work), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
+    how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}
+    redrives = [begin_redrive(work, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
+
+    left = left_replay(work), left_redrive(work)
+    work.ledger.postpone_replay(replay.replay_id, work.ledger.now())
+    work.ledger.postpone_redrive(redrives[0].redrive_id, work.ledger.now())
+
+    assert left == (replay, redrives[0])
+    assert (left_replay(work), left_redrive(work)) == (None, None)

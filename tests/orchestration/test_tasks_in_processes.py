@@ -29,7 +29,7 @@ from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.policy import UNPLANNED
-from eventbridge.orchestrate.preload import preload
+from eventbridge.orchestrate.preload import TASK_MODULES, _modules, preload
 from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
@@ -50,6 +50,14 @@ def test_everything_that_is_preloaded_can_be_imported(
     monkeypatch.setenv("EVENTBRIDGE_STORE_URI", store)
 
     assert preload([process]) == []
+
+
+def test_a_scheduler_whose_tasks_run_elsewhere_imports_nothing_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would spend seconds of CPU and keep the modules, for workers that load them themselves."""
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor,KubernetesExecutor")
+    assert _modules(["scheduler"]) == ()
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "CeleryExecutor,team:LocalExecutor")
+    assert set(_modules(["scheduler"])) >= set(TASK_MODULES)
 
 
 @pytest.mark.parametrize("file", ["config/airflow_local_settings.py", "plugins/eventbridge_plugin.py"])

@@ -1,12 +1,14 @@
-"""What runs that died left behind: batches to settle, and replays that nobody moves on."""
+"""What nobody moves on: batches and replays that runs left which died, and what a server without Airflow recorded."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from eventbridge.model.recorded import RECORDED
 from eventbridge.orchestrate.run_limit import run_limit
 
 if TYPE_CHECKING:
+    from eventbridge.model.redrive import Redrive
     from eventbridge.model.replay import Replay
     from eventbridge.stages.runtime.runtime import Runtime
 
@@ -19,9 +21,24 @@ def left_replay(work: Runtime) -> Replay | None:
 
     It is left if nobody has minded it for as long as two runs may take: the one that planned its last batch, and the
     next, which plans first. Runs that wait for a pool or for room mind it every few seconds.
+    One that a server without Airflow recorded is left from the beginning, until somebody begins it.
     """
+    now = work.ledger.now()
+    before = now - 2 * run_limit(work.settings)
+    found = (each for each in work.ledger.left_replays(now) if not each.run.startswith(_COMMAND))
+    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+
+
+def left_redrive(work: Runtime) -> Redrive | None:
+    """Return the oldest redrive that is left, of those that a server without Airflow recorded; None: there is none."""
     before = work.ledger.now() - 2 * run_limit(work.settings)
-    return next((each for each in work.ledger.left_replays(before) if not each.run.startswith(_COMMAND)), None)
+    found = work.ledger.recorded_redrives()
+    return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
+
+
+def _is_unbegun(each: Redrive | Replay) -> bool:
+    """Return whether a server recorded it that has no Airflow, and nobody has minded it since."""
+    return each.run.startswith(RECORDED) and each.next_at == each.started_at
 
 
 def is_anything_stale(work: Runtime) -> bool:

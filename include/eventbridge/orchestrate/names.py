@@ -21,9 +21,11 @@ EXPRESS = "express"
 PLAN_RETRIES = "plan_retries"
 SETTLE_STALE = "settle_stale"
 RESUME_REPLAY = "resume_replay"
+BEGIN_REDRIVE = "begin_redrive"
 PLAN_REDRIVE = "plan_redrive"
 PLAN_REPLAY = "plan_replay"
 BEGIN_REPLAY = "begin_replay"
+GO_ON = "go_on"
 PUSH = "push"
 
 #: The XCom of listen, express, plan_retries, plan_redrive and plan_replay that tells the other tasks their batch.

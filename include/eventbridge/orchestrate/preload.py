@@ -71,6 +71,8 @@ def preload(arguments: Sequence[str]) -> list[str]:
 
 def _modules(arguments: Sequence[str]) -> Sequence[str]:
     match list(arguments[:1]):
+        case ["scheduler"] if not _schedulers_fork_tasks():
+            return ()
         case ["scheduler"] | ["celery"]:
             # A third of a second, for those who keep their store in a bucket only.
             return (*TASK_MODULES, "boto3", "botocore.client") if _store_is_bucket() else TASK_MODULES
@@ -78,6 +80,13 @@ def _modules(arguments: Sequence[str]) -> Sequence[str]:
             return DAG_MODULES
         case _:
             return ()
+
+
+def _schedulers_fork_tasks() -> bool:
+    """Return whether an executor is local; of one on Celery or Kubernetes the tasks are children of other processes."""
+    from airflow.configuration import conf
+
+    return "LocalExecutor" in conf.get("core", "executor")
 
 
 def _store_is_bucket() -> bool:

@@ -7,13 +7,12 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import DownstreamTasksSkipped
 
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
-from eventbridge.orchestrate.names import BATCH_ID, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
+from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
 from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.patience import planned_in_time
-from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
+from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.redrive.plan import RedrivePlan
@@ -30,7 +29,7 @@ def plan_redrive() -> None:
         _refuse_unknown_fields(context["dag_run"].conf or {})
         redrive_id = redrive_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
         if redrive_id is None:
-            _end(context)
+            end_run(context)
             return
         context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
         planned = _plan(work, redrive_id)
@@ -39,9 +38,10 @@ def plan_redrive() -> None:
     elif planned.wait_until is None:
         log.info("redrive %s has ended", redrive_id)
         _refuse_damaged(planned.damaged.values())
-        _end(context)
+        end_run(context)
     else:
         log.info("redrive %s waits until %s; the next run goes on with it", redrive_id, planned.wait_until)
+        end_run(context, but=GO_ON)
 
 
 def _plan(work: Runtime, redrive_id: str) -> RedrivePlan:
@@ -51,7 +51,7 @@ def _plan(work: Runtime, redrive_id: str) -> RedrivePlan:
     return planned_in_time(work, lambda: plan(work, redrive_id, pools))
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(task_id=GO_ON, trigger_rule="none_failed", **STAGE, do_xcom_push=False)
 def go_on() -> None:
     """Trigger this DAG once more, for the redrive's next batch, if it is still running."""
     context = get_current_context()
@@ -110,8 +110,3 @@ def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | N
         _refuse_damaged(found.damaged.values())
         return None
     return begin_redrive(work, selection, run, rate=params["rate"], **how).redrive_id
-
-
-def _end(context: Any) -> None:
-    rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
-    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]

@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
-from airflow.sdk.exceptions import DagRunTriggerException, DownstreamTasksSkipped
+from airflow.sdk.exceptions import DagRunTriggerException
 
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
 from eventbridge.orchestrate.forms.replay_events import replay_params
-from eventbridge.orchestrate.names import BATCH_ID, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
+from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
-from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage
+from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.replay.plan import ReplayPlan
@@ -46,6 +46,7 @@ def plan_replay() -> None:
         end_run(context)
     else:
         log.info("replay %s waits until %s; the next run goes on with it", replay_id, planned.wait_until)
+        end_run(context, but=GO_ON)
 
 
 def replay_pushes(batch_id: str) -> Any:
@@ -53,7 +54,7 @@ def replay_pushes(batch_id: str) -> Any:
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(task_id=GO_ON, trigger_rule="none_failed", **STAGE, do_xcom_push=False)
 def go_on() -> None:
     """Trigger this DAG once more, for the replay's next batch, if it is still running."""
     context = get_current_context()
@@ -146,9 +147,3 @@ def refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> N
         if name not in names:
             hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
             raise UserError(f"unknown field {name!r} of the form. {hint}")
-
-
-def end_run(context: Any) -> None:
-    """Skip the rest of a run."""
-    rest = sorted(context["task"].get_flat_relative_ids(upstream=False))
-    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]

@@ -14,13 +14,12 @@ from eventbridge.errors import UserError
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
 from eventbridge.orchestrate.replay import (
-    end_run,
     log_survey,
     refuse_unknown_fields,
     run_of_replay,
     wish_of,
 )
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.tasks import STAGE, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay

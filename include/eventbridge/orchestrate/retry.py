@@ -7,7 +7,15 @@ import logging
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowSkipException
 
-from eventbridge.orchestrate.names import PLAN_RETRIES, REPLAY_DAG, RESUME_REPLAY, SETTLE_STALE
+from eventbridge.orchestrate.names import (
+    BEGIN_REDRIVE,
+    PLAN_RETRIES,
+    REDRIVE_DAG,
+    REPLAY_DAG,
+    RESUME_REPLAY,
+    SETTLE_STALE,
+)
+from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage, tell_batch
 
 log = logging.getLogger(__name__)
@@ -16,12 +24,16 @@ log = logging.getLogger(__name__)
 @task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
 def plan_retries() -> None:
     """Take up parked deliveries, or references, that are due as a new batch, and skip the tasks without work."""
-    from eventbridge.orchestrate.left_behind import is_anything_stale, left_replay
+    from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
     from eventbridge.stages.retry.deferred import plan_due
 
     with stage() as work:
         batch_id = plan_due(work, pools=confirmed_pools(work))
-        beside = {SETTLE_STALE: is_anything_stale(work), RESUME_REPLAY: left_replay(work) is not None}
+        beside = {
+            SETTLE_STALE: is_anything_stale(work),
+            RESUME_REPLAY: left_replay(work) is not None,
+            BEGIN_REDRIVE: left_redrive(work) is not None,
+        }
     tell_batch(batch_id, beside)
 
 
@@ -51,6 +63,22 @@ def resume_replay() -> None:
         work.ledger.postpone_replay(replay.replay_id, now)
     log.warning("replay %s was left behind by its run since %s; another run goes on", replay.replay_id, replay.next_at)
     raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
+
+
+@task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+def begin_redrive() -> None:
+    """Trigger `redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
+    from eventbridge.orchestrate.left_behind import left_redrive
+
+    with stage() as work:
+        redrive = left_redrive(work)
+        if redrive is None:
+            raise AirflowSkipException("no redrive waits to be begun")
+        now = work.ledger.now()
+        work.ledger.postpone_redrive(redrive.redrive_id, now)
+    log.info("redrive %s was recorded by a server; a run of %s takes it up", redrive.redrive_id, REDRIVE_DAG)
+    name = f"redrive__{redrive.redrive_id}__left_{now:%Y%m%dT%H%M%S}"
+    raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})
 
 
 def _queued_replays() -> int:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, cast
 from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
 from eventbridge.config.settings import Settings
+from eventbridge.decision.shift_slots import short_of_slots
 from eventbridge.errors import LedgerError, RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import EXPRESS, runner_of
@@ -65,14 +66,13 @@ def net(ledger_url: str) -> str:
     """
     from sqlalchemy.exc import SQLAlchemyError
 
+    from eventbridge.ledger.doorbell import last_look
     from eventbridge.ledger.engines.registry import engine_of
-    from eventbridge.ledger.statements.doorbell import LAST_LOOK
 
     ledger = engine_of(ledger_url)
     try:
         # As a reader: a parse makes no ledger and migrates none, and Airflow gives it 30 s in all.
-        with ledger.reader(_ASK_SECONDS).connect() as connection:
-            last = connection.execute(LAST_LOOK).scalar()
+        last = last_look(ledger, _ASK_SECONDS)
         return SELDOM_NET if last is not None and ledger.now() - last < ALIVE else NET
     except FileNotFoundError:  # nothing was delivered here yet
         return NET
@@ -102,6 +102,17 @@ def runners_to_parse() -> dict[str, float | None]:
         return _with_shifts(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
         return _of_ledger(settings)
+
+
+def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
+    """Return, and log, what to say of runners, by their shifts, that can take every slot of the executor."""
+    from airflow.configuration import conf
+
+    express = sum(shift is not None for shift in runners.values())
+    warning = short_of_slots(express, conf.getint("core", "parallelism", fallback=0))
+    if warning is not None and get_parsing_context().dag_id is None:
+        log.warning("%s", warning)
+    return warning
 
 
 def _with_shifts(rules: RuleSet) -> dict[str, float | None]:

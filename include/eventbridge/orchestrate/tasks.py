@@ -176,6 +176,12 @@ def tell_batch(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyTy
         raise DownstreamTasksSkipped(tasks=sorted(idle))  # type: ignore[no-untyped-call]
 
 
+def end_run(context: Any, but: str = "") -> None:
+    """Skip the rest of a run, but for one task."""
+    rest = sorted(context["task"].get_flat_relative_ids(upstream=False) - {but})
+    raise DownstreamTasksSkipped(tasks=rest)  # type: ignore[no-untyped-call]
+
+
 def batch_of(*first: str) -> str:
     """Return the template of the batch that a run's first task took up, "" if it took none.
 

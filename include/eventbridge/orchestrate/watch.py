@@ -13,11 +13,12 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
-from eventbridge.orchestrate.left_behind import left_replay
+from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
 from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.operate.shift_lease import is_gone
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import tell
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
@@ -38,7 +39,7 @@ _SILENCE = timedelta(seconds=30)
 #: How often the ledger is told that the bell lives: several times before it is taken for dead (`schedule.ALIVE`).
 _NOTE = timedelta(seconds=20)
 
-#: How long a look for a replay that was left behind holds.
+#: How long a look for a replay or redrive that is left to nobody holds.
 _LEFT_HOLDS = timedelta(seconds=20)
 
 log = logging.getLogger(__name__)
@@ -132,7 +133,8 @@ class Watch:
         if source is None:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
         ledger = self.work.ledger
-        if (shift := ledger.shift(runner)) is not None:  # it takes what comes by itself, and rings for the one after it
+        shift = ledger.shift(runner)
+        if shift is not None and not is_gone(shift.holder):  # it takes what comes by itself, and rings for who follows
             wanted = shift.wants_next and shift.stand_by(ledger.now()) is None
             return Seen(waiting=wanted, busy=not wanted, mark=shift.holder)
         pulled = dict(ledger.committed_offsets(runner))
@@ -146,7 +148,7 @@ class Watch:
             for queue, end in self._ends_of(bus, source, now).items()
         )
         # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
-        # Open, and nobody has the shift: that died.
+        # Open, and nobody has the shift, or who has it is gone: that died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
@@ -173,10 +175,10 @@ class Watch:
         return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
 
     def _left(self) -> bool:
-        """Return whether a replay was left behind by its runs, as it was found within the last _LEFT_HOLDS."""
+        """Return whether a replay or redrive is left to nobody, as it was found within the last _LEFT_HOLDS."""
         now = self.work.clock()
         if self._left_seen is None or now - self._left_seen[0] >= _LEFT_HOLDS:
-            self._left_seen = now, left_replay(self.work) is not None
+            self._left_seen = now, bool(left_replay(self.work) or left_redrive(self.work))
         return self._left_seen[1]
 
     def _today(self, now: datetime) -> RuleSet:

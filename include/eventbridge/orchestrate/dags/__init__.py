@@ -12,7 +12,7 @@ from pkgutil import iter_modules
 from airflow.sdk import DAG, get_parsing_context
 
 from eventbridge.orchestrate.names import deliver_dag_id
-from eventbridge.orchestrate.schedule import runners_to_parse
+from eventbridge.orchestrate.schedule import runners_to_parse, warning_of_slots
 
 #: The one module whose function makes a DAG for each runner.
 _OF_RUNNERS = "deliver_events"
@@ -26,8 +26,10 @@ def airflow_dags() -> dict[str, DAG]:
     only = get_parsing_context().dag_id
     names = [found.name for found in iter_modules(__path__) if found.name != _OF_RUNNERS]
     made = {name: _maker(name)() for name in names if only in (None, name)}
+    runners = runners_to_parse()
+    warning = warning_of_slots(runners)
     of_runners = {
-        deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner, shift) for runner, shift in runners_to_parse().items()
+        deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner, shift, warning) for runner, shift in runners.items()
     }
     return made | of_runners
 

@@ -46,9 +46,11 @@ Woken by a bell when events wait, and every ten minutes; once a minute while the
 """
 
 
-def deliver_events(runner: str, shift: float | None = None) -> DAG:
-    """Return the DAG of one runner; `shift`: the seconds of one, None: it is staged."""
+def deliver_events(runner: str, shift: float | None = None, warning: str | None = None) -> DAG:
+    """Return the DAG of one runner; `shift`: the seconds of one, None: it is staged. It shows the `warning` if so."""
     guide = GUIDE.format(runner=runner) if shift is None else SHIFT_GUIDE.format(runner=runner, shift=shift)
+    if shift is not None and warning is not None:
+        guide = f"**{warning}.**\n\n{guide}"
     with DAG(
         dag_id=deliver_dag_id(runner),
         description=f"Delivers the events of runner {runner}",
@@ -57,7 +59,7 @@ def deliver_events(runner: str, shift: float | None = None) -> DAG:
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,
-        max_active_runs=1 if shift is None else 2,  # a second stands by when a shift ends
+        max_active_runs=1 if shift is None else 3,  # one stands by at a shift's end, one may be dead unseen
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=shift or 0.0),
         deadline=late_alert(airflow_settings()) if shift is None else None,

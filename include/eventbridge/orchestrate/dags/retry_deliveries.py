@@ -10,7 +10,7 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
-from eventbridge.orchestrate.retry import plan_retries, resume_replay, settle_stale
+from eventbridge.orchestrate.retry import begin_redrive, plan_retries, resume_replay, settle_stale
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, waking
 from eventbridge.orchestrate.settings import airflow_settings
@@ -21,8 +21,8 @@ GUIDE = """
 Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
 batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveries are routed already: for them route
 does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
-what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`.
-Both are skipped while nothing was left behind.
+what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`;
+what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while nothing is left.
 
 Woken by a bell when something falls due, and every ten minutes; once a minute while the bell is silent.
 `eventbridge status` shows what is parked and since when.
@@ -53,7 +53,7 @@ def retry_deliveries() -> DAG:
         parked = schedule_retries(batch_id)
 
         planned = plan_retries()
-        planned >> [settle_stale(), resume_replay()]
+        planned >> [settle_stale(), resume_replay(), begin_redrive()]
         planned >> chunk_ids >> pushed >> dead >> parked
         [chunk_ids, dead, parked] >> commit(batch_id)
     return dag
