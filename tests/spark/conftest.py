@@ -1,4 +1,4 @@
-"""Fixtures of the Spark tests: one Connect server for all of them, and a landed batch without any bus or ledger."""
+"""Fixtures of the Spark tests: a landed batch without any bus or ledger."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from msgspec import structs
-from spark.own_server import ENDED_SERVER, Servers
 
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import Bus, Rule, RuleSet, Transform
-from eventbridge.spark.server import SparkConnectServer
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
@@ -27,23 +25,6 @@ from eventbridge.targets.http_fields import HttpFields
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 FILE = "buffer/bus=orders/date=2026-03-01/hour=12/landed.parquet"
-
-
-@pytest.fixture(scope="session")
-def spark_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
-    """The Spark Connect servers of the session: one, which takes 10 s to start, unless it ends by itself."""
-    servers = Servers(tmp_path_factory)
-    yield servers
-    servers.stop()
-
-
-@pytest.fixture
-def spark_server(spark_servers: Servers, record_property: Callable[[str, object], None]) -> SparkConnectServer:
-    """A Spark Connect server that runs; if the last test took it along, another one, and CI prints how it ended."""
-    ended = spark_servers.how_it_ended()
-    if ended is not None:
-        record_property(ENDED_SERVER, ended)
-    return spark_servers.running()
 
 
 def rules() -> RuleSet:

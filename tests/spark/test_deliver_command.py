@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
+from spark.site_commands import commands_in
 
 from eventbridge.spark.server import SparkConnectServer
 
@@ -32,14 +31,7 @@ def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkC
     option = ["--spark", spark_server.url] if named_by == "option" else []
     setting = {} if option else {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url}
 
-    def run(*arguments: str) -> str:
-        environ = {"EVENTBRIDGE_RULES_FOLDER": "rules", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0", **setting}
-        command = [sys.executable, "-m", "eventbridge.cli", *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **environ}, capture_output=True, text=True, check=False
-        )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
+    run = partial(commands_in(tmp_path, setting), quiet=True)
 
     run("bus", "publish", "orders", "orders.jsonl")
     idle = json.loads(run("deliver", "--runner", "orders", "--until-idle", "--json", *option))

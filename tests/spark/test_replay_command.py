@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from spark.site_commands import commands_in
 
 from eventbridge.spark.server import SparkConnectServer
 
@@ -27,18 +26,7 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
     events = [{"specversion": "1.0", "id": str(n), "source": "/shop", "type": "order.placed"} for n in range(4)]
     (tmp_path / "orders.jsonl").write_text("".join(json.dumps(each) + "\n" for each in events))
 
-    def run(*arguments: str, code: int = 0) -> str:
-        environ = {
-            "EVENTBRIDGE_RULES_FOLDER": "rules",
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
-            "EVENTBRIDGE_SPARK_REMOTE": spark_server.url,
-        }
-        command = [sys.executable, "-m", "eventbridge.cli", *arguments]
-        done = subprocess.run(
-            command, cwd=tmp_path, env={**os.environ, **environ}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done.stderr
-        return done.stdout or done.stderr
+    run = commands_in(tmp_path, {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url})
 
     run("bus", "publish", "orders", "orders.jsonl")
     run("deliver", "--runner", "orders", "--until-idle")

@@ -1,15 +1,11 @@
 from __future__ import annotations
 
-import os
-import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from msgspec import structs
 
@@ -104,33 +100,3 @@ def test_a_closed_session_is_followed_by_the_next(spark_server: SparkConnectServ
 
     assert len(found) == len(landed.slices)
     assert connect(spark_server.url, "closing").session_id == session_id("closing", 1)
-
-
-def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any]) -> None:
-    """What was finished before is kept, no worker stays behind, and the process goes on with the next server."""
-    landed = land(count=12_000, step=300)
-    server = SparkConnectServer(tmp_path / "spark")
-    server.start()
-    try:
-        router = ConnectRouter(server.url)
-        results = router.route_slices(landed.again(), landed.slices)
-        done = [next(results)]
-        workers = psutil.Process(server.pid).children(recursive=True)
-        os.kill(server.pid, signal.SIGKILL)
-        with pytest.raises(SparkError, match="did not route batch"):
-            done.extend(results)
-        _, alive = psutil.wait_procs(workers, timeout=10)
-        server.stop()
-        server = SparkConnectServer(tmp_path / "spark", port=int(server.url.rpartition(":")[2]))
-        server.start()
-        rest = landed.slices[len(done) :]
-
-        done += router.route_slices(landed.again(), rest[:2])
-    finally:
-        server.stop()
-
-    assert workers
-    assert alive == []
-    assert landed.comparable(done) == landed.comparable(
-        list(InProcessRouter(landed.store).route_slices(landed.again(), landed.slices[: len(done)]))
-    )

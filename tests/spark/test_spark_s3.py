@@ -10,19 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from spark.local_submit import LocalSubmit
 from spark.own_server import own_server
 
 from eventbridge.errors import SparkError
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.routing.job import JobTasks, RuleShare
-from eventbridge.rule import Bus, Rule, RuleSet
+from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult
+from eventbridge.rule import Rule, RuleSet
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.spark.submit import SubmitRouter
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_table
-from eventbridge.store.rule_sets import freeze_rules
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY, S3Request, S3Server
 
@@ -65,24 +66,35 @@ def test_sql_is_asked_about_events_in_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
     """Spark's workers read the survivors there, the driver puts its answers there and takes them away again."""
-    target = FileFields(name="lines", path="/tmp/never-written")
-    rule = Rule(
-        name="sql", bus="orders", runner="orders", pattern={}, where="data:amount::int > 50", targets={"lines": target}
-    )
-    rule_set = freeze_rules(landed.store, RuleSet(buses={"orders": Bus(name="orders")}, rules={"sql": rule}))
-    share = RuleShare("rule/sql", "sql", ((landed.slices[0].file, "1-9"),), cpu_seconds=60)
+    job, share = with_sql(landed)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
-    job = landed.again(rule_set=rule_set)
 
     s3_server.requests.clear()
     (result,) = router.route_slices(job, [share])
     requests = list(s3_server.requests)
 
+    assert_asked(landed, share, result)
+    assert not any(request.is_listing for request in requests)
+
+
+def with_sql(landed: Any) -> tuple[RouteJob, RuleShare]:
+    """Return the job of another try, whose rules have one more, in SQL, and the share of events of that one."""
+    target = FileFields(name="lines", path="/tmp/never-written")
+    rule = Rule(
+        name="sql", bus="orders", runner="orders", pattern={}, where="data:amount::int > 50", targets={"lines": target}
+    )
+    known = frozen_rules(landed.store, landed.job.rule_set)
+    rule_set = freeze_rules(landed.store, RuleSet(buses=known.buses, rules={**known.rules, "sql": rule}))
+    share = RuleShare("rule/sql", "sql", ((landed.slices[0].file, "1-9"),), cpu_seconds=60)
+    return landed.again(rule_set=rule_set), share
+
+
+def assert_asked(landed: Any, share: RuleShare, result: SliceResult) -> None:
+    """Assert that the share was routed as Spark answered, and that no answer is left."""
     rows = read_table(landed.store, result.path or "").to_pylist()
     assert [row["event_id"] for row in rows] == ["6", "7", "8", "9"]
     assert isinstance(result.detail, RoutedShare)
     assert result.detail.turned_down == ((landed.slices[0].file, "1-5"),)
-    assert not any(request.is_listing for request in requests)
     assert [path for path in landed.store.list("deliveries/") if "/sql/" in path] == []
 
 
@@ -103,15 +115,16 @@ def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed
         list(ConnectRouter(spark_server.url).route_slices(landed.again(), landed.slices))
 
 
-def test_submit_reads_and_writes_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
-    """By spark-submit job file and answers lie in the bucket too, fetched by name without a listing."""
+def test_submit_routes_and_asks_in_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
+    """By spark-submit job file and answers lie in the bucket too, those of SQL as well, fetched without a listing."""
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
-    job = landed.again()
+    job, share = with_sql(landed)
     s3_server.requests.clear()
-    results = list(router.route_slices(job, landed.slices))
+    *plain, asked = router.route_slices(job, [*landed.slices, share])
+    requests = list(s3_server.requests)
 
-    assert landed.comparable(results) == landed.routed(InProcessRouter(landed.store))
-    assert not any(
-        request.is_listing for request in s3_server.requests if "answers" in request.query or "job" in request.query
-    )
+    expected = InProcessRouter(landed.store).route_slices(landed.again(rule_set=job.rule_set), landed.slices)
+    assert landed.comparable(plain) == landed.comparable(expected)
+    assert_asked(landed, share, asked)
+    assert not any(request.is_listing for request in requests if "answers" in request.query or "job" in request.query)
     assert json.loads(landed.store.get(f"deliveries/date=2026-03-01/{job.batch_id}/{job.attempt}/job.json"))["tasks"]

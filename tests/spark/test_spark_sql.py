@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import json
 import re
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from spark.own_server import own_server
+from spark.sql_place import STOP, SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.config.settings import Settings
-from eventbridge.routing.job import Router
-from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.spark.submit import LocalSubmit, SubmitRouter
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.operate.deliver import deliver_references
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
@@ -32,71 +27,9 @@ from eventbridge.stages.retry.deferred import due_references
 from eventbridge.stages.runtime.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
-APPLICATION = str(ROOT / "spark_apps" / "route_events.py")
-STOP = threading.Event()
 
 #: Many minutes of interpreted lambdas for one event, which Java does not let anybody interrupt.
 ENDLESS = "aggregate(sequence(1, 30000), 0L, (a, x) -> a + aggregate(sequence(1, 30000), 0L, (b, y) -> b + y + x))"
-
-
-class Place:
-    """One installation on a Spark Connect server, its rules, and what their targets have received."""
-
-    def __init__(self, folder: Path, url: str, budget_seconds: float = 60, total_seconds: float = 600) -> None:
-        self.folder = folder
-        self.router: Router = ConnectRouter(url)
-        (folder / "rules").mkdir()
-        environ = {
-            "EVENTBRIDGE_HOME": str(folder),
-            "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
-            "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),
-            "EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS": str(total_seconds),
-            "EVENTBRIDGE_ROUTE_REFERENCE_BUDGET_SECONDS": str(budget_seconds),
-        }
-        self.settings = Settings.from_mapping(environ)
-
-    def write_rules(self, **rules: dict[str, Any]) -> None:
-        """Write the rule file: by rule, its `where` and its targets' transforms."""
-        made = {
-            name: {
-                "bus": "orders",
-                "pattern": {"type": ["placed"]},
-                **({"where": rule["where"]} if "where" in rule else {}),
-                "targets": {
-                    target: {
-                        "type": "file",
-                        "path": str(self.folder / f"{name}-{target}.jsonl"),
-                        "transform": transform,
-                    }
-                    for target, transform in rule.get("targets", {"all": {"form": "ORIGINAL"}}).items()
-                },
-            }
-            for name, rule in rules.items()
-        }
-        source = {"type": "embedded", "queues": 1, "start_at": "earliest"}
-        text = json.dumps({"buses": {"orders": {"source": source}}, "rules": made})
-        (self.folder / "rules" / "rules.yaml").write_text(text)
-
-    def deliver(self, *events: dict[str, Any]) -> Runtime:
-        """Publish events, numbered from 0, and deliver a batch of them."""
-        work = Runtime.open(self.settings, connections_from_environment({}))
-        source = work.open_source(work.rule_set().buses["orders"])
-        base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
-        bodies = [json.dumps({**base, "id": str(number), **event}) for number, event in enumerate(events)]
-        source.publish([(body.encode(), None) for body in bodies])  # type: ignore[attr-defined]
-        source.close()
-        deliver_batch(work, "orders", self.router, STOP)
-        return work
-
-    def received(self, name: str) -> list[Any]:
-        """Return the lines of a target, read as JSON."""
-        path = self.folder / f"{name}.jsonl"
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
-
-    def ids(self, name: str) -> str:
-        """Return the ids of the whole events that a target has received."""
-        return "".join(event["id"] for event in self.received(name))
 
 
 @pytest.fixture
@@ -111,16 +44,6 @@ def failures(work: Runtime) -> list[tuple[str, str, str, str]]:
         (row["event_id"], f"{row['rule']}/{row['target']}", row["reason"], row["detail"].split("]")[0])
         for row in dead_letters(work)
     )
-
-
-def waiting(work: Runtime) -> list[tuple[str, str, str, int]]:
-    """Return rule, reason, state and number of events of the references that wait."""
-    return [(each.rule, each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
-
-
-SUBJECT = [
-    {"data": {"n": number, "text": f"{number}"}, "subject": f"s{number}", "fleet": number} for number in range(6)
-]
 
 
 def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tmp_path: Path) -> None:
@@ -293,24 +216,6 @@ def routed_until(place: Place, work: Runtime, done: Callable[[], bool]) -> None:
             time.sleep(max(0.0, (due_at - work.clock()).total_seconds()))
         deliver_references(work, "orders", place.router, STOP)
     pytest.fail(f"after 20 batches there wait {waiting(work)}, held are {work.ledger.held_rules()}")
-
-
-def test_spark_submit_asks_too(tmp_path: Path) -> None:
-    """The submitted application evaluates `where` and SQL as Spark Connect does."""
-    place = Place(tmp_path, "")
-    work = Runtime.open(place.settings, connections_from_environment({}))
-    place.router = SubmitRouter(work.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
-    target = {"form": "SQL", "value": "data:n"}
-    place.write_rules(
-        plain={}, sql={"where": "data:n::int > 3", "targets": {"a": target, "b": {}}}, held={"where": "no"}
-    )
-    work = place.deliver(*SUBJECT)
-
-    assert place.received("sql-a") == [4, 5]
-    assert place.ids("sql-b") == "45"
-    assert waiting(work) == [("held", "RouteFailed", "held", 6)]
-    assert [path for path in work.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
-    assert audit(work).differences == ()
 
 
 def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:

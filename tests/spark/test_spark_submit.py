@@ -8,23 +8,14 @@ from typing import Any
 
 import pytest
 from msgspec import structs
+from spark.local_submit import LocalSubmit
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import Slice, SliceResult
-from eventbridge.spark.submit import LocalSubmit, SubmitRouter
+from eventbridge.spark.submit import SubmitRouter
 
 APPLICATION = str(Path(__file__).parents[2] / "spark_apps" / "route_events.py")
-
-
-def test_spark_submit_routes_as_this_process_does(tmp_path: Path, land: Callable[..., Any]) -> None:
-    """The submitted application gives the same deliveries and manifests, through the store."""
-    landed = land()
-
-    expected = landed.routed(InProcessRouter(landed.store))
-    found = landed.routed(SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "spark")))
-
-    assert found == expected
 
 
 def test_a_job_that_fails_keeps_the_finished_slices(tmp_path: Path, land: Callable[..., Any]) -> None:

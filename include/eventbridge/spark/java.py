@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from eventbridge.errors import SparkError
+from eventbridge.errors import PackageMissing, SparkError
 
 #: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
@@ -40,10 +40,10 @@ def require_java() -> None:
 
 
 def spark_home() -> Path:
-    """Return the folder of the installed pyspark package, without importing it."""
+    """Return the folder of the installed pyspark package, without importing it; raises PackageMissing."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise SparkError("The Python package pyspark is not installed in this environment.")
+        raise PackageMissing("pyspark is not installed. Install it with: pip install 'eventbridge[spark]'")
     return Path(found.origin).parent
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 
@@ -16,12 +16,17 @@ from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import worker_connection
 from eventbridge.spark.retried import retried, rows_of
 from eventbridge.spark.session import forget
+from eventbridge.stages.ingest.compiled_check import check_compiled
 from eventbridge.stages.ingest.sharing import Answer, LandedFiles, LandJob, LandJobParts, Part, land_part
 from eventbridge.store.open import open_store
 from eventbridge.store.rule_sets import frozen_rules
 
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
+
+#: Parts that a task lands one after the other, by one client of the bus: to open one takes as long as to land some
+#: thousand events, and what it fetches beyond its last part is thrown away.
+_PARTS_AT_ONCE: Final = 2
 
 #: What a worker answers per part: its files as JSON, and the identities of its events.
 _ANSWER = "landed string, identities binary"
@@ -48,7 +53,7 @@ class ConnectLander:
 
 def _answers(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
     text = LandJobParts(job, tuple(parts)).to_json()
-    numbers = spark.range(0, len(parts), 1, numPartitions=len(parts))
+    numbers = spark.range(0, len(parts), 1, numPartitions=-(-len(parts) // _PARTS_AT_ONCE))
     with closing(rows_of(numbers.mapInArrow(partial(land_numbers, text), _ANSWER))) as rows:
         for row in rows:
             yield Answer(LandedFiles.from_json(row["landed"].encode()), bytes(row["identities"]))
@@ -64,10 +69,10 @@ def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     store = open_store(job.store_uri, worker_connection)
     bus = frozen_rules(store, job.rule_set).buses[job.bus]
     settings = Settings(event_max_bytes=job.event_max_bytes, buffer_range_events=job.file_events)
-    for batch in batches:
-        for number in batch.column(0).to_pylist():
-            with closing(open_log(bus, settings, worker_connection, lambda: job.at)) as source:
-                answer = land_part(store, source, bus, job, asked.parts[number])
-            yield pa.RecordBatch.from_pydict(
-                {"landed": [answer.landed.to_json().decode()], "identities": [answer.identities]}
-            )
+    with closing(open_log(bus, settings, worker_connection, lambda: job.at)) as source:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                answer = land_part(store, source, bus, job, asked.parts[number], check_compiled)
+                yield pa.RecordBatch.from_pydict(
+                    {"landed": [answer.landed.to_json().decode()], "identities": [answer.identities]}
+                )

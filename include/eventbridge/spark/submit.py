@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError, StoreFileMissing
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
-from eventbridge.spark.child_guard import start_tethered
-from eventbridge.spark.failure import first_error, first_error_of_log
+from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import answer_path, beside, keep_answer, routed_frame, worker_connection
-from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -86,34 +79,3 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
         delete_answers(store, asked)
         total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
     return len(tasks)
-
-
-class LocalSubmit:
-    """Submits to a Spark on this machine, for tests and where no cluster is; leaves files and logs in `folder`."""
-
-    def __init__(self, folder: Path, master: str = "local[2]", memory: str = "1g") -> None:
-        self._folder = folder
-        self._master = master
-        self._memory = memory
-
-    def __call__(self, application: str, arguments: Sequence[str]) -> None:
-        """Run the application; raises SparkError with the first Python error of its log."""
-        require_java()
-        self._folder.mkdir(parents=True, exist_ok=True)
-        confs: Mapping[str, str] = {"spark.log.level": "WARN"}
-        command = [*submit_command(self._master, self._folder, confs, self._memory), application, *arguments]
-        with tempfile.TemporaryFile(dir=self._folder) as log:
-            code = _run_group(command, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
-            if code != 0:
-                log.seek(0)
-                raise SparkError(first_error_of_log(log.read().decode(errors="replace")))
-
-
-def _run_group(command: Sequence[str], **options: Any) -> int:
-    """Run a command in a process group of its own and end the group with us, whatever ends us."""
-    with start_tethered(command, env=spark_environment(os.environ), **options) as process:
-        try:
-            return process.wait()
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)

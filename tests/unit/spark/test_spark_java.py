@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import pytest
 
-from eventbridge.errors import SparkError
-from eventbridge.spark.java import require_java
+from eventbridge.errors import PackageMissing, SparkError
+from eventbridge.spark.java import require_java, spark_home
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -50,3 +51,11 @@ def test_a_java_home_without_java_is_told(tmp_path: Path, monkeypatch: pytest.Mo
 
     with pytest.raises(SparkError, match=rf"JAVA_HOME is {tmp_path}, where there is none"):
         require_java()
+
+
+def test_a_missing_pyspark_is_told_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As any package of an extra: what a person has to do, not a failure of Spark's."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+
+    with pytest.raises(PackageMissing, match=r"pip install 'eventbridge\[spark\]'"):
+        spark_home()

@@ -1,0 +1,34 @@
+"""Commands of users in a folder with rule files, one after the other, as a user has them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from commands.start import command
+
+_SETTINGS = {"EVENTBRIDGE_RULES_FOLDER": "rules", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+
+
+def commands_in(folder: Path, settings: Mapping[str, str]) -> Callable[..., str]:
+    """Return what runs a command in `folder` and returns its output, or its errors if it has none.
+
+    The command must end with `code`, and say nothing beside its output where `quiet`.
+    """
+
+    def run(*arguments: str, code: int = 0, quiet: bool = False) -> str:
+        done = subprocess.run(
+            command(*arguments),
+            cwd=folder,
+            env={**os.environ, **_SETTINGS, **settings},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
+        assert not (quiet and done.stderr), done.stderr
+        return done.stdout or done.stderr
+
+    return run

@@ -1,0 +1,88 @@
+"""An installation on a real Spark whose rules are in SQL, and what its tests look for."""
+
+from __future__ import annotations
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.job import Router
+from eventbridge.spark.route import ConnectRouter
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Stops a delivery that goes on for too long: nobody sets it.
+STOP = threading.Event()
+
+#: Events with a number each.
+SUBJECT = [
+    {"data": {"n": number, "text": f"{number}"}, "subject": f"s{number}", "fleet": number} for number in range(6)
+]
+
+
+class Place:
+    """One installation on a Spark Connect server, its rules, and what their targets have received."""
+
+    def __init__(self, folder: Path, url: str, budget_seconds: float = 60, total_seconds: float = 600) -> None:
+        self.folder = folder
+        self.router: Router = ConnectRouter(url)
+        (folder / "rules").mkdir()
+        environ = {
+            "EVENTBRIDGE_HOME": str(folder),
+            "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),
+            "EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS": str(total_seconds),
+            "EVENTBRIDGE_ROUTE_REFERENCE_BUDGET_SECONDS": str(budget_seconds),
+        }
+        self.settings = Settings.from_mapping(environ)
+
+    def write_rules(self, **rules: dict[str, Any]) -> None:
+        """Write the rule file: by rule, its `where` and its targets' transforms."""
+        made = {
+            name: {
+                "bus": "orders",
+                "pattern": {"type": ["placed"]},
+                **({"where": rule["where"]} if "where" in rule else {}),
+                "targets": {
+                    target: {
+                        "type": "file",
+                        "path": str(self.folder / f"{name}-{target}.jsonl"),
+                        "transform": transform,
+                    }
+                    for target, transform in rule.get("targets", {"all": {"form": "ORIGINAL"}}).items()
+                },
+            }
+            for name, rule in rules.items()
+        }
+        source = {"type": "embedded", "queues": 1, "start_at": "earliest"}
+        text = json.dumps({"buses": {"orders": {"source": source}}, "rules": made})
+        (self.folder / "rules" / "rules.yaml").write_text(text)
+
+    def deliver(self, *events: dict[str, Any]) -> Runtime:
+        """Publish events, numbered from 0, and deliver a batch of them."""
+        work = Runtime.open(self.settings, connections_from_environment({}))
+        source = work.open_source(work.rule_set().buses["orders"])
+        base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
+        bodies = [json.dumps({**base, "id": str(number), **event}) for number, event in enumerate(events)]
+        source.publish([(body.encode(), None) for body in bodies])  # type: ignore[attr-defined]
+        source.close()
+        deliver_batch(work, "orders", self.router, STOP)
+        return work
+
+    def received(self, name: str) -> list[Any]:
+        """Return the lines of a target, read as JSON."""
+        path = self.folder / f"{name}.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def ids(self, name: str) -> str:
+        """Return the ids of the whole events that a target has received."""
+        return "".join(event["id"] for event in self.received(name))
+
+
+def waiting(work: Runtime) -> list[tuple[str, str, str, int]]:
+    """Return rule, reason, state and number of events of the references that wait."""
+    return [(each.rule, each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
