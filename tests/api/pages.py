@@ -15,11 +15,13 @@ from eventbridge.api.page.routers import ROUTERS
 
 OWN = {"sec-fetch-site": "same-origin"}
 #: What the pages are made of, and what only sends a browser on.
-NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk"}
-#: A path for each page, with `{letter}`, `{batch}` and `{replay}` to be filled in; see `pages_of`.
+NO_PAGES = {"/lag.json", "/lag.js", "/style.css", "/theme.js", "/chunk", "/run"}
+#: A path for each page, with `{letter}`, `{batch}`, `{replay}` and `{backtest}` to be filled in; see `pages_of`.
 EXAMPLES = {
     "": "",
     "/actions": "/actions",
+    "/backtests": "/backtests",
+    "/backtests/{backtest_id}": "/backtests/{backtest}",
     "/batches": "/batches",
     "/batches/{batch_id}": "/batches/{batch}",
     "/batches/{batch_id}/chunks/{chunk_id}": "/batches/{batch}/chunks/0",
@@ -48,6 +50,7 @@ FORMS = {
     "/redrives/{redrive_id}/cancel": ("/redrives/0/cancel", {}),
     "/replay": ("/replay", {"bus": "orders", "since": "1h"}),
     "/replays/{replay_id}/{word}": ("/replays/{replay}/cancel", {}),
+    "/rules/{name}/backtest": ("/rules/refused/backtest", {"since": "1h"}),
     "/rules/{name}/operate": ("/rules/refused/operate", {"action": "pause rule"}),
     "/rules/{name}/test": ("/rules/refused/test", {"body": "{}"}),
     "/targets/{rule}/{name}/try": ("/targets/refused/crm/try", {"do": "check"}),
@@ -61,7 +64,7 @@ def routes(method: str) -> set[str]:
 
 
 def pages_of(server: Server) -> dict[str, str]:
-    """Return a path of each page of the server `told`, by its route; it gets a replay that was cancelled."""
+    """Return a path of each page of the server `told`, by its route; it gets a cancelled replay and a report."""
     assert routes("GET") - NO_PAGES == set(EXAMPLES)
     return {route: path.format_map(_named(server)) for route, path in EXAMPLES.items()}
 
@@ -84,6 +87,7 @@ def _named(server: Server) -> dict[str, str]:
             letters = client.get("/dead-letters?rule=refused").json()["dead_letters"]
             oldest = client.get("/batches?limit=500").json()["batches"][-1]
         _known[server.url] = {"replay": replay, "letter": letters[0]["name"], "batch": oldest["batch_id"]}
+        _known[server.url]["backtest"] = server.installation.backtest("refused")
     return _known[server.url]
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
@@ -13,12 +12,14 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
+from commands.start import command
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.api_tokens import create_token
+from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
@@ -63,7 +64,7 @@ class Installation:
 
     def command(self, *arguments: str) -> list[str]:
         """Return a call of the command line."""
-        return [sys.executable, "-m", "eventbridge.cli", *arguments]
+        return command(*arguments)
 
     def run(self, *arguments: str) -> str:
         """Run a command to its end and return what it printed; it must succeed."""
@@ -73,20 +74,28 @@ class Installation:
 
     def deliver(self, runner: str) -> None:
         """Deliver what waits for a runner, in this process and without Spark."""
-        with self._work() as work:
+        with self.opened() as work:
             deliver_until_idle(work, runner, InProcessRouter(work.store), wait_seconds=1.0)
 
     def replay(self, replay_id: str) -> None:
         """Carry out a replay that is recorded, in this process."""
-        with self._work() as work:
+        with self.opened() as work:
             deliver_replay(work, replay_id, InProcessRouter(work.store))
 
     def redrive(self, redrive_id: str) -> None:
         """Carry out a redrive that is recorded, in this process."""
-        with self._work() as work:
+        with self.opened() as work:
             deliver_redrive(work, redrive_id, InProcessRouter(work.store))
 
-    def _work(self) -> AbstractContextManager[Runtime]:
+    def backtest(self, rule: str) -> str:
+        """Run a rule over the last day's archive, in this process, keep the report and return its id."""
+        with self.opened() as work:
+            report = backtest_rules(work, rule, BacktestWish("1d"), InProcessRouter(work.store))
+            keep_report(work, report)
+        return report.backtest_id
+
+    def opened(self) -> AbstractContextManager[Runtime]:
+        """Open it in this process."""
         return closing(Runtime.open(Settings.from_mapping(self.env), connections_from_environment(self.env)))
 
     @property
@@ -96,7 +105,7 @@ class Installation:
 
     def token(self, name: str, *scopes: str, owners: Sequence[str] = ()) -> str:
         """Make a token, limited to `owners` if there are any, and return it; in this process."""
-        with self._work() as work:
+        with self.opened() as work:
             return create_token(work, name, scopes, None, owners)[1]
 
     def bodies(self, topic: str = "placed", bus: str = "orders") -> dict[tuple[int, int], bytes]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -67,19 +68,32 @@ def test_a_call_with_a_key_is_done_once(acting: httpx.Client) -> None:
 
 def test_lists_come_some_at_a_time(acting: httpx.Client) -> None:
     """The header Link leads to what follows, until all was told once."""
-    for path in ("/rules", "/targets"):
-        whole = acting.get(path).json()
+    told_of: dict[str, Callable[[Any], list[Any]]] = {
+        "/rules": lambda found: sorted(found["rules"]),
+        "/targets": lambda found: [(each["rule"], each["target"]) for each in found],
+        "/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found],
+        "/figures": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
+    }
+    for path, names_in in told_of.items():
         names = []
         following: str | None = f"{path}?limit=1"
         while following:
             answer = acting.get(following)
-            found = answer.json()
-            names += list(found["rules"]) if path == "/rules" else [(each["rule"], each["target"]) for each in found]
+            names += names_in(answer.json())
             following = answer.links.get("next", {}).get("url")
-        expected = sorted(whole["rules"]) if path == "/rules" else [(each["rule"], each["target"]) for each in whole]
-        assert names == expected
+        assert sorted(names) == sorted(names_in(acting.get(path).json())), path
         assert len(names) > 1
     assert acting.get("/targets?cursor=nonsense").status_code == 400
+
+
+def test_a_body_that_says_not_what_it_is_is_told_so(acting: httpx.Client) -> None:
+    """As curl sends it without a header; a method that an address has not leads to the list of calls."""
+    form = acting.post("/operate", content='{"action": "pause rule", "rule": "refused"}')
+    gone = acting.delete("/rules/refused")
+
+    assert (form.status_code, gone.status_code, gone.headers["allow"]) == (422, 405, "GET")
+    assert "Send it with Content-Type: application/json" in form.json()["detail"]
+    assert "/openapi.json" in gone.json()["detail"]
 
 
 def test_what_else_is_looked_at(acting: httpx.Client) -> None:

@@ -12,7 +12,7 @@ from urllib.parse import quote, urlencode
 
 import httpx
 import pytest
-from api.pages import EXAMPLES, pages_of
+from api.pages import EXAMPLES, pages_of, routes
 from api.server import Server
 from fastapi.dependencies.utils import get_flat_dependant
 from fastapi.routing import APIRoute
@@ -71,11 +71,17 @@ def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server
     } == set()
 
 
-@pytest.mark.parametrize("path", ["/batches", "/events", "/dead-letters", "/replays", "/schemas", "/actions", "/rules"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/batches", "/events", "/dead-letters", "/replays", "/redrives", "/schemas", "/actions"),
+        *("/rules", "/targets", "/rule-changes", "/pools", "/quality", "/figures"),
+    ],
+)
 def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client) -> None:
     """Numbers, texts and shapes that no page ever gave."""
     cursors = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in CURSORS]
-    pages = [] if path == "/rules" else [f"/page{path}"]
+    pages = [f"/page{path}"] if path in routes("GET") else []
     answers = [everything.get(each, params={"cursor": cursor}) for each in [path, *pages] for cursor in cursors]
 
     assert {answer.status_code for answer in answers} <= {200, 400, 422}

@@ -9,6 +9,11 @@ import httpx
 import pytest
 from api.server import Server
 
+from eventbridge.model.chunk import Piece
+from eventbridge.stages.operate import chunk_account
+
+MARKUP = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
 
 def pages(looking: httpx.Client, path: str, name: str, **parameters: Any) -> list[Any]:
     """Return what all pages of a list have, one thing a page."""
@@ -37,7 +42,14 @@ def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> N
     """Those of all that is asked for; an unknown bus is a problem."""
     found = {
         text: sorted(each["event_id"] for each in looking.get(f"/events?{text}").json()["events"])
-        for text in ("type=order.placed&bus=orders", "source=/shop&since=1h", "type=order.paid", "subject=none")
+        for text in (
+            "type=order.placed&bus=orders",
+            "source=/shop&since=1h",
+            "type=order.paid",
+            "subject=none",
+            'subject=the "Zürich"',
+            f"subject={MARKUP}&type=order.placed",
+        )
     }
 
     assert found == {
@@ -45,6 +57,8 @@ def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> N
         "source=/shop&since=1h": ["o0", "o1", "o2"],
         "type=order.paid": [],
         "subject=none": [],
+        'subject=the "Zürich"': ["o1"],
+        f"subject={MARKUP}&type=order.placed": ["o2"],
     }
     assert looking.get("/events?bus=order").status_code == 404
 
@@ -59,6 +73,30 @@ def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_books(looking: htt
     assert found["books"]["differences"] == []
     assert found["ranges"]
     assert found["chunks"]
+
+
+def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages together have every attempt once, those of a page that were not delivered first."""
+    with told.installation.opened() as work:
+        (batch,) = (each for each in work.ledger.batches() if each.runner == "orders")
+        whole = chunk_account.chunk_account(work, batch.batch_id, 0)
+        told_by_pages: list[str] = []
+        pieces: set[Piece] = set()
+        monkeypatch.setattr(chunk_account, "MOST_PIECES", 1)
+        monkeypatch.setattr(chunk_account, "MOST_ATTEMPTS", 1)
+        cursor: str | None = ""
+        while cursor is not None:
+            page = chunk_account.chunk_account(work, batch.batch_id, 0, cursor)
+            (attempt,) = page.attempts
+            told_by_pages.append(attempt.delivery_id)
+            pieces.update(page.pieces)
+            cursor = page.cursor
+
+        assert whole.cursor is None
+        assert whole.attempts[0].row["outcome"] != "Delivered"
+        assert sorted(told_by_pages) == sorted(each.delivery_id for each in whole.attempts)
+        assert pieces == set(whole.chunk.pieces)
+        assert len(pieces) > 1
 
 
 def test_buses_tell_their_queues(looking: httpx.Client) -> None:

@@ -62,7 +62,8 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
     told_of = [path for path, answer in (answers | pages).items() if OTHER in answer.text]
     assert told_of == [f"/rules/{OTHER}"]  # which says that there is none
     assert {route: page.status_code for route, page in pages.items() if page.status_code != 200} == {
-        **dict.fromkeys(("/actions", "/batches", "/batches/{batch_id}"), 403),
+        **dict.fromkeys(("/actions", "/backtests", "/batches", "/batches/{batch_id}"), 403),
+        "/backtests/{backtest_id}": 403,
         "/batches/{batch_id}/chunks/{chunk_id}": 403,
         "/events": 400,  # of no bus that is named
         **dict.fromkeys(("/request", "/rules/{name}/test", "/targets/{rule}/{name}/try"), 403),  # a payload

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import httpx
 import pytest
@@ -62,6 +65,22 @@ def test_one_target_is_paused_and_resumed(operator: httpx.Client) -> None:
     assert ">Pause archive<" in operator.get("/page/rules/all-orders").text
 
 
+def test_a_target_gets_another_rate_and_a_rule_another_priority(operator: httpx.Client) -> None:
+    """Until it is cleared; what is no rate is told."""
+    there = "/rules/all-orders/operate"
+    post(operator, there, action="set rate", target="archive", value="300/m", back="target")
+    post(operator, there, action="set priority", value="high")
+    target, rule = (operator.get(f"/page{path}").text for path in ("/targets/all-orders/archive", "/rules/all-orders"))
+    wrong = post(operator, there, action="set rate", target="archive", value="fast")
+    post(operator, there, action="clear rate", target="archive", back="target")
+    post(operator, there, action="clear priority")
+    after = operator.get("/page/rules/all-orders").text
+
+    assert ("rate 5.0 since" in target, ">Clear rate<" in target) == (True, True)
+    assert ("priority high since" in rule, "<option selected>high" in rule) == (True, True)
+    assert (wrong.status_code, "by op" in after, "<option selected>medium" in after) == (400, False, True)
+
+
 @pytest.mark.parametrize(
     "headers",
     [{}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
@@ -107,7 +126,7 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
         buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
 
     assert [answer.status_code for answer in answers] == [403] * 4
-    assert "may look, and change nothing" in answers[-1].text
+    assert "may look, but change nothing" in answers[-1].text
     assert buttons == 1  # Log out
     assert "by op" not in operator.get("/page/rules/all-orders").text
 
@@ -163,6 +182,27 @@ def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
     assert [answer.status_code for answer in answers] == [422, 404, 400, 404, 400]
     assert all(answer.headers["content-type"].startswith("text/html") for answer in answers)
     assert all("<h1>" in answer.text for answer in answers)
+    deep = post(operator, "/rules/refused/test", body="[" * 50_000, pattern="[" * 50_000)
+    assert (deep.status_code, "nested deeper than" in deep.text) == (200, True)
+
+
+def test_who_looks_does_not_wait_for_who_acts(told: Server, operator: httpx.Client) -> None:
+    """While another process holds the ledger, a form waits for it, and pages are shown all the same."""
+    key = key_of(operator)
+    ledger = sqlite3.connect(told.installation.folder / "home" / "ledger.sqlite", isolation_level=None)
+    form = {"key": key, "action": "pause rule"}
+    with closing(ledger), ThreadPoolExecutor(1) as threads:
+        ledger.execute("BEGIN IMMEDIATE")
+        acting = threads.submit(operator.post, "/page/rules/refused/operate", data=form, headers=OWN)
+        try:
+            shown = [operator.get("/page/rules/refused").status_code for _ in range(4)]
+            assert not acting.done()
+        finally:
+            ledger.execute("ROLLBACK")
+        assert acting.result().status_code == 303
+
+    assert shown == [200] * 4
+    assert post(operator, "/rules/refused/operate", action="resume rule").status_code == 303
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,17 @@ def test_a_rule_is_shown_as_it_is_written(work: Runtime) -> None:
     assert file.read_text().splitlines()[found.line - 1].startswith("  rule-007:")
 
 
+def test_the_overview_shows_the_first_of_many_that_are_not_well(work: Runtime) -> None:
+    """And says how many there are."""
+    for number in range(30):
+        work.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
+
+    found = views.overview(work, "hour")
+
+    assert [each.rule for each in found["unwell"]] == [f"rule-{number:03d}" for number in range(20)]
+    assert len(found["status"].targets) == 30
+
+
 def test_a_rule_in_json_has_no_text(tmp_path: Path, work: Runtime) -> None:
     """One that is not written in lines of its own is not cut out."""
     (tmp_path / "rules").mkdir()

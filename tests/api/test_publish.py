@@ -141,12 +141,13 @@ def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client
     [
         ("/buses/order/events", STRUCTURED, b"{}", 403, "no scope publish:order."),
         (f"{PATH}?topic=paying", STRUCTURED, b"{}", 404, "Did you mean paid?"),
-        (PATH, {"content-type": "application/json"}, b"[]", 415, "is of no CloudEvents mode"),
+        (PATH, {"content-type": "application/json"}, b"[]", 415, "is not that of a CloudEvents mode"),
+        (PATH, {}, b"[]", 415, "No content type. Send application/"),
         (PATH, BATCHED, b"[]", 400, "holds no event"),
         (PATH, BATCHED, b"[1 2]", 400, "is not a JSON array"),
         (PATH, BATCHED, b"[" + b"1," * 1_000 + b"1]", 413, "1,001 events, and a call takes 1,000"),
         (PATH, STRUCTURED, b" " * (8 * 1024 * 1024 + 1), 413, "more than 8,388,608 bytes"),
-        ("/nowhere", STRUCTURED, b"{}", 404, "Not Found"),
+        ("/nowhere", STRUCTURED, b"{}", 404, "No call has this method and address"),
     ],
 )
 def test_what_cannot_be_published_at_all_says_why(

@@ -6,6 +6,7 @@ import json
 
 import httpx
 import pytest
+from api.pages import pages_of
 from api.server import Server
 
 
@@ -55,6 +56,24 @@ def test_dead_letters_are_chosen_by_parameters(looking: httpx.Client) -> None:
     assert sorted(each["name"] for each in exported) == sorted(each["name"] for each in both["dead_letters"])
 
 
+def test_a_file_that_is_lost_hides_no_other_dead_letter(looking: httpx.Client, told: Server) -> None:
+    """The list has those of all other files, and says which one it lacks."""
+    both = looking.get("/dead-letters").json()
+    lost, *_ = sorted((told.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
+    aside = lost.rename(lost.with_suffix(".aside"))
+    try:
+        found = looking.get("/dead-letters").json()
+        groups = looking.get("/dead-letter-groups").json()
+    finally:
+        aside.rename(lost)
+
+    (said,) = found["unreadable"]
+    assert lost.name in said
+    assert [each for each in both["dead_letters"] if each in found["dead_letters"]] == found["dead_letters"]
+    assert len(found["dead_letters"]) == 1
+    assert (groups["unreadable"], len(groups["groups"]), both["unreadable"]) == ([said], 1, [])
+
+
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
@@ -86,6 +105,7 @@ def test_payloads_are_for_who_may_see_them(told: Server, looking: httpx.Client) 
         "/rules/refused/test?event=o2",
         "/request?id=o2&rule=refused&target=crm",
         "/targets/refused/crm/try?event=o2",
+        pages_of(told)["/backtests/{backtest_id}"],
     ]
 
     with told.client(token) as blind, told.client() as browser:

@@ -30,15 +30,16 @@ def create_app(work: Runtime) -> FastAPI:
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
         app.state.work = work
-        # Calls that read do not hold up those that publish: a ledger's connection does one thing at a time.
-        app.state.looking = looking = work.apart()
-        app.state.access = Access(work)
+        # Nobody waits for what others do: a ledger's connection does one thing at a time, and may wait for its lock.
+        app.state.looking, app.state.acting = looking, acting = work.apart(), work.apart()
+        app.state.access = Access(looking)
         app.state.gate = TokenGate()
         app.state.idempotency = Idempotency(work)
         app.state.buses = buses = Buses(work)
         yield
         await buses.close()
         looking.ledger.close()
+        acting.ledger.close()
 
     app = FastAPI(
         title="EventBridge for Airflow and Spark",

@@ -39,11 +39,11 @@ def bodies_of_request(headers: Mapping[str, str], content: bytes) -> list[bytes]
         return [content]
     if any(name.startswith(_PREFIX) for name in headers):
         return [_from_binary(headers, content)]
+    wrong = f"The content type {media_type!r} is not that of a CloudEvents mode" if media_type else "No content type"
     raise Refused(
         HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-        f"The content type {media_type or 'is missing and'!r} is of no CloudEvents mode. Send {BATCHED} (a JSON array "
-        f"of events), {STRUCTURED} (one event), or binary mode: the attributes as headers ce-id, ce-source, ce-type, "
-        "ce-specversion, and the data as the body",
+        f"{wrong}. Send {BATCHED} (a JSON array of events), {STRUCTURED} (one event), or binary mode: the attributes "
+        "as headers ce-id, ce-source, ce-type, ce-specversion, and the data as the body",
     )
 
 

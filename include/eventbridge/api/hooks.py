@@ -77,7 +77,7 @@ def _believed_at(work: Runtime, name: str, webhook: Webhook, headers: Mapping[st
     now = work.clock()
     problem = signature_problem(webhook.signature, _keys(work, webhook), headers, content, now.timestamp())
     if problem:
-        raise Refused(HTTPStatus.FORBIDDEN, f"The webhook {name!r} does not believe this call: {problem}")
+        raise Refused(HTTPStatus.FORBIDDEN, f"The webhook {name!r} rejects this call: {problem}")
     return now
 
 

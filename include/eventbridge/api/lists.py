@@ -16,11 +16,9 @@ from eventbridge.stages.operate.actions import action_page
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.operate.event_search import EventPage, EventQuery, event_page
-from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.find import find_bus
-from eventbridge.stages.operate.quality import checked_hours, found_in_hour
+from eventbridge.stages.operate.quality import found_in_hour
 from eventbridge.stages.operate.replay_progress import replay_document, replay_line, seen_replays
-from eventbridge.stages.operate.rule_history import rule_history
 from eventbridge.stages.operate.schemas import schema_page, schemas_named
 from eventbridge.stages.operate.status import status, status_fields
 from eventbridge.stages.runtime.runtime import Runtime
@@ -98,7 +96,8 @@ class SearchQuery:
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Answer valid events of the archive, those landed last first; `cursor`: send it for what follows.
 
-    One call reads at most 50 files: it may answer few, or none, and a cursor all the same.
+    One call reads at most 50 files, and none once it has read 100,000 events: it may answer few, or none, and a cursor
+    all the same.
     """
     return document(request, query.page)
 
@@ -125,32 +124,10 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
     return document(request, found)
 
 
-@router.get("/figures", summary="Tell what each rule cost")
-def figures(
-    request: Request,
-    days: Annotated[int, Query(ge=1, le=800, description="How many days, with today.")] = 7,
-    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
-) -> Response:
-    """Answer by day and rule deliveries, bytes and CPU time, and by day and bus the events landed."""
-    return document(request, lambda work: daily_figures(work, days, rule))
-
-
 @router.get("/actions", summary="List who asked for what")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Answer what was asked for by API, page and command line that changes something, the newest first, and by whom."""
     return document(request, lambda work: action_page(work, limit, cursor))
-
-
-@router.get("/pools", summary="Tell the slots of the pools")
-def pools(request: Request) -> Response:
-    """Answer by pool the slots that rule files set, and those that it had when Airflow was last asked."""
-    return document(request, lambda work: sorted(work.ledger.applied_slots().values(), key=lambda each: each.pool))
-
-
-@router.get("/quality", summary="List the hours that were checked")
-def quality(request: Request, limit: _Limit = 24) -> Response:
-    """Answer the latest hours that were checked by Great Expectations, and how many measures failed."""
-    return document(request, lambda work: checked_hours(work, limit))
 
 
 @router.get("/quality/{hour}", summary="Tell what the check of an hour found")
@@ -171,16 +148,6 @@ def chunks(
     return document(
         request, lambda work: chunk_failures(work, limit=20) if failures else chunk_statuses(work, batches=batches)
     )
-
-
-@router.get("/rule-changes", summary="Tell when rules came, changed and went")
-def rule_changes(
-    request: Request,
-    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
-    limit: _Limit = 50,
-) -> Response:
-    """Answer the newest changes of rules, each noted when a batch was planned with it."""
-    return document(request, lambda work: rule_history(work, rule, limit))
 
 
 @router.get("/schemas", summary="List the types of events")

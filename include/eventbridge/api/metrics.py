@@ -34,7 +34,7 @@ async def metrics(
 ) -> Response:
     """Answer in the text format of Prometheus, or in OpenMetrics if that is accepted."""
     check_general_scope(token, METRICS)
-    work: Runtime = getattr(request.app.state, "looking", request.app.state.work)
+    work: Runtime = request.app.state.looking
 
     def render() -> tuple[bytes, str]:
         return exposition(metrics_of(work, of_targets=targets), accept)

@@ -35,14 +35,18 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         app: FastAPI = request.app
         async with opening:
             if getattr(app.state, "work", None) is None:
-                app.state.work = await asyncio.to_thread(open_work)
-                app.state.access = Access(app.state.work)
-                app.state.idempotency = Idempotency(app.state.work)
+                work = await asyncio.to_thread(open_work)
+                # who looks does not wait for who acts: a ledger's connection does one thing at a time
+                app.state.looking = looking = await asyncio.to_thread(work.apart)
+                app.state.access = Access(looking)
+                app.state.idempotency = Idempotency(work)
+                app.state.work = app.state.acting = work
 
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
         yield
         if (work := getattr(app.state, "work", None)) is not None:
+            app.state.looking.ledger.close()
             work.close()
 
     app = FastAPI(

@@ -84,7 +84,8 @@ async def run_of(request: Request, token: ApiToken) -> str:
     So it is recorded once also by two servers, and by one that died before it kept its answer.
     """
     by, key = who(request, token), key_of(request)
-    return f"{by}, {uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())}"
+    gate: Gate = request.app.state.gate
+    return f"{gate.recorded}{by}, {uuid.uuid4() if key is None else key + call_hash_of(request, await request.body())}"
 
 
 def document_of(content: bytes) -> dict[str, Any]:

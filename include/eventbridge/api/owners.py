@@ -56,7 +56,7 @@ def seen(request: Request, work: Runtime) -> Runtime:
         named = ", ".join(sorted(owners)) or "nobody"
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"This tells of the rules of every owner, and you see those of {named}. It takes a token without owners "
+            f"This covers the rules of every owner, and you may see those of {named} only. Use a token without owners "
             "or, in Airflow, the right to see all of them",
         )
     return work.seen_by(owners)

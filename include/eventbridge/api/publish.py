@@ -67,7 +67,7 @@ _STATUSES = {
     408: "The body did not come within 30 seconds. Nothing was published.",
     413: "More than 1,000 events or 8 MiB; or each event of the call is too large for its topic.",
     409: "A call with this Idempotency-Key is under way.",
-    415: "The content type is of no CloudEvents mode.",
+    415: "The content type is not that of a CloudEvents mode.",
     422: "The Idempotency-Key was used for another call.",
     429: "The bus has no room: disk, store, backlog, or a quota of its owner. Send it again after Retry-After.",
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",

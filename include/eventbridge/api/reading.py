@@ -98,19 +98,16 @@ class LetterQuery:
     limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="At most so many.")] = 50
     cursor: Cursor = None
 
-    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> LetterPage:
-        """Return the dead letters that it chooses, without their long columns, at most so many."""
+    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, list[str]]:
+        """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
+
+        A file that cannot be read hides no other one.
+        """
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
         limit = min(most, self.limit)
         found = letter_page(work, wanted.read(work.clock()), limit, self.cursor or None, damaged=damaged)
-        _refuse_damaged(damaged)
-        return found
-
-    def records(self, work: Runtime) -> tuple[list[dict[str, Any]], str | None]:
-        """Return the records that it chooses, and the cursor of what comes behind them."""
-        found = self.letters(work)
-        return [each.record for each in found.letters], found.cursor
+        return found, [str(error) for error in damaged.values()]
 
 
 @router.get("/dead-letters", summary="List dead letters")
@@ -123,17 +120,17 @@ def dead_letters(
 ) -> Response:
     """Answer dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
 
-    One call reads at most 100 files: it may answer few, or none, and a cursor all the same. Without the scope payloads,
-    event, request and answers are hidden.
+    One call reads at most 100 files: it may answer few, or none, and a cursor all the same; `unreadable` says which of
+    them could not be read. Without the scope payloads, event, request and answers are hidden.
     """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
+        found, unreadable = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
         if whole:
             told = [letter_seen(request, named(read_dead_letter(work, each.file, each.row))) for each in found.letters]
         else:
-            told = [named(each.record) for each in found.letters]
-        return {"dead_letters": told, "more": found.cursor is not None, "cursor": found.cursor}
+            told = [named(each) for each in found.records()]
+        return {"dead_letters": told, "unreadable": unreadable} | _following(found)
 
     return document(request, listed)
 
@@ -146,8 +143,8 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
     """
 
     def counted(work: Runtime) -> dict[str, Any]:
-        found, cursor = query.records(work)
-        return {"groups": letter_groups(found), "more": cursor is not None, "cursor": cursor}
+        found, unreadable = query.letters(work)
+        return {"groups": letter_groups(found.records()), "unreadable": unreadable} | _following(found)
 
     return document(request, counted)
 
@@ -231,7 +228,8 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
     """
     if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases take none
         raise Refused(HTTPStatus.BAD_REQUEST, "The address holds the character NUL, which is in no name and no id")
-    work = seen(request, getattr(request.app.state, "looking", request.app.state.work))
+    state = request.app.state
+    work = seen(request, state.looking if request.method in ("GET", "HEAD") else state.acting)
     try:
         return find(work)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
@@ -248,6 +246,10 @@ def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
 def written(found: Any) -> Response:
     """Answer what was found as JSON."""
     return Response(write_document(plain(found)), media_type="application/json")
+
+
+def _following(found: LetterPage) -> dict[str, Any]:
+    return {"more": found.cursor is not None, "cursor": found.cursor}
 
 
 def _refuse_damaged(damaged: Damaged) -> None:

@@ -27,6 +27,7 @@ _UNTOLD = (
     "The server cannot answer this call now. Send it again after Retry-After; if that does not help, ask whoever runs "
     "the server: its log says what is wrong. Nothing was published"
 )
+_NO_CALL = "No call has this method and address. `eventbridge serve` lists them all at /openapi.json"
 
 
 class Problem(BaseModel):
@@ -69,10 +70,10 @@ def refusal_of(request: Request, error: Exception) -> Refused:
     if isinstance(error, Refused):
         return error
     if isinstance(error, RequestValidationError):
-        wrong = "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in error.errors())
-        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, f"A value is not as openapi.json says: {wrong}")
+        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, _wrong(error))
     if isinstance(error, HTTPException):  # the framework's own: a path or method that is none
-        return Refused(HTTPStatus(error.status_code), error.detail, error.headers)
+        said = _NO_CALL if error.status_code in (404, 405) else error.detail
+        return Refused(HTTPStatus(error.status_code), said, error.headers)
     known = getattr(request.state, "believed", False)
     if isinstance(error, NotFoundError) and known:
         return Refused(HTTPStatus.NOT_FOUND, str(error))
@@ -83,3 +84,11 @@ def refusal_of(request: Request, error: Exception) -> Refused:
         detail = str(error) if known else _UNTOLD
         return Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, {"retry-after": str(RETRY_SECONDS)})
     raise error
+
+
+def _wrong(error: RequestValidationError) -> str:
+    """Say which values are wrong; a body that is no JSON document has but one fault."""
+    found = error.errors()
+    if any(tuple(each["loc"]) == ("body",) and isinstance(each.get("input"), bytes) for each in found):
+        return "The body is not taken for JSON. Send it with Content-Type: application/json"
+    return "A value is not as openapi.json says: " + "; ".join(f"{each['loc'][-1]}: {each['msg']}" for each in found)

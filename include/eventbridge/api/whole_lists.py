@@ -1,15 +1,18 @@
-"""Lists that the command line prints whole: rules, targets, redrives."""
+"""Lists that the command line prints whole: rules with changes and cost, targets, redrives, pools, checked hours."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.paging import MOST, Limit, page, paged
 from eventbridge.api.reading import RESPONSES, Cursor
 from eventbridge.event.json_document import parse_document
+from eventbridge.stages.operate.figures import figure_page
+from eventbridge.stages.operate.quality import checked_hour_page
+from eventbridge.stages.operate.rule_history import rule_change_page
 from eventbridge.stages.operate.target_status import target_list
 from eventbridge.stages.redrive.account import redrive_document, seen_redrives
 from eventbridge.stages.redrive.marks import Marks
@@ -46,3 +49,43 @@ def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Re
         return [redrive_document(each, marks.counts(each)) for each in some], following
 
     return page(request, found)
+
+
+@router.get("/rule-changes", summary="Tell when rules came, changed and went")
+def rule_changes(
+    request: Request,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+    limit: Limit = MOST,
+    cursor: Cursor = None,
+) -> Response:
+    """Answer the changes of rules, the newest first, each noted when a batch was planned with it."""
+    return page(request, lambda work: rule_change_page(work, rule, limit, cursor))
+
+
+@router.get("/pools", summary="Tell the slots of the pools")
+def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
+    """Answer by pool the slots that rule files set, and those that it had when Airflow was last asked."""
+
+    def found(work: Runtime) -> tuple[Any, str | None]:
+        by_name = sorted(work.ledger.applied_slots().values(), key=lambda each: each.pool)
+        return paged(by_name, lambda each: (each.pool,), limit, cursor)
+
+    return page(request, found)
+
+
+@router.get("/quality", summary="List the hours that were checked")
+def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Response:
+    """Answer the hours that were checked by Great Expectations, the latest first, and how many measures failed."""
+    return page(request, lambda work: checked_hour_page(work, limit, cursor))
+
+
+@router.get("/figures", summary="Tell what each rule cost")
+def figures(
+    request: Request,
+    days: Annotated[int, Query(ge=1, le=800, description="How many days, with today.")] = 7,
+    rule: Annotated[str | None, Query(description="Only this rule.")] = None,
+    limit: Limit = MOST,
+    cursor: Cursor = None,
+) -> Response:
+    """Answer by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
+    return page(request, lambda work: figure_page(work, days, rule, limit, cursor))

@@ -49,10 +49,11 @@ class Quality(Database):
             queue_events(connection, [told])
             return True
 
-    def quality_checks(self, limit: int = 100) -> list[QualityCheck]:
-        """Return the checks of the latest hours, the latest first."""
+    def quality_checks(self, limit: int = 100, before: datetime | None = None) -> list[QualityCheck]:
+        """Return the checks of the latest hours, or of the latest before an hour, the latest first."""
+        query = statements.quality_checks(limit, before)
         with self._reading() as connection:
-            return [QualityCheck(**row._mapping) for row in connection.execute(statements.quality_checks(limit))]
+            return [QualityCheck(**row._mapping) for row in connection.execute(query)]
 
     def quality_checks_of(self, hours: Sequence[datetime]) -> dict[datetime, QualityCheck]:
         """Return the checks of those of some hours that were checked, by hour."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+from datetime import UTC, datetime
 from typing import Annotated, TypeVar
 
 import msgspec
@@ -40,6 +41,29 @@ def read_name_cursor(text: str, count: int) -> tuple[str, ...]:
     return names
 
 
+def read_number_cursor(text: str) -> int:
+    """Return the number of a cursor that names one thing by its number; raises UserError for what is none."""
+    (number,) = read_number_cursors(text, 1)
+    return number
+
+
+def read_number_cursors(text: str, count: int) -> tuple[int, ...]:
+    """Return the numbers of a cursor, so many; raises UserError for what is none."""
+    names = read_name_cursor(text, count)
+    if not all(name.isascii() and name.isdecimal() and len(name) < 19 for name in names):
+        raise _no_cursor(text)
+    return tuple(int(name) for name in names)
+
+
+def read_time_cursor(text: str) -> datetime:
+    """Return the time of a cursor that names one thing by its time; raises UserError for what is none."""
+    (name,) = read_name_cursor(text, 1)
+    try:
+        return datetime.fromisoformat(name).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise _no_cursor(text) from None
+
+
 def read_cursor(text: str) -> Place:
     """Return the place of a cursor; raises UserError for what is none."""
     return _decoded(text, Place)
@@ -56,4 +80,4 @@ def _decoded(text: str, kind: type[_Told]) -> _Told:
 
 
 def _no_cursor(text: str) -> UserError:
-    return UserError(f"{text!r} is not a cursor. Take the one that the page before it gave, or none")
+    return UserError(f"{text!r} is not a cursor. Use the cursor that the previous page gave, or none")

@@ -7,7 +7,7 @@ import hashlib
 import hmac
 import logging
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -26,7 +26,7 @@ from eventbridge.api.refusal import Refused
 from eventbridge.model.api_token import OPERATE, OWNER, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
 from eventbridge.orchestrate.batch_runs import batch_of, runs_of
-from eventbridge.orchestrate.names import REDRIVE_DAG, REPLAY_DAG
+from eventbridge.orchestrate.names import BACKTEST_DAG, DIFF_DAG, REDRIVE_DAG, REPLAY_DAG
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -47,6 +47,8 @@ class AirflowGate:
     `eventbridge_owner_<owner>`, in the team of that name where Airflow has teams, whether there is such a DAG or not;
     to act for it is to trigger that. Who may do so with `eventbridge_owners` is limited to no owner.
     """
+
+    recorded = ""  # each is triggered as soon as it is recorded
 
     async def viewer(self, request: Request) -> Viewer:
         """Return Airflow's user; raises NotLoggedIn without one, Refused for one who may not see the page."""
@@ -89,23 +91,26 @@ class AirflowGate:
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""
-        try:
-            await asyncio.to_thread(_trigger, asked, name, by)
-        except AirflowException as error:
-            log.exception("%s %s is recorded and not triggered", asked, name)
-            return f"Airflow cannot trigger {_DAGS[asked]}: {error}. Trigger it by hand, with the id under *Go on with*"
-        return ""
+        trouble = await _triggered(_DAGS[asked], f"{asked}__{name}", {f"{asked}_id": name}, by)
+        return trouble and f"{trouble}. Trigger it by hand, with the id under *Go on with*"
+
+    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+        """Trigger the DAG that runs a rule over the archive, or compares two; return what went wrong, "" if nothing."""
+        dag_id = DIFF_DAG if "a" in conf else BACKTEST_DAG
+        return await _triggered(dag_id, "backtest", conf, by)
 
 
-def _trigger(asked: Asked, name: str, user: str) -> None:
-    trigger_dag(
-        _DAGS[asked],
-        triggered_by=DagRunTriggeredByType.UI,
-        triggering_user_name=user,
-        # of its own each time: a replay that was paused is triggered once more
-        run_id=f"{asked}__{name}__page_{uuid.uuid4().hex[:8]}",
-        conf={f"{asked}_id": name},
-    )
+async def _triggered(dag_id: str, why: str, conf: Mapping[str, str], user: str) -> str:
+    """Trigger a DAG in the name of a user; return what went wrong, "" if nothing."""
+    # of its own each time: a replay that was paused is triggered once more
+    run_id = f"{why}__page_{uuid.uuid4().hex[:8]}"
+    by: Any = {"triggered_by": DagRunTriggeredByType.UI, "triggering_user_name": user}
+    try:
+        await asyncio.to_thread(trigger_dag, dag_id, run_id=run_id, conf=dict(conf), **by)
+    except AirflowException as error:
+        log.exception("%s is not triggered for %s", dag_id, run_id)
+        return f"Airflow cannot trigger {dag_id}: {error}"
+    return ""
 
 
 class _Rights:
@@ -126,11 +131,17 @@ class _Rights:
             _form_key(self._user),
             operates=acts,
             replays=self._may("POST", DagAccessEntity.RUN, DagDetails(id=REPLAY_DAG)),
+            backtests=self._backtests(),
             logs_out=False,
             payloads=self._may("GET", DagAccessEntity.TASK_LOGS, DagDetails(id=REDRIVE_DAG)),
             owners=self._owners("GET", owners),
             acts_for=self._owners("POST", owners) if acts else frozenset(),
         )
+
+    def _backtests(self) -> bool:
+        """Return whether the user may run rules over the archive, which shows the events of everybody."""
+        dags = (DagDetails(id=BACKTEST_DAG), DagDetails(id=DIFF_DAG), _of_owners(OWNERS_DAG))
+        return all(self._may("POST", DagAccessEntity.RUN, each) for each in dags)
 
     def _owners(self, method: Any, owners: Callable[[], Iterable[str]]) -> frozenset[str] | None:
         if self._may(method, DagAccessEntity.RUN, _of_owners(OWNERS_DAG)):

@@ -36,7 +36,13 @@ def _views() -> list[dict[str, Any]]:
         "url_route": "eventbridge",
         "nav_top_level": True,
     }
-    return [dags, page] if find_spec("prometheus_client") is not None else [dags]
+    run = {
+        "name": "EventBridge batch",
+        "href": f"{URL_PREFIX.lstrip('/')}/page/run?dag={{DAG_ID}}&run={{RUN_ID}}",
+        "destination": "dag_run",
+        "url_route": "eventbridge-batch",
+    }
+    return [dags, page, run] if find_spec("prometheus_client") is not None else [dags]
 
 
 def _panels() -> list[dict[str, Any]]:
@@ -52,7 +58,8 @@ def _panels() -> list[dict[str, Any]]:
 class EventBridgePlugin(AirflowPlugin):
     """Adds the page *EventBridge*, the menu item *Browse > EventBridge DAGs*, and `/eventbridge/metrics`.
 
-    And a link from each push to its deliveries on the page, and a panel on the home page.
+    And from each push a link to its deliveries on the page, on each DAG run a tab with its batch, and a panel on the
+    home page.
     """
 
     name = "eventbridge"

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 import pytest
 from stages.delivering import RunningClock, Sending
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.decision.latency import quantile_seconds
 from eventbridge.model.figure import BUCKETS
-from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+from eventbridge.stages.operate.course import (
+    Course,
+    RuleHour,
+    Span,
+    Step,
+    books_today,
+    course,
+    rule_course,
+    rule_hours,
+)
 from eventbridge.stages.operate.figures import daily_figures, rule_days
 
 
-@pytest.mark.parametrize("span", ["hour", "day"])
-def test_a_course_counts_each_delivery_in_one_step(sending: Sending, clock: RunningClock, span: Span) -> None:
+@pytest.mark.parametrize(("span", "minutes"), [("hour", 1), ("day", 30)])
+def test_a_course_counts_each_delivery_in_one_step(
+    sending: Sending, clock: RunningClock, span: Span, minutes: int
+) -> None:
     """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the books say the same."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     sending.deliver()
@@ -23,8 +36,8 @@ def test_a_course_counts_each_delivery_in_one_step(sending: Sending, clock: Runn
     (rule,) = work.rule_set().rules
     whole = course(work, span)
     of_rule = rule_course(work, rule, span)
-    minutes = whole.step_seconds / 60
 
+    assert rule_hours(work, list(work.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
     assert rule_days(work, rule, 7) == list(daily_figures(work, 7, rule).rules)
     assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
         21,
@@ -56,9 +69,25 @@ def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: 
     assert len(counts.times) == len(counts.lines[0].values) == 60
     assert "delivered: highest" in counts.summary
     assert "failed: highest 0.0" in counts.summary
-    assert times.lines[0].path.startswith("M")
-    assert times.lines[0].path.count("L") == sum(value is not None for value in times.lines[0].values) - 1
+    drawn = f"{times.lines[0].path}{times.lines[0].dots}"
+    assert drawn.count("M") + drawn.count("L") == sum(value is not None for value in times.lines[0].values)
     assert {value for value in success.lines[0].values if value is not None} == {100.0}
+
+
+def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> None:
+    """What failed is not drawn as what was delivered on another page; two values that are neighbours are a line."""
+    began = datetime(2026, 11, 27, tzinfo=UTC)
+    rows = [(1.0, None), (0.0, 0.5), (1.0, None), (1.0, 2.0), (1.0, 2.0)]
+    steps = [Step(began, 1.0, there, 1.0, 0.0, seconds, seconds) for there, seconds in rows]
+    went = Course("hour", tuple(steps))
+    ours, rules = (counts_chart(went, "one", "Events", events=events) for events in (True, False))
+    colours = [{line.name: line.colour for line in each.lines} for each in (ours, rules)]
+    seconds = latency_chart(went, "two", "Times").lines[0]
+
+    assert [(each["delivered"], each["failed"]) for each in colours] == [(2, 3), (2, 3)]
+    assert all(len(set(each.values())) == 3 for each in colours)
+    assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
+    assert not latency_chart(Course("hour", (steps[0],)), "three", "Times").drawn
 
 
 def test_a_quantile_lies_between_the_bounds_of_its_bucket() -> None:

@@ -14,7 +14,7 @@ from eventbridge.decision.quality import told_failure
 from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.quality import check_hour, checked_hours, found_in_hour
+from eventbridge.stages.operate.quality import check_hour, checked_hour_page, checked_hours, found_in_hour
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.quality.check import check_quality
 from eventbridge.stages.quality.hour import hour_of
@@ -127,6 +127,9 @@ def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending,
         "orders/crm: deliveries is 0, expected at least 5 and at most 15",
     ]
     assert [kind for kind, _, _ in quality_events(sending)] == [*["quality.checked"] * 3, "quality.failed"]
+    first, cursor = checked_hour_page(sending.work, 3, None)
+    rest, end = checked_hour_page(sending.work, 3, cursor)
+    assert ([*first, *rest], end) == (checked_hours(sending.work), None)
 
 
 def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: RunningClock) -> None:

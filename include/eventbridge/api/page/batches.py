@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -11,6 +12,7 @@ from eventbridge.api.page.forms import sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
 from eventbridge.api.reading import answered
+from eventbridge.api.refusal import Refused
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
 from eventbridge.stages.operate.chunk_account import chunk_account, chunk_of_push
@@ -41,11 +43,20 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
-def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number) -> Response:
-    """Answer one chunk: its pieces, and what its pushes were answered."""
-    account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id))
+def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cursor: str = "") -> Response:
+    """Answer one chunk: its pieces, some at a time, and what their pushes were answered."""
+    account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
     return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | vars(account))
+
+
+@router.get("/run")
+def batch_of_run(request: Request, found: _Viewer, dag: str, run: str) -> Response:
+    """Send a browser from a DAG run in Airflow to the batch that it moved."""
+    batch_id = _gate(request).batch_of(AirflowRun(dag, run))
+    if batch_id is None:
+        raise Refused(HTTPStatus.NOT_FOUND, f"The run {run} of {dag} moved no batch, or Airflow has forgotten which")
+    return sent_to(request, f"/batches/{batch_id}")
 
 
 @router.get("/chunk")

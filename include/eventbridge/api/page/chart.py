@@ -7,17 +7,22 @@ from dataclasses import dataclass
 
 from eventbridge.stages.operate.course import Course
 
-WIDTH, HEIGHT = 600, 120
+#: Units of the drawing; as wide as a telephone, so that its texts can be read there too.
+WIDTH, HEIGHT = 360, 100
 _ROUND = (1, 2, 5, 10)
+#: Which colour of the style sheet a line has: what failed is red, what was delivered green, on every chart.
+_COLOURS = {"events in": 1, "put off": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a chart: its name, its values, None where there is none, and the path that draws them."""
+    """One line of a chart: its name, its values, None where there is none, and the paths of lines and single dots."""
 
     name: str
     values: tuple[float | None, ...]
     path: str
+    dots: str
+    colour: int
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,11 @@ class Chart:
     top: float
     times: tuple[str, ...]
     lines: tuple[Line, ...]
+
+    @property
+    def drawn(self) -> bool:
+        """Whether there is anything to draw."""
+        return any(line.path or line.dots for line in self.lines)
 
 
 def counts_chart(course: Course, key: str, title: str, *, events: bool = True) -> Chart:
@@ -76,13 +86,15 @@ def _chart(
     for name, values in lines:
         there = [value for value in values if value is not None]
         said.append(f"{name}: highest {max(there):,.1f}, last {there[-1]:,.1f}" if there else f"{name}: none")
-    drawn = tuple(Line(name, tuple(values), _path(values, edge)) for name, values in lines)
+    drawn = tuple(Line(name, tuple(values), *_paths(values, edge), _COLOURS[name]) for name, values in lines)
     times = tuple(f"{each.at:%H:%M}" for each in course.steps)
     return Chart(key, title, f"{unit}; " + "; ".join(said), unit, edge, times, drawn)
 
 
 def _top(highest: float) -> float:
-    """Return the next round number: 1, 2 or 5 and zeros."""
+    """Return the next round number: 1, 2 or 5 and zeros; of nothing 1."""
+    if not highest:
+        return 1.0
     edge = 1.0
     while edge < highest:
         edge *= 10
@@ -90,14 +102,18 @@ def _top(highest: float) -> float:
     return next((lower * each for each in _ROUND if lower * each >= highest), edge)
 
 
-def _path(values: Sequence[float | None], top: float) -> str:
-    """Return the path through the values; where one is missing it begins again, a single one is a dot."""
-    parts: list[str] = []
+def _paths(values: Sequence[float | None], top: float) -> tuple[str, str]:
+    """Return the path through the values, which begins again where one is missing, and that of those that are alone."""
+    lines: list[str] = []
+    dots: list[str] = []
     across = WIDTH / max(1, len(values) - 1)
     for number, value in enumerate(values):
         if value is None:
             continue
-        x, y = number * across, HEIGHT - HEIGHT * min(value, top) / top
+        place = f"{number * across:.1f} {HEIGHT - HEIGHT * min(value, top) / top:.1f}"
         begins = number == 0 or values[number - 1] is None
-        parts.append(f"M{x:.1f} {y:.1f}h0.1" if begins else f"L{x:.1f} {y:.1f}")
-    return "".join(parts)
+        if begins and (number + 1 == len(values) or values[number + 1] is None):
+            dots.append(f"M{place}h0.1")
+        else:
+            lines.append(f"{'M' if begins else 'L'}{place}")
+    return "".join(lines), "".join(dots)

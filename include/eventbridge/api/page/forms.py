@@ -58,7 +58,7 @@ async def acting(request: Request) -> AsyncIterator[Act]:
     if not act.viewer.operates:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may look, and change nothing: it takes the scope operate or, in Airflow, the "
+            f"{act.viewer.name} may look, but change nothing: that takes the scope operate or, in Airflow, the "
             "permission to trigger redrive_dead_letters. Nothing was changed",
         )
     limit(request, act.viewer.acts_for)

@@ -13,6 +13,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from eventbridge.api.page.forms import Acting, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
+from eventbridge.api.paging import paged
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
@@ -25,7 +26,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 
 _Viewer = Annotated[Viewer, Depends(viewer)]
-_LISTED = 100
+_LISTED = 50
 
 
 @dataclass(frozen=True)
@@ -82,7 +83,7 @@ async def begin(request: Request, act: Acting) -> Response:
 
     def begun(work: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-        run = f"page, {act.viewer.name}, {uuid.uuid4()}"
+        run = f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
         return begin_redrive(work, chosen.selection(work), run, rate=chosen.per_second(), **how).redrive_id
 
     redrive_id = await asyncio.to_thread(answered, request, begun)
@@ -93,14 +94,13 @@ async def begin(request: Request, act: Acting) -> Response:
 
 
 @router.get("/redrives")
-def redrives(request: Request, found: _Viewer) -> Response:
-    """Answer the newest redrives, and what became of the dead letters that each took."""
+def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
+    """Answer redrives, the newest first, and what became of the dead letters that each took."""
 
     def listed(work: Runtime) -> dict[str, Any]:
         marks = Marks(work)
-        seen = seen_redrives(work)
-        shown = [redrive_document(each, marks.counts(each)) for each in seen[:_LISTED]]
-        return {"redrives": shown, "count": len(seen)}
+        some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), _LISTED, cursor or None)
+        return {"redrives": [redrive_document(each, marks.counts(each)) for each in some], "cursor": following}
 
     return render(request, "redrives", {"viewer": found} | answered(request, listed))
 

@@ -109,7 +109,7 @@ def _pretty(text: str) -> str:
     """Return JSON indented, numbers as they were written; any other text as it is."""
     try:
         return msgspec.json.format(text, indent=2)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return text
 
 
@@ -117,5 +117,5 @@ def _compact(text: str) -> str:
     """Return JSON in one line, numbers as they were written; any other text as it is."""
     try:
         return msgspec.json.format(text, indent=0)
-    except (msgspec.MsgspecError, UnicodeEncodeError):
+    except (msgspec.MsgspecError, UnicodeEncodeError, RecursionError):
         return text

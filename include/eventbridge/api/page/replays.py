@@ -14,11 +14,12 @@ from fastapi import APIRouter, Depends, Request, Response
 from eventbridge.api.page.forms import Act, Acting, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
+from eventbridge.api.paging import paged
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
-from eventbridge.stages.operate.replay_progress import find_replay, newest_replays, replay_document
+from eventbridge.stages.operate.replay_progress import find_replay, replay_document, replay_progress, seen_replays
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
 from eventbridge.stages.replay.wish import WrittenWish
@@ -99,20 +100,25 @@ async def begin(request: Request, act: Acting) -> Response:
     """Record what is to be delivered again, and have Airflow do it, where the page is Airflow's."""
     _check(act)
     form = Form.of(act)
+    gate: Gate = request.app.state.gate
 
     def begun(work: Runtime) -> str:
         wish = form.wish().read(work.ledger.now(), work.rule_set())
-        return begin_replay(work, wish, f"page, {act.viewer.name}, {uuid.uuid4()}").replay_id
+        return begin_replay(work, wish, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}").replay_id
 
     replay_id = await asyncio.to_thread(answered, request, begun)
     return await _carried_out(request, act, replay_id)
 
 
 @router.get("/replays")
-def replays(request: Request, found: _Viewer) -> Response:
-    """Answer the newest replays."""
-    newest = answered(request, lambda work: newest_replays(work, _LISTED))
-    return render(request, "replays", {"viewer": found, "replays": newest})
+def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
+    """Answer replays, the newest first."""
+
+    def listed(work: Runtime) -> dict[str, Any]:
+        some, following = paged(seen_replays(work), lambda each: (each.replay_id,), _LISTED, cursor or None)
+        return {"replays": [replay_progress(work, each) for each in some], "cursor": following}
+
+    return render(request, "replays", {"viewer": found} | answered(request, listed))
 
 
 @router.get("/replays/{replay_id}")
@@ -143,7 +149,8 @@ def _check(act: Act) -> None:
     if not act.viewer.replays:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may not replay: it takes the permission to trigger replay_events. Nothing was changed",
+            f"{act.viewer.name} may not replay: that takes the permission to trigger replay_events. "
+            "Nothing was changed",
         )
 
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from eventbridge.api.page import actions, acts, batches, page, redrives, replays, schemas, tries
+from eventbridge.api.page import actions, acts, backtests, batches, page, redrives, replays, schemas, tries
 
-ROUTERS = tuple(part.router for part in (page, actions, acts, batches, redrives, replays, schemas, tries))
+ROUTERS = tuple(part.router for part in (page, actions, acts, backtests, batches, redrives, replays, schemas, tries))

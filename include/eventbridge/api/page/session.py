@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Literal, Protocol
@@ -16,6 +17,7 @@ from eventbridge.api.payloads import show_payloads
 from eventbridge.api.refusal import Refused, believed
 from eventbridge.model.api_token import OPERATE, PAYLOADS, READ, ApiToken
 from eventbridge.model.batch import Batch
+from eventbridge.model.recorded import RECORDED
 
 COOKIE = "eventbridge_token"
 #: What is recorded first and then delivered, batch by batch.
@@ -37,15 +39,16 @@ class NotLoggedIn(Exception):
 class Viewer:
     """Who looks at the page: `form_key` is in each of its forms, and no other site knows it.
 
-    `replays`: may have archived events delivered again. `logs_out`: the page itself keeps the login, so that it has a
-    button to end it. `owners`: whose rules and buses are shown, `acts_for`: whose may be changed; None: everybody's.
-    `payloads`: may see events, requests and answers.
+    `replays`: may have archived events delivered again, `backtests`: have rules run over them. `logs_out`: the page
+    itself keeps the login, so that it has a button to end it. `owners`: whose rules and buses are shown, `acts_for`:
+    whose may be changed; None: everybody's. `payloads`: may see events, requests and answers.
     """
 
     name: str
     form_key: str
     operates: bool = False
     replays: bool = False
+    backtests: bool = False
     logs_out: bool = True
     payloads: bool = False
     owners: frozenset[str] | None = None
@@ -71,6 +74,11 @@ class Gate(Protocol):
         """Return the batch that a DAG run moved, if there is one."""
         ...
 
+    @property
+    def recorded(self) -> str:
+        """Return what the names of redrives and replays begin with that are recorded here."""
+        ...
+
     async def viewer(self, request: Request) -> Viewer:
         """Return who looks; raises NotLoggedIn, Refused for somebody who may not."""
         ...
@@ -82,6 +90,10 @@ class Gate(Protocol):
         """
         ...
 
+    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+        """Have a rule run over the archive, or with `a` and `b` two compared; return what keeps it from that, or ""."""
+        ...
+
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Have a redrive or replay of this id delivered, which is recorded; return what keeps it from that, or ""."""
         ...
@@ -89,6 +101,8 @@ class Gate(Protocol):
 
 class TokenGate:
     """The page's own login: a token of the API in a cookie."""
+
+    recorded = RECORDED
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
         """Return none: this server knows of no Airflow."""
@@ -113,6 +127,10 @@ class TokenGate:
     async def user(self, request: Request) -> ApiToken | None:
         """Return None: this server has no users beside tokens."""
         return None
+
+    async def backtest(self, conf: Mapping[str, str], by: str) -> str:
+        """Return that it cannot: this server knows of no Airflow, and has no Spark."""
+        return "This server has no Spark: `eventbridge rules backtest` does it"
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Leave it to the command that the page names: this server never delivers."""

@@ -21,7 +21,7 @@ from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.reader import letter_page
 from eventbridge.stages.letters.selection import REASONS, Selection
-from eventbridge.stages.operate.course import Span, books_today, course, rule_course
+from eventbridge.stages.operate.course import Span, books_today, course, rule_course, rule_hours
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
@@ -35,6 +35,8 @@ from eventbridge.stages.why.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
+#: Targets that are not well, and groups of parked deliveries, on the overview.
+_STANDING = 20
 _LISTED_RULES = 100
 #: What the overview counts by reason.
 _NEWEST_LETTERS, _LETTER_FILES = 200, 10
@@ -57,9 +59,10 @@ class Waiting:
 def overview(work: Runtime, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
-    waiting = _waiting(found)
-    values: dict[str, Any] = {"status": found, "waiting": waiting, "books": None, "charts": [], "span": span}
-    values["dead"] = _newest_reasons(work)
+    values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
+    # the most that wait first; of many the page of targets tells the others
+    values["parked"] = sorted(found.parked, key=lambda each: -each.count)[:_STANDING]
+    values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(work)}
     if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
         return values
     went = course(work, span)
@@ -147,14 +150,15 @@ def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
     """Return a page of today's rules behind a name, of those that have `find` in theirs; those that are held first."""
     found = work.rule_set()
     names = sorted(name for name in found.rules if name > after and find in name)
-    shown = names[:_LISTED_RULES]
+    shown = [found.rules[name] for name in names[:_LISTED_RULES]]
     return {
-        "rules": [found.rules[name] for name in shown],
+        "rules": shown,
+        "hours": rule_hours(work, shown),
         "owner_of": found.owner_of,
         "held": {each.rule: each for each in held_rules(work, found)},
         "count": len(found.rules),
         "find": find,
-        "cursor": shown[-1] if len(names) > len(shown) else None,
+        "cursor": shown[-1].name if len(names) > len(shown) else None,
     }
 
 
@@ -182,6 +186,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         "charts": charts,
         "span": span,
         "version": today.rules[name].version,
+        "priority": next((each.value for each in said if each.word == "priority"), today.rules[name].priority),
         "written": rule_text(work, today, name),
         "days": rule_days(work, name, _COST_DAYS),
         "versions": rule_versions(work, name),
@@ -213,9 +218,10 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one."""
-    found, cursor = query.records(work)
-    letters = [named(each) for each in found]
-    return {"query": query, "reasons": REASONS, "letters": letters, "cursor": cursor, "groups": letter_groups(found)}
+    found, unreadable = query.letters(work)
+    records = found.records()
+    told = {"letters": [named(each) for each in records], "groups": letter_groups(records), "unreadable": unreadable}
+    return {"query": query, "reasons": REASONS, "cursor": found.cursor} | told
 
 
 def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
@@ -226,7 +232,7 @@ def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
         "event": plain(found["event"]),
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],
-        "attempts": [plain(each) for each in found["attempts"]],
+        "attempts": [plain(each) | {"started_at": each["started_at"]} for each in found["attempts"]],
     }
 
 

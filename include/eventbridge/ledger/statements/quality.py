@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from sqlalchemy import Select, bindparam, delete, select
 
 from eventbridge.ledger.statements.inserts import insert_or_skip
@@ -20,9 +22,10 @@ DROP_EXPECTATION_HOLD = delete(expectation_hold).where(expectation_hold.c.rule =
 NOTE_QUALITY_CHECK = insert_or_skip(quality_check)
 
 
-def quality_checks(limit: int) -> Select[tuple[object, ...]]:
-    """Return the query for the checks of the latest hours, the latest first."""
-    return select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
+def quality_checks(limit: int, before: datetime | None) -> Select[tuple[object, ...]]:
+    """Return the query for the checks of the latest hours, the latest first; `before`: of hours before one."""
+    found = select(quality_check).order_by(quality_check.c.hour.desc()).limit(limit)
+    return found if before is None else found.where(quality_check.c.hour < before)
 
 
 #: The checks of some hours.

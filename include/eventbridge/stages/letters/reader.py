@@ -15,6 +15,7 @@ from eventbridge.stages.runtime.newest_files import files_from, newest_files, pl
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 from eventbridge.store import schemas
+from eventbridge.store.later_signals import signals_later
 from eventbridge.store.plain_rows import plain_rows
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
@@ -74,6 +75,10 @@ class LetterPage:
     letters: tuple[Letter, ...]
     cursor: str | None
 
+    def records(self) -> list[dict[str, Any]]:
+        """Return what they say."""
+        return [each.record for each in self.letters]
+
 
 def letter_page(
     work: Runtime,
@@ -129,8 +134,9 @@ class Chosen:
         self._selection = selection
         self._sight = sight_of(work)
         self._keys: set[tuple[Any, ...]] | None = None
-        if selection.sql is not None and files:
-            from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
+        if selection.sql is not None:  # without files too: what is no condition is told
+            with signals_later():  # an exception in DuckDB's import aborts the process
+                from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
 
             self._keys = keys_where(
                 lambda file, columns: read_unless_damaged(work.store, file, columns=columns, damaged=damaged),

@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from eventbridge.decision.latency import quantile_seconds
-from eventbridge.model.figure import BUCKETS, EVENT_OUTCOMES, Figure, FigureStep
+from eventbridge.model.figure import BUCKETS, DELIVERY_OUTCOMES, EVENT_OUTCOMES, Figure, FigureStep
+from eventbridge.rule import Rule
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.metrics import books_difference
 from eventbridge.stages.runtime.runtime import Runtime
@@ -41,8 +42,22 @@ class Course:
     """Steps of an hour or a day, the oldest first, the last one over."""
 
     span: Span
-    step_seconds: int
     steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class RuleHour:
+    """What deliveries of a rule came to in the last hour; `parked` counts each time that one was put off."""
+
+    delivered: int
+    dead_lettered: int
+    parked: int
+
+    @property
+    def taken_percent(self) -> float | None:
+        """How many of those that ended were taken, in percent; None: none ended."""
+        ended = self.delivered + self.dead_lettered
+        return 100 * self.delivered / ended if ended else None
 
 
 @dataclass(frozen=True)
@@ -79,6 +94,16 @@ def rule_course(work: Runtime, rule: str, span: Span) -> dict[str, Course]:
     return courses
 
 
+def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
+    """Return what some rules came to in the last hour, by name."""
+    times, _ = _times(work.clock(), "hour")
+    found = work.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
+    return {
+        rule.name: RuleHour(**{outcome: found.get((rule.name, outcome), 0) for outcome in DELIVERY_OUTCOMES})
+        for rule in rules
+    }
+
+
 def books_today(work: Runtime) -> BooksToday:
     """Return the books of today, in UTC."""
     since = work.clock().replace(hour=0, minute=0, second=0, microsecond=0)
@@ -111,7 +136,7 @@ def _course(span: Span, times: Sequence[datetime], step: timedelta, found: Seque
         by_step[each.step].append(each.figure)
     count = _STEPS[span][0]
     steps = (_step(times[0] + step * number, by_step[number], step / _MINUTE) for number in range(count))
-    return Course(span, int(step.total_seconds()), tuple(steps))
+    return Course(span, tuple(steps))
 
 
 def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:

@@ -7,13 +7,17 @@ from eventbridge.event.plain import text
 from eventbridge.model import rowset
 from eventbridge.model.why import EventAnswer, Why
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.why.explain import why
+from eventbridge.stages.why.explain import landed_bodies, why
 from eventbridge.store.parquet import read_rows
 
 
 def body_of_event(work: Runtime, event_id: str) -> str | None:
-    """Return an event as it lies in the archive, the newest of an id; None where it cannot be read."""
-    return newest_body(work, why(work, event_id, most_unmatched=0))
+    """Return an event as it lies in the archive, the newest of an id; None where it cannot be read.
+
+    Rules are not asked: there may be thousands. Raises what `why` raises if there is none.
+    """
+    landed = landed_bodies(work, event_id)
+    return landed[0] if landed else newest_body(work, why(work, event_id, most_unmatched=0))
 
 
 def newest_body(work: Runtime, found: Why) -> str | None:

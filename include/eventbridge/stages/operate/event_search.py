@@ -6,10 +6,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import EventError, StoreError, UserError
+from eventbridge.errors import StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
@@ -19,10 +20,17 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Files of the archive that one page reads at most.
-PAGE_FILES = 50
+#: Files of the archive that one page reads at most; no other one once those it has read hold so many events.
+PAGE_FILES, PAGE_EVENTS = 50, 100_000
 
 _COLUMNS = ["topic", "broker", "queue_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
+
+
+class _WithSubject(msgspec.Struct):
+    subject: object = None
+
+
+_SUBJECT = msgspec.json.Decoder(_WithSubject)
 
 
 @dataclass(frozen=True)
@@ -68,7 +76,8 @@ class EventPage:
 def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
     """Return at most so many events from behind a cursor on, those of the newest batch first.
 
-    At most PAGE_FILES files are read: a page may be short, or empty, and have a cursor all the same.
+    At most PAGE_FILES files are read, and none once PAGE_EVENTS events are: a page may be short, or empty, and have a
+    cursor all the same.
     Raises NotFoundError for an unknown bus, UserError for what is not a cursor, and where somebody who is limited to
     owners names no bus.
     """
@@ -80,19 +89,23 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     found: list[FoundEvent] = []
     unreadable: list[str] = []
     last = place
+    seen = 0
     for count, file in enumerate(files_from(work, "buffer", "archive", place, query.bus)):
-        if count == PAGE_FILES:
+        if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
         if query.since is not None and file.planned_at < query.since:
             break  # those behind it are older still
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
-            rows = [(row, each) for row, each in _fitting(work, query, file.path) if row > rows_after(place, file)]
+            count_of_file, fitting = _fitting(work, query, file.path)
         except StoreError as error:
             unreadable.append(str(error))
             continue
-        for row, record in rows:
+        seen += count_of_file
+        for row, record in fitting:
+            if row <= rows_after(place, file):
+                continue
             if len(found) == limit and last is not None:
                 return EventPage(tuple(found), write_cursor(last), tuple(unreadable))
             found.append(FoundEvent(batch_id=file.batch_id, **record))
@@ -100,27 +113,33 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     return EventPage(tuple(found), None, tuple(unreadable))
 
 
-def _fitting(work: Runtime, query: EventQuery, path: str) -> list[tuple[int, dict[str, Any]]]:
-    table = read_table(work.store, path, [*_COLUMNS, "status"])
+def _fitting(work: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
+    """Return how many events a file has, and those that fit, by row; what they are is read only if any does."""
+    wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
+    bodies = ["body"] if query.subject is not None else []  # a subject is in the bodies alone
+    table = read_table(work.store, path, ["status", *wanted, *bodies] if wanted or bodies else ["status", *_COLUMNS])
     fits = pc.equal(table["status"], "valid")
-    for name in ("type", "source"):
-        wanted = getattr(query, name)
-        if wanted is not None:
-            fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], wanted), False))
+    for name, value in wanted.items():
+        fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], value), False))
+    if query.subject is not None:
+        # only these are parsed: a body that has the subject has its text, or escapes some of it
+        text = pc.match_substring(table["body"], f'"{query.subject}"')
+        fits = pc.and_(fits, pc.or_(text, pc.match_substring(table["body"], "\\")))
     rows: list[int] = pc.indices_nonzero(fits).to_pylist()
-    if query.subject is not None and rows:
-        rows = _with_subject(work, path, rows, query.subject)
-    return list(zip(rows, table.select(_COLUMNS).take(pa.array(rows, pa.int64())).to_pylist(), strict=True))
-
-
-def _with_subject(work: Runtime, path: str, rows: list[int], subject: str) -> list[int]:
-    """Return the rows whose event has a subject: it is in the bodies alone."""
-    bodies = read_rows(work.store, path, rowset.encode(rows), ["body"])["body"].to_pylist()
-    return [row for row, body in zip(rows, bodies, strict=True) if _subject(body) == subject]
+    if query.subject is not None:
+        found_bodies = table["body"].take(pa.array(rows, pa.int64())).to_pylist()
+        rows = [row for row, body in zip(rows, found_bodies, strict=True) if _subject(body) == query.subject]
+    if not rows:
+        return table.num_rows, []
+    if wanted or bodies:
+        found = read_rows(work.store, path, rowset.encode(rows), _COLUMNS)
+    else:
+        found = table.select(_COLUMNS).take(pa.array(rows, pa.int64()))
+    return table.num_rows, list(zip(rows, found.to_pylist(), strict=True))
 
 
 def _subject(body: bytes) -> object:
     try:
+        return _SUBJECT.decode(body).subject
+    except (msgspec.MsgspecError, UnicodeDecodeError):  # it takes no half of a surrogate pair; events may have one
         return parse_document(body).get("subject")
-    except EventError:
-        return None

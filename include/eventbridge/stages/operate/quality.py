@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from eventbridge.errors import NotFoundError, UserError
+from eventbridge.model.cursor import read_time_cursor, write_name_cursor
 from eventbridge.model.quality import QualityCheck, QualityRecord
 from eventbridge.stages.quality.hour import HOUR, hour_of
 from eventbridge.stages.quality.record import read_record
 from eventbridge.stages.runtime.runtime import Runtime
+
+#: How long before an hour the hours lie that its volumes are compared with, at most: see QUALITY_HISTORY_DAYS.
+_COMPARED = timedelta(days=90)
 
 
 def check_hour(work: Runtime, text: str | None = None) -> QualityRecord:
@@ -24,6 +28,17 @@ def check_hour(work: Runtime, text: str | None = None) -> QualityRecord:
 def checked_hours(work: Runtime, limit: int = 24) -> list[QualityCheck]:
     """Return the latest hours that were checked, the latest first."""
     return work.ledger.quality_checks(limit)
+
+
+def checked_hour_page(work: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
+    """Return checked hours from behind a cursor on, and the cursor behind which there are more, or None.
+
+    Raises UserError for an invalid cursor.
+    """
+    before = read_time_cursor(after) if after else None
+    found = work.ledger.quality_checks(limit + 1, before)
+    following = write_name_cursor(found[limit - 1].hour.isoformat()) if len(found) > limit else None
+    return found[:limit], following
 
 
 def found_in_hour(work: Runtime, text: str | None = None) -> QualityRecord:
@@ -47,7 +62,7 @@ def _time(text: str) -> datetime:
     try:
         at = datetime.fromisoformat(text.strip())
         at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
-        _ = at + HOUR  # the end of its hour is a time too
+        _ = at + HOUR, at - _COMPARED  # the end of its hour, and the hours that it is compared with, are times too
     except (ValueError, OverflowError):
         raise UserError(f"{text!r} is not a time. Write one such as 2026-03-01T12:00, in UTC.") from None
     return at

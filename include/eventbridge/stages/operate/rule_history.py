@@ -8,6 +8,7 @@ from datetime import datetime
 from difflib import unified_diff
 
 from eventbridge.errors import NotFoundError, StoreError
+from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rules_in_force import RuleChange
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
@@ -64,8 +65,27 @@ def rule_history(work: Runtime, rule: str | None, limit: int) -> list[RuleChange
     """Return the changes of a rule, or of all, the newest first; raises NotFoundError for a rule without any."""
     found = work.ledger.rule_changes(rule, limit)
     if rule is not None and not found:
-        raise NotFoundError(f"the rule {rule!r} has no history: no batch was planned with it")
+        raise _without_history(rule)
     return found
+
+
+def rule_change_page(
+    work: Runtime, rule: str | None, limit: int, after: str | None
+) -> tuple[list[RuleChange], str | None]:
+    """Return at most so many changes from behind a cursor on, and the cursor behind which there are more, or None.
+
+    Raises NotFoundError for a rule without any, UserError for an invalid cursor.
+    """
+    before = read_number_cursor(after) if after else None
+    found = work.ledger.numbered_rule_changes(rule, limit + 1, before)
+    if rule is not None and before is None and not found:
+        raise _without_history(rule)
+    following = write_name_cursor(str(found[limit - 1][0])) if len(found) > limit else None
+    return [change for _, change in found[:limit]], following
+
+
+def _without_history(rule: str) -> NotFoundError:
+    return NotFoundError(f"the rule {rule!r} has no history: no batch was planned with it")
 
 
 def rules_at(work: Runtime, rule: str, version: str) -> RuleSet:
