@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 import httpx
 from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
-from demo.places import USER, Places
+from demo.places import USER
 
 #: On SQLite a write that meets another one fails at once, whatever the time-out, and Airflow answers 500.
 _BUSY_SECONDS = 30.0
@@ -17,10 +17,24 @@ def _is_busy(error: BaseException) -> bool:
     return isinstance(error, httpx.HTTPStatusError) and error.response.is_server_error
 
 
-class Airflow:
-    """A client of the demo's Airflow, logged in as its user."""
+class Door(Protocol):
+    """Where an Airflow is, and the password of its user."""
 
-    def __init__(self, places: Places) -> None:
+    @property
+    def url(self) -> str:
+        """UI and REST API."""
+        ...
+
+    @property
+    def password(self) -> str:
+        """Of the user `admin`."""
+        ...
+
+
+class Airflow:
+    """A client of an Airflow, logged in as its user."""
+
+    def __init__(self, places: Door) -> None:
         self._client = httpx.Client(base_url=places.url, timeout=30)
         body = {"username": USER, "password": places.password}
         token = self._client.post("/auth/token", json=body).raise_for_status().json()["access_token"]

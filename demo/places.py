@@ -47,9 +47,9 @@ MODES = ("staged", "express")
 _EXPRESS = {"\nrules:\n": "\nrunners:\n  flights: {mode: express, express: {idle: 10s}}\n\nrules:\n"}
 #: What the bus may be: the embedded one, or a topic of a broker of the environment's own, with so many ports.
 BUSES = {"embedded": 0, "kafka": 3, "rocketmq": 2}
-#: The source of the shipped rule files, what stands there instead, and the connection that it names.
+#: The source of the shipped rule files, and what stands there instead.
 EMBEDDED = "source: {type: embedded, start_at: earliest}"
-ON_BROKER = "source: {{type: {bus}, connection: demo_bus, topics: [flights], start_at: earliest}}"
+ON_BROKER = "source: {{type: {bus}, connection: {connection}, topics: [flights], start_at: earliest}}"
 BUCKET = "eventbridge"
 
 
@@ -152,10 +152,10 @@ def fresh(
     if not usual or receiver_port != RECEIVER_PORT or BUSES[bus] or mode == "express":
         changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
         if BUSES[bus]:
-            changes[EMBEDDED] = ON_BROKER.format(bus=bus)
+            changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
         if mode == "express":
             changes |= _EXPRESS
-        rules_folder = _own_rules(folder, ROOT / rules_folder, changes)
+        rules_folder = own_rules(folder, ROOT / rules_folder, changes)
     places = Places(
         folder,
         airflow_port=reserve(AIRFLOW_PORT if usual else None),
@@ -164,7 +164,7 @@ def fresh(
         rules_folder=rules_folder,
         password=secrets.token_urlsafe(9),
         jwt_secret=secrets.token_hex(32),
-        signing_secret=f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}",
+        signing_secret=new_signing_secret(),
         settings=dict(settings or {}),
         s3_port=reserve() if store == "s3" else 0,
         ledger_port=reserve() if ledger == "postgresql" else 0,
@@ -182,6 +182,11 @@ def chosen() -> Places:
     """Return the places of a new environment of the kind that STORE, LEDGER, BUS and MODE of the environment name."""
     wanted = {name: os.environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
     return fresh(**{name: value for name, value in wanted.items() if value})  # type: ignore[arg-type]
+
+
+def new_signing_secret() -> str:
+    """Return a secret as Standard Webhooks writes one, for what the receiver is sent."""
+    return f"whsec_{base64.b64encode(secrets.token_bytes(24)).decode()}"
 
 
 def empty(folder: Path) -> None:
@@ -206,8 +211,8 @@ def keep(folder: Path) -> None:
     _kept[folder] = descriptor
 
 
-def _own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> Path:
-    """Copy the rule files into the folder, with its receiver, files and bus instead of those that they name."""
+def own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> Path:
+    """Copy the rule files into the folder with other words for some, and return where they lie."""
     own = folder / "rules"
     for file in rules_folder.rglob("*"):
         if file.suffix in SUFFIXES:
@@ -250,6 +255,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
         **({"AIRFLOW_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
         **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port)} if places.s3_port else {}),
         **{f"AIRFLOW__{name}": value for name, value in _airflow_options(places).items()},
+        **{name: value for name, value in places.settings.items() if name.startswith("AIRFLOW__")},
     }
 
 

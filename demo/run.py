@@ -13,18 +13,16 @@ from types import FrameType
 
 from demo.airflow import Airflow
 from demo.flights import publish_flights
-from demo.places import RECEIVER_PORT, ROOT, DemoError, Places, chosen, product_settings
+from demo.places import RECEIVER_PORT, ROOT, DemoError, chosen, product_settings
 from demo.progress import watch
-from demo.receipts import compare, duplicates, read_record
+from demo.proof import differences, say_verdict
 from demo.services import Services, left_behind
-from demo.standings import standings, unexpected
-from demo.tally import table, tally
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.rule import load_rules
 from eventbridge.sources.protocol import Publisher
-from eventbridge.stages.operate.audit import Audit, audit
+from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: The flights are published over a while, so that the DAGs are seen to run meanwhile.
@@ -73,7 +71,8 @@ def _demo(services: Services, total: int) -> int:
         _deliver(services, work, total)
         _say("Everything that can be delivered is; ending the services, then auditing what they left:")
         services.stop(but=["s3", "postgresql", "bus"])  # they hold what is audited
-        return _prove(work, places)
+        rules = load_rules(ROOT / places.rules_folder)
+        return say_verdict(differences(work, audit(work), rules, places.received, _say), _say)
 
 
 def _deliver(services: Services, work: Runtime, total: int) -> None:
@@ -127,72 +126,6 @@ def _check(services: Services, publisher: _Publisher, airflow: Airflow) -> None:
         raise DemoError(f"Publishing failed: {publisher.error}")
     for error in airflow.import_errors():
         raise DemoError(f"Airflow cannot read a DAG file:\n{error}")
-
-
-def _prove(work: Runtime, places: Places) -> int:
-    books = audit(work)
-    tallies = tally(work)
-    _print_table(table(tallies, books))
-    _print_parked(work)
-    problems = [*books.differences, *_print_books(books), *_print_standings(work, books)]
-    record = read_record(places.received)
-    compared = dict(compare(load_rules(ROOT / places.rules_folder), tallies, record))
-    problems += [f"{name}: {difference}" for name, difference in compared.items() if difference]
-    _say(
-        f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
-        f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"
-    )
-    for problem in problems:
-        _say(f"  DIFFERENCE {problem}")
-    _say("\nThe books balance: every flight is accounted for." if not problems else f"\n{len(problems)} differences.")
-    return 1 if problems else 0
-
-
-def _print_standings(work: Runtime, books: Audit) -> list[str]:
-    rules, statuses = work.rule_set(), work.ledger.target_statuses()
-    _say("\nTargets:")
-    for line in standings(rules, statuses):
-        _say(f"  {line}")
-    matched = {key: sums["matched"] for key, sums in books.deliveries.items()}
-    return list(unexpected(rules, statuses, matched))
-
-
-def _print_books(books: Audit) -> list[str]:
-    events = books.events
-    _say(
-        f"\nBooks of {books.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
-        f"{events['gaps']:,} gaps; {events['read']:,} read = {events['malformed']:,} malformed + "
-        f"{events['duplicate']:,} duplicate + {events['valid']:,} valid"
-    )
-    sums = {name: sum(row[name] for row in books.deliveries.values()) for name in _DELIVERY_COLUMNS}
-    _say(
-        f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['parked']:,} parked + "
-        f"{sums['dead']:,} dead-lettered"
-    )
-    balanced = sums["matched"] == sums["delivered"] + sums["parked"] + sums["dead"]
-    return [] if balanced else ["the sums of deliveries do not add up"]
-
-
-_DELIVERY_COLUMNS = ("matched", "delivered", "parked", "dead")
-
-
-def _print_parked(work: Runtime) -> None:
-    waiting = [row for row in work.ledger.parked_counts() if row.state != "closed"]
-    if waiting:
-        _say("\nParked:")
-        for row in waiting:
-            when = "held for a person" if row.state == "held" else f"next due {row.next_due_at:%H:%M:%S} UTC"
-            _say(f"  {row.rule}/{row.target}: {row.count:,} after {row.reason}, {when}")
-
-
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    _say("")
-    for number, row in enumerate(rows):
-        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
-        _say("  ".join([row[0].ljust(len(first)), *others]))
-        if number == 0:
-            _say("  ".join("-" * width for width in widths))
 
 
 def _how_many(text: str) -> int:

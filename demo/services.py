@@ -35,11 +35,13 @@ AIRFLOW = (
     ("triggerer", "--skip-serve-logs"),
 )
 
-#: So long the scheduler waits for the lock of Airflow's SQLite database: after five seconds, Python's default, it would
-#: end itself. Nobody else does: the API server's loop may wait for what one of its threads holds, until it gives up.
+#: So long these wait for the lock of Airflow's SQLite database: after five seconds, Python's default, they would end
+#: themselves. Nobody else does: the API server's loop may wait for what one of its threads holds, until it gives up.
+_PATIENT = frozenset({"scheduler", "dag-processor", "triggerer"})
 _LOCK_SECONDS = 30
 
-_READY_SECONDS = 120.0
+#: A service that ends is told at once; Airflow's API server alone may take two minutes on a busy machine.
+_READY_SECONDS = 300.0
 _POLITE_SECONDS = 8.0
 _PIDS = "pids.json"
 
@@ -209,7 +211,7 @@ class Services:
     def _spawn(self, name: str, command: Sequence[str], environ: Mapping[str, str] | None = None) -> None:
         self._commands[name] = command
         settings = environment(self.places, os.environ) | dict(environ or {})
-        if name == "scheduler":
+        if name in _PATIENT:
             settings["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] += f"?timeout={_LOCK_SECONDS}"
         with (self.places.logs / f"{name}.log").open("ab") as output:  # one that is started again goes on with it
             process = subprocess.Popen(

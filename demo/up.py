@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
-from demo.places import USER, DemoError, chosen
+from demo.places import USER, DemoError, Places, chosen
 from demo.services import Services, left_behind
 
 
@@ -24,8 +24,14 @@ def main() -> int:
     except KeyboardInterrupt:
         print("Interrupted; everything that was started is ended.", file=sys.stderr)  # noqa: T201
         return 130
-    print(  # noqa: T201
-        f"Up after {time.monotonic() - began:.0f} s.\n"
+    print(told(places, time.monotonic() - began))  # noqa: T201
+    return 0
+
+
+def told(places: Places, seconds: float) -> str:
+    """Say where the environment is, and how long it took to start."""
+    return (
+        f"Up after {seconds:.0f} s.\n"
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
         f"  page      {places.url}/plugin/eventbridge\n"
         f"  Spark     {places.spark_url}\n"
@@ -33,7 +39,6 @@ def main() -> int:
         f"  logs      {places.logs}\n"
         f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge; `make down` ends it."
     )
-    return 0
 
 
 if __name__ == "__main__":

@@ -99,7 +99,14 @@ def _kafka(process: Process, data: Path) -> Process:
     data.mkdir(parents=True, exist_ok=True)
     properties = data.parent / "kafka.properties"
     properties.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
-    java = (java_program("java"), "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{fetch_kafka()}/*")
+    java = (
+        java_program("java"),
+        "-Xmx512m",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-cp",
+        f"{fetch_kafka()}/*",
+    )
     if not (data / "meta.properties").exists():
         cluster = "A" + base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")[1:]
         command = [*java, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(properties)]

@@ -12,6 +12,8 @@ import shlex
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -23,8 +25,10 @@ from services.postgresql import fetch_postgresql
 
 from demo.places import ROOT, DemoError, empty, keep
 from demo.production.env import random_secrets
-from demo.production.smoke import MORTAL, smoke
+from demo.production.shipped import Shipped
+from demo.production.smoke import MORTAL, Proof, smoke
 from demo.production.supervisor import Supervisor, remove_data
+from demo.production.topics import Topics
 from demo.services import left_behind, stop_groups
 from eventbridge.errors import EventBridgeError
 
@@ -41,6 +45,7 @@ GIVEN: Final = (
     "SPARK_WORKERS",
     "SPARK_CORES",
     "SPARK_MEMORY",
+    "PARSE_SECONDS",
     "ALLOW_ADDRESSES",
     "KEEP_DAYS",
 )
@@ -52,38 +57,53 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m demo.production.run")
     parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver so many flights, prove it, and end")
     parser.add_argument("--calm", action="store_true", help="with --smoke: kill nobody meanwhile")
+    parser.add_argument("--shipped", action="store_true", help="with --smoke: by the demo's rules, on Kafka")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where everything is kept (default: .production)")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)
-    supervisor = None
     try:
         for fetch in (fetch_postgresql, fetch_kafka, fetch_s3proxy):
             fetch()
-        supervisor = _begin(options.folder.resolve())
-        if options.smoke:
-            return smoke(supervisor, options.smoke, _say, () if options.calm else MORTAL)
-        while True:
-            supervisor.look()
-            time.sleep(_LOOK_SECONDS)
+        with ExitStack() as ended:
+            return _run(options, options.folder.resolve(), ended)
     except (DemoError, EventBridgeError, ToolMissing) as error:
         _say(f"\n{error}")
         return 1
     except KeyboardInterrupt:
         _say("\nInterrupted.")
         return 1 if options.smoke else 0
-    finally:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
-        if supervisor is not None:
-            supervisor.stop()
-            _say("All services are ended.")
 
 
-def _begin(folder: Path) -> Supervisor:
+def _run(options: argparse.Namespace, folder: Path, ended: ExitStack) -> int:
+    _clear(folder)
+    shipped = ended.enter_context(Shipped(folder)) if options.shipped else None
+    supervisor = _begin(folder, shipped.variables if shipped else {})
+    ended.callback(_end, supervisor)
+    if shipped:
+        shipped.connect(supervisor)
+    if options.smoke:
+        proof: Proof = shipped or Topics(f"{supervisor.native.address('kafka')}:9092")
+        return smoke(supervisor, options.smoke, _say, proof, () if options.calm else MORTAL)
+    while True:
+        supervisor.look()
+        time.sleep(_LOOK_SECONDS)
+
+
+def _end(supervisor: Supervisor) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
+    supervisor.stop()
+    _say("All services are ended.")
+
+
+def _clear(folder: Path) -> None:
     keep(folder)
     stop_groups(left_behind(folder))  # of one that was killed itself
     remove_data(folder)
     empty(folder)
-    variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets()
+
+
+def _begin(folder: Path, more: Mapping[str, str]) -> Supervisor:
+    variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets() | more
     supervisor = Supervisor.of(variables, folder, _say)
     _save_settings(supervisor, folder / "settings.sh")
     _say(f"Starting {len(supervisor.services)} services of docker-compose.yaml natively ...")

@@ -8,7 +8,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -19,9 +19,12 @@ from demo.production.images import PORTS, follow_up, image_of, prepare
 from demo.production.native import Native, Process
 from demo.services import note_groups, stop_groups
 
-_READY_SECONDS: Final = 240.0
+#: On two cores that do other things too, fifteen services take minutes.
+_READY_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.5
 _CHECK_SECONDS: Final = 60.0
+#: A check that failed is made again after so many times as long as it took: those who start have the processor.
+_PATIENCE: Final = 5.0
 
 
 @dataclass
@@ -35,6 +38,7 @@ class Supervisor:
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _processes: dict[str, Process] = field(default_factory=dict)
     _well: set[str] = field(default_factory=set)
+    _again: dict[str, float] = field(default_factory=dict)
 
     @classmethod
     def of(cls, variables: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> Supervisor:
@@ -90,14 +94,16 @@ class Supervisor:
         """Return the environment of a service, for a command that shall see what it sees."""
         return dict(self.native.processes(self.services[service])[0].environment)
 
-    def stop(self) -> None:
-        """End all processes, those that serve others last."""
-        servers = {name for name in self.running if not self._processes[name].service.is_own}
-        for group in (set(self.running) - servers, servers):
+    def stop(self, but: Collection[str] = ()) -> None:
+        """End the processes of all services `but` those named, those that serve others last."""
+        ending = {name for name in self.running if self._processes[name].service.name not in but}
+        servers = {name for name in ending if not self._processes[name].service.is_own}
+        for group in (ending - servers, servers):
             stop_groups({name: self.running[name].pid for name in group})
-        for running in self.running.values():
-            running.wait()
-        remove_data(self.folder)
+        for name in ending:
+            self.running.pop(name).wait()
+        if not self.running:
+            remove_data(self.folder)
 
     def _spawn(self, process: Process) -> None:
         if not process.service.is_own:
@@ -139,6 +145,9 @@ class Supervisor:
         """Run the health check of the file, as an engine does inside the container."""
         if not process.service.check:
             return True
+        began = time.monotonic()
+        if began < self._again.get(process.name, 0.0):
+            return False
         command = self.native.here(process.service, process.service.check, replica)
         try:
             done = subprocess.run(
@@ -152,6 +161,8 @@ class Supervisor:
             )
         except subprocess.TimeoutExpired:
             return False
+        finally:
+            self._again[process.name] = time.monotonic() + _PATIENCE * (time.monotonic() - began)
         return done.returncode == 0
 
     def _listens(self, process: Process) -> bool:

@@ -33,6 +33,9 @@ _SETTINGS = {
     **GUARDED,
 }
 
+#: Where nothing changes which DAGs there are: to read their files again each 30 s is a tenth of a processor.
+_SELDOM_PARSED = {"AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "120"}
+
 #: So few at a time that a backlog takes several batches, of which a test can tell which came first.
 _SMALL_CHUNKS = {"EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "40"}
 
@@ -56,7 +59,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
     for file in (_RULES / "healing").glob("*.yaml"):
         (rules / file.name).write_text(file.read_text().replace(f"127.0.0.1:{MORTAL_PORT}", f"127.0.0.1:{port}"))
     with (
-        _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS}) as running,
+        _environment(folder / "demo", rules, "s3", {**_SETTINGS, **_SMALL_CHUNKS, **_SELDOM_PARSED}) as running,
         closing(MortalServer(port, running.places.received)) as mortal,
     ):
         mortal.start()
@@ -67,7 +70,7 @@ def healing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Running,
 def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the same with rules of which nothing fails, for what operators do in Airflow's pages."""
     with _environment(
-        tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", _SETTINGS
+        tmp_path_factory.mktemp("environment") / "demo", _RULES / "operating", "file", {**_SETTINGS, **_SELDOM_PARSED}
     ) as running:
         yield running
 
@@ -75,7 +78,7 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the same with an alert for batches that take longer than 6 s, a target that takes 15, and a quota."""
-    settings = {"EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
     settings["EVENTBRIDGE_STORE_QUOTA_BYTES"] = str(QUOTA)
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings

@@ -13,6 +13,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.ledger.tables import batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.stages.segments.segments import segments
+from eventbridge.store import layout
 from eventbridge.store.parquet import read_table
 
 
@@ -49,7 +50,7 @@ def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]
     """Have the archive's batches be planned hours earlier, as what is over is looked at; gives their hours."""
     moved = sql.update(batch).where(batch.c.kind == "normal")
     ago = timedelta(hours=hours)
-    engine = sql.create_engine(running.work.settings.ledger_url)
+    engine, store = sql.create_engine(running.work.settings.ledger_url), running.work.store
     with engine.begin() as connection:
         names = connection.execute(
             sql.select(batch.c.batch_id, batch.c.planned_at).where(batch.c.kind == "normal")
@@ -57,8 +58,16 @@ def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]
         for name, planned_at in names:
             connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at - ago))
     times = [planned_at.replace(minute=0, second=0, microsecond=0) - ago for _, planned_at in names]
-    yield min(times), max(times)
-    with engine.begin() as connection:
-        for name, planned_at in names:
-            connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at))
-    engine.dispose()
+    manifests = [(layout.manifest(at, name), layout.manifest(at - ago, name)) for name, at in names]
+    copies = [copy for manifest, copy in manifests if copy != manifest and store.exists(manifest)]  # of the day before
+    try:
+        for manifest, copy in manifests:
+            if copy in copies:
+                store.put(copy, store.get(manifest))
+        yield min(times), max(times)
+    finally:
+        store.delete_all(copies)
+        with engine.begin() as connection:
+            for name, planned_at in names:
+                connection.execute(moved.where(batch.c.batch_id == name).values(planned_at=planned_at))
+        engine.dispose()

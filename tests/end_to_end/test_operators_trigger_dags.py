@@ -45,12 +45,12 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.publish(QUICK, range(1))
     directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
     first = holder(directed)
-    runs = len(directed.runs("deliver_quick"))
+    rung = len(rings(directed))
 
     for number in range(1, 11):
         directed.publish(QUICK, range(number, number + 1))
         directed.until("it is delivered", lambda number=number: len(directed.requests("/healthy/quick")) > number)
-    assert len(directed.runs("deliver_quick")) == runs
+    assert len(rings(directed)) <= rung + 1, "the first event's own ring may come late"
     os.kill(first, signal.SIGKILL)
     directed.publish(QUICK, range(11, 21))
     directed.until("another process has the shift", lambda: holder(directed) != first)
@@ -60,7 +60,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.until("that delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
 
     assert second != first
-    assert len(directed.runs("deliver_quick")) <= runs + 1
+    assert len(rings(directed)) <= rung + 2
     directed.until("its shift ends, as nothing comes", lambda: directed.work.ledger.shift(QUICK) is None)
     directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
@@ -160,8 +160,7 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     directed.services.end("triggerer")
     directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": True})
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-    backfill = {"dag_id": "replay_archive", "from_date": hour.isoformat(), "to_date": hour.isoformat()}
-    directed.airflow.call("POST", "/backfills", json={**backfill, "dag_run_conf": {"bus": "orders"}})
+    directed.backfill("replay_archive", (hour, hour), {"dag_run_conf": {"bus": "orders"}})
     (replay,) = directed.until("the run has begun a replay", directed.work.ledger.replays)
     (run,) = directed.runs("replay_archive")
     directed.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
@@ -209,6 +208,12 @@ def holder(directed: Running) -> int:
     directed.until("a shift has a window open", lambda: directed.work.ledger.batches(state="open"))
     shift = directed.until("somebody has the shift", lambda: directed.work.ledger.shift(QUICK))
     return int(shift.holder.split(":")[1])
+
+
+def rings(directed: Running) -> list[str]:
+    """Return the runs that the bell started, which those of the schedule do not count among."""
+    runs = [str(run["dag_run_id"]) for run in directed.runs(f"deliver_{QUICK}")]
+    return [run for run in runs if run.startswith("asset_triggered__")]
 
 
 def late_runs(directed: Running) -> set[str]:

@@ -6,11 +6,13 @@ Its pictures stand in docs/operations.md; `make screenshots` takes them again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
 
 import pytest
+from demo.up import told
 from end_to_end.browser import Browser, browsing
 from end_to_end.looks import earlier, takes
 from end_to_end.running import Running
@@ -117,21 +119,9 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
 
 
 def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
-    """Have Airflow's REST API run hours of archive once more, when the backfill before is over."""
-
-    def is_over() -> bool:
-        found = operating.airflow.call("GET", "/backfills", params={"dag_id": "replay_archive"})
-        return all(each["completed_at"] for each in found["backfills"])
-
-    operating.until("the backfill before is over", is_over)
-    body = {
-        "dag_id": "replay_archive",
-        "from_date": hours[0].isoformat(),
-        "to_date": hours[1].isoformat(),
-        "reprocess_behavior": reprocess,
-        "dag_run_conf": {"bus": "orders", "rules": ["accounts"]},
-    }
-    operating.airflow.call("POST", "/backfills", json=body)
+    """Have Airflow's REST API run hours of archive once more."""
+    conf = {"bus": "orders", "rules": ["accounts"]}
+    operating.backfill("replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
     operating.until("the runs are there", lambda: "success" not in archive_runs(operating).values())
 
 
@@ -169,9 +159,10 @@ def delivered(operating: Running) -> dict[str, int]:
 
 
 def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -> None:
-    """In Airflow's own frame, with its login and its theme; a rule that is paused there is paused by Airflow's user."""
+    """At the address that `make up` prints, in Airflow's frame and theme; who pauses a rule there is Airflow's user."""
+    (address,) = re.findall(r"^  page +(\S+)$", told(operating.places, 0), re.MULTILINE)
     browser.page.evaluate("localStorage.setItem('theme', 'dark')")
-    browser.open("plugin/eventbridge")
+    browser.page.goto(address)
     frame = browser.page.frame_locator("iframe[title='EventBridge']")
     expect(frame.get_by_role("heading", name="Overview")).to_be_visible()
     expect(frame.locator("html")).to_have_attribute("data-theme", "dark")
@@ -192,9 +183,17 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     assert operating.work.ledger.operator_states() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
+    frame.get_by_text("Try it, or a change, on archived events").click()
+    frame.get_by_role("button", name="Run it as it is").click()
+    expect(frame.get_by_role("heading", name="Backtests")).to_be_visible()
+    (run,) = operating.runs("backtest_rules")
+    assert (run["conf"]["candidate"], run["triggering_user_name"]) == ("invoices", "admin")
+    path = f"/dags/backtest_rules/dagRuns/{run['dag_run_id']}"
+    operating.airflow.call("PATCH", path, json={"state": "failed"})  # what it finds is tested elsewhere
+
 
 def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Browser) -> None:
-    """By the link of its task in Airflow to the chunk on the page, from there to the task, and to the run."""
+    """By the link of its task in Airflow to the chunk on the page, from there to task and run, and to the run's tab."""
     operating.until_settled()
     found = operating.airflow.call("GET", "/dags/deliver_orders/dagRuns/~/taskInstances", params={"limit": 100})
     pushes = [each for each in found["task_instances"] if each["task_id"] == "push" and each["map_index"] == 0]
@@ -212,6 +211,9 @@ def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Br
     frame.locator("dd a").first.click()
     frame.get_by_role("link", name=f"deliver_orders, {run}").click()
     browser.page.wait_for_url("**/dags/deliver_orders/runs/**")
+    browser.page.get_by_role("link", name="EventBridge batch").click()
+    tab = browser.page.frame_locator("iframe[title='EventBridge batch']")
+    expect(tab.get_by_text("every event of this batch is accounted for")).to_be_visible()
 
 
 def test_the_home_page_shows_the_lag(operating: Running, browser: Browser) -> None:
@@ -219,6 +221,7 @@ def test_the_home_page_shows_the_lag(operating: Running, browser: Browser) -> No
     browser.open("")
     expect(browser.page.get_by_text("orders: lag 0")).to_be_visible()
     expect(browser.page.get_by_text("All targets are well")).to_be_visible()
+    assert operating.airflow.call("GET", "/plugins/importErrors")["import_errors"] == []
     browser.picture("lag-on-home-page")
     browser.page.get_by_role("link", name="EventBridge", exact=True).last.click()
     expect(

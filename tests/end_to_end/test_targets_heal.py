@@ -26,7 +26,7 @@ from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.testing.messages import messages_of
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(900)  # its Airflow starts for a minute or two, and each death is waited for
 
 _RUNNER = "orders"
 

@@ -12,6 +12,7 @@ import pytest
 from demo import places
 from demo.places import DemoError, environment, fresh, load, save
 from demo.ports import reserve
+from demo.up import told
 
 from eventbridge.rule import RuleSet, load_rules
 from eventbridge.targets.file.fields import FileFields
@@ -43,6 +44,15 @@ def test_places_are_found_again_and_are_nobody_elses(tmp_path: Path) -> None:
     assert (tmp_path / "demo").stat().st_mode & 0o077 == 0
     with pytest.raises(DemoError, match="make up"):
         load(tmp_path / "nowhere")
+
+
+def test_a_person_is_told_where_the_page_is(tmp_path: Path) -> None:
+    """At its own environment's Airflow, with the user and the password that it asks for."""
+    made = fresh(tmp_path / "demo")
+    lines = [line.split() for line in told(made, 31.4).splitlines()]
+
+    assert ["page", f"http://127.0.0.1:{made.airflow_port}/plugin/eventbridge"] in lines
+    assert ["Airflow", made.url, "user", "admin", "password", made.password] in lines
 
 
 def test_the_command_line_sees_the_demo_by_its_settings_file(tmp_path: Path) -> None:

@@ -1,0 +1,81 @@
+"""The demo's rules under a smoke: their bus is a Kafka topic, and all of their targets must be as in the demo."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from demo import proof
+from demo.airflow import Airflow
+from demo.places import EMBEDDED, FILES, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, new_signing_secret, own_rules
+from demo.production.supervisor import Supervisor
+from demo.progress import Progress
+from demo.proof import Say
+from eventbridge.rule import load_rules
+from eventbridge.stages.operate.audit import Audit
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+_BATCHES: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class _Door:
+    url: str
+    password: str
+
+
+class Shipped:
+    """A receiver and a copy of the rules that names it, below a folder, in a `with` block that ends the receiver."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._received = folder / "received.jsonl"
+        self._receiver = Receiver(self._received)
+        self._flights = 0
+
+    def __enter__(self) -> Self:
+        self._receiver.__enter__()
+        changes = {
+            f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{self._receiver.port}",
+            FILES: str(self._folder / "files"),
+            EMBEDDED: ON_BROKER.format(bus="kafka", connection="kafka"),
+        }
+        self._rules = load_rules(own_rules(self._folder, ROOT / RULES_FOLDER, changes))
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._receiver.__exit__(kind, error, at)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of `.env` that make the services deliver by these rules."""
+        return {"RULES_FOLDER": str(self._folder / "rules"), "ALLOW_ADDRESSES": ADDRESSES}
+
+    def connect(self, supervisor: Supervisor) -> None:
+        """Make the connection that the rules name, as a person does in Airflow."""
+        url = f"http://{supervisor.native.address('airflow-api')}:8080"
+        airflow = Airflow(_Door(url, supervisor.environment("prepare")["AIRFLOW_PASSWORD"]))
+        extra = json.dumps({"signing_secret": new_signing_secret()})
+        made = {"connection_id": "flights_receiver", "conn_type": "http", "extra": extra}
+        try:
+            airflow.call("POST", "/connections", json=made)
+        finally:
+            airflow.close()
+
+    def expect(self, event: Mapping[str, Any]) -> None:
+        """Count a flight that is published."""
+        self._flights += 1
+
+    def is_settled(self, work: Runtime, published: int) -> bool:
+        """Tell whether every target that can take its deliveries has all of them."""
+        return Progress.of(status(work, batches=_BATCHES), self._rules, published).done(self._flights)
+
+    def differences(self, work: Runtime, books: Audit, say: Say) -> list[str]:
+        """Say what books, receiver and files have, and return what is wrong with it."""
+        return proof.differences(work, books, self._rules, self._received, say)

@@ -1,0 +1,73 @@
+"""The rules of `deploy/rules` under a smoke: two Kafka topics must have exactly the flights that match."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import Consumer, TopicPartition
+
+from demo.places import DemoError
+from demo.proof import Say, say_books
+from demo.settled import unsettled
+from eventbridge.stages.operate.audit import Audit
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+class Topics:
+    """What the two topics must have, counted while flights are published."""
+
+    def __init__(self, servers: str) -> None:
+        self._servers = servers
+        self._expected: Counter[str] = Counter()
+
+    def expect(self, event: Mapping[str, Any]) -> None:
+        """Count a flight that is published."""
+        if event["type"] == "flight.cancelled":
+            self._expected["cancellations"] += 1
+        elif event["data"]["dep_delay"] > 15:
+            self._expected["delayed-departures"] += 1
+
+    def is_settled(self, work: Runtime, published: int) -> bool:
+        """Tell whether nothing goes on any more."""
+        done = any(batch.state == "committed" for batch in work.ledger.batches(limit=20))
+        return done and not unsettled(work)
+
+    def differences(self, work: Runtime, books: Audit, say: Say) -> list[str]:
+        """Say what the books and the topics have, and return what is wrong with it."""
+        problems = [*books.differences, *say_books(books, say)]
+        for key, row in sorted(books.deliveries.items()):
+            rule = key.partition("/")[0]
+            ids = _delivery_ids(self._servers, rule)
+            twice = len(ids) - len(set(ids))
+            say(
+                f"{key}: {self._expected[rule]:,} expected, {row['matched']:,} matched, "
+                f"{row['delivered']:,} delivered; its topic has {len(set(ids)):,}, {twice:,} twice"
+            )
+            if not self._expected[rule] == row["matched"] == row["delivered"] == len(set(ids)):
+                problems.append(f"{key}: these numbers differ")
+        if set(self._expected) != {key.partition("/")[0] for key in books.deliveries}:
+            problems.append(f"flights match {', '.join(self._expected)}; the books have {', '.join(books.deliveries)}")
+        return problems
+
+
+def _delivery_ids(servers: str, topic: str) -> list[bytes]:
+    """Return the delivery id of every message of a topic."""
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "smoke", "enable.auto.commit": False})
+    try:
+        partitions = [TopicPartition(topic, number) for number in consumer.list_topics(topic).topics[topic].partitions]
+        ends = {part.partition: consumer.get_watermark_offsets(part)[1] for part in partitions}
+        consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+        waiting = {number for number, end in ends.items() if end}
+        ids: list[bytes] = []
+        while waiting:
+            for message in consumer.consume(1_000, timeout=1.0):
+                if message.error():
+                    raise DemoError(f"topic {topic} cannot be read: {message.error()}")
+                ids.append(dict(message.headers() or [])["eventbridge-delivery-id"])
+                if message.offset() + 1 >= ends[message.partition()]:
+                    waiting.discard(message.partition())
+        return ids
+    finally:
+        consumer.close()

@@ -1,0 +1,85 @@
+"""Proves that no flight is lost: by the books, by the receiver's own record, and by what lies in the files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from demo.receipts import compare, duplicates, read_record
+from demo.standings import standings, unexpected
+from demo.tally import table, tally
+from eventbridge.rule import RuleSet
+from eventbridge.stages.operate.audit import Audit
+from eventbridge.stages.runtime.runtime import Runtime
+
+Say = Callable[[str], None]
+
+_COLUMNS = ("matched", "delivered", "parked", "dead")
+
+
+def differences(work: Runtime, books: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
+    """Say what became of every delivery, and return what is wrong with it; `received` is the receiver's record."""
+    tallies = tally(work)
+    _say_table(table(tallies, books), say)
+    _say_parked(work, say)
+    problems = [*books.differences, *say_books(books, say), *_say_standings(work, books, say)]
+    record = read_record(received)
+    compared = dict(compare(rules, tallies, record))
+    say(
+        f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
+        f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"
+    )
+    return problems + [f"{name}: {difference}" for name, difference in compared.items() if difference]
+
+
+def say_books(books: Audit, say: Say) -> list[str]:
+    """Say how many events and deliveries the books have, and return whether their sums add up."""
+    events = books.events
+    say(
+        f"\nBooks of {books.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
+        f"{events['gaps']:,} gaps; {events['read']:,} read = {events['malformed']:,} malformed + "
+        f"{events['duplicate']:,} duplicate + {events['valid']:,} valid"
+    )
+    sums = {name: sum(row[name] for row in books.deliveries.values()) for name in _COLUMNS}
+    say(
+        f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['parked']:,} parked + "
+        f"{sums['dead']:,} dead-lettered"
+    )
+    balanced = sums["matched"] == sums["delivered"] + sums["parked"] + sums["dead"]
+    return [] if balanced else ["the sums of deliveries do not add up"]
+
+
+def say_verdict(problems: Sequence[str], say: Say) -> int:
+    """Say what is wrong, or that nothing is; return the exit code."""
+    for problem in problems:
+        say(f"  DIFFERENCE {problem}")
+    say("\nThe books balance: every flight is accounted for." if not problems else f"\n{len(problems)} differences.")
+    return 1 if problems else 0
+
+
+def _say_standings(work: Runtime, books: Audit, say: Say) -> list[str]:
+    rules, statuses = work.rule_set(), work.ledger.target_statuses()
+    say("\nTargets:")
+    for line in standings(rules, statuses):
+        say(f"  {line}")
+    matched = {key: sums["matched"] for key, sums in books.deliveries.items()}
+    return list(unexpected(rules, statuses, matched))
+
+
+def _say_parked(work: Runtime, say: Say) -> None:
+    waiting = [row for row in work.ledger.parked_counts() if row.state != "closed"]
+    if waiting:
+        say("\nParked:")
+        for row in waiting:
+            when = "held for a person" if row.state == "held" else f"next due {row.next_due_at:%H:%M:%S} UTC"
+            say(f"  {row.rule}/{row.target}: {row.count:,} after {row.reason}, {when}")
+
+
+def _say_table(rows: Sequence[Sequence[str]], say: Say) -> None:
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    say("")
+    for number, row in enumerate(rows):
+        first, *others = (cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        say("  ".join([row[0].ljust(len(first)), *others]))
+        if number == 0:
+            say("  ".join("-" * width for width in widths))

@@ -1,0 +1,14 @@
+"""`make demo BUS=kafka` in both modes; `make test` runs its rules on Kafka in the production shape."""
+
+from __future__ import annotations
+
+import pytest
+from end_to_end.demo_runs import deliver
+
+pytestmark = pytest.mark.timeout(900)
+
+
+@pytest.mark.parametrize("mode", ["staged", "express"])
+def test_the_demo_balances_its_books_on_kafka(mode: str) -> None:
+    """Every flight is accounted for, by the receiver too."""
+    assert "The books balance: every flight is accounted for." in deliver(BUS="kafka", MODE=mode)

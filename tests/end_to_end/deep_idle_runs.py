@@ -1,0 +1,53 @@
+"""What a run that has nothing to deliver costs a real Airflow: the tasks that start, the others are skipped."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from end_to_end.looks import takes
+from end_to_end.running import QUOTA, Running
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
+    """Of a runner, staged or express, and of the retries."""
+    directed.publish("orders", range(3))
+    directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", 3))
+    directed.until_settled()
+
+    for dag_id, first in (("deliver_orders", "listen"), ("deliver_quick", "express"), ("retry_deliveries", None)):
+        found = states(directed, dag_id, directed.trigger(dag_id))
+        started = {name for name, state in found.items() if state != "skipped"}
+        assert started == {first or "plan_retries"}
+        assert len(found) == (7 if first else 9)
+
+
+def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> None:
+    """What plans and what goes on; while the store is at its quota runs follow each other, then one delivers."""
+    ledger = directed.work.ledger
+    before = len(directed.requests("/healthy/accounts"))
+    ledger.set_store_count(QUOTA, ledger.now())
+    form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}
+    first = directed.trigger("replay_events", form)
+    directed.until("a second run goes on with it", lambda: len(directed.runs("replay_events")) > 1)
+    waiting = states(directed, "replay_events", first)
+
+    ledger.set_store_count(0, ledger.now())
+    (replay,) = ledger.replays()
+    directed.until("it is done", lambda: ledger.replay(replay.replay_id).state == "done")
+    directed.until_settled()
+
+    assert {name for name, state in waiting.items() if state != "skipped"} == {"plan_replay", "go_on"}
+    assert len(waiting) == 7
+    assert len(directed.requests("/healthy/accounts")) == before + 3
+    assert directed.differences() == []
+
+
+def states(directed: Running, dag_id: str, run_id: str) -> dict[str, str]:
+    """Return the states of a run's tasks once it has ended."""
+    path = f"/dags/{dag_id}/dagRuns/{run_id}"
+    directed.until("it has ended", lambda: directed.airflow.call("GET", path)["state"] in ("success", "failed"))
+    found = directed.airflow.call("GET", f"{path}/taskInstances")["task_instances"]
+    return {each["task_id"]: each["state"] for each in found}
