@@ -10,6 +10,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
+# Setuptools leaves it where Airflow would find the package, and its plug-in, a second time: an error in its UI.
+EGG_INFO := include/eventbridge.egg-info
 
 # A task is a process. Where Python may keep no bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -25,6 +27,12 @@ SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
 PARKED ?= 1000000
 DAYS ?= 30
+# How many processes of `make test` have the tests of services, which wait more than they compute.
+WAITING ?= 3
+# Tests that compute and hear no clock. They have what all others, which wait now and then, leave of the processors.
+COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
+  $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/match/test_*.py)) \
+  tests/unit/decision tests/unit/pattern tests/unit/transform/test_native_transforms.py
 
 .PHONY: help setup wheel demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
@@ -53,6 +61,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
+	rm -rf $(EGG_INFO)
 	touch $@
 
 # What is compiled is kept by the times of these files; without this the first events after a change would wait for it.
@@ -63,7 +72,7 @@ $(COMPILED): $(INSTALLED) $(wildcard $(addprefix include/eventbridge/,scan/*.py 
 # setuptools packs what an earlier build left in build/, files that have been removed since too.
 wheel: setup ## build the wheel, into dist/
 	@rm -rf build
-	trap 'rm -rf build' EXIT
+	trap 'rm -rf build $(EGG_INFO)' EXIT
 	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
 
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express
@@ -87,26 +96,36 @@ down: ## end what `make up` started
 	exec $(BIN)/python -m demo.down
 
 # What tests write lies in memory, where nobody waits for a disk; on the disk where there is less than 8 GB of it.
-test: setup ## every test: the fast ones, the crash matrix, the others; each several at a time
+test: setup ## every test: the fast ones, the crash matrix, the others, several at a time; beside them those that only compute
 	@free=$$(df --output=avail /dev/shm 2>/dev/null | tail -1 || true)
 	if [ "$${free:-0}" -gt 8000000 ]; then
-	  TMPDIR=$$(mktemp -d /dev/shm/tests-XXXXXX); export TMPDIR
-	  trap 'rm -rf "$$TMPDIR"' EXIT
-	  chmod 755 "$$TMPDIR"  # a server that refuses root is run as nobody
+	  TMPDIR=$$(mktemp -d /dev/shm/tests-XXXXXX)
+	else
+	  TMPDIR=$$(mktemp -d)
 	fi
+	export TMPDIR
+	chmod 755 "$$TMPDIR"  # a server that refuses root is run as nobody
+	computing=""
+	trap 'kill $$computing 2>/dev/null || true; wait; rm -rf "$$TMPDIR"' EXIT
 	several="$(BIN)/pytest -q -o tmp_path_retention_policy=failed --durations 25 --durations-min 20"
-	$$several -n 2 --dist loadfile tests/unit tests/architecture tests/contracts
+	nice -n 19 $$several --timeout 1800 $(COMPUTING) > "$$TMPDIR/computing.txt" 2>&1 &
+	computing=$$!
+	$$several -n 2 --dist loadfile tests/unit $(addprefix --ignore ,$(COMPUTING)) $(if $(CHECKED),,tests/architecture)
 	$$several -n 2 --dist worksteal tests/faults
-	$$several -n 3 --dist loadfile --no-loadscope-reorder --ignore tests/unit --ignore tests/architecture \
-	  --ignore tests/contracts --ignore tests/faults
+	failed=0
+	$$several -n $(WAITING) --dist loadfile --no-loadscope-reorder --ignore tests/unit --ignore tests/architecture \
+	  --ignore tests/faults $(addprefix --ignore ,$(COMPUTING)) || failed=$$?
+	wait $$computing || failed=$$?
+	cat "$$TMPDIR/computing.txt"
+	exit $$failed
 
-services: setup ## fetch the real servers that tests start, into .services; tests fetch what they need themselves
+services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves
 	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill
 
-test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on an S3 server that is fetched: 5 minutes
+test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on each of two S3 servers that are fetched, one built by Go: 10 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, changes of shift
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, versions before beside this one, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, changes of shift, the demo on Kafka, spark-submit part by part, every benchmark at a small size, the stages in both modes
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -117,7 +136,13 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	  tests/stages/sending/test_order_survives.py tests/api/test_openapi.py
 	PYTHONPATH=tests:. $(BIN)/python -m demo.production.run --smoke 100000
 	PYTHONPATH=tests $(BIN)/python -m s3proxy.deep
-	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_change_of_shift.py
+	PYTHONPATH=tests $(BIN)/python -m upgrade.beside
+	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_change_of_shift.py \
+	  tests/end_to_end/deep_idle_runs.py tests/end_to_end/deep_demo_on_kafka.py \
+	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py
+	for mode in staged express; do
+	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/stages
+	done
 
 check: $(INSTALLED) ## format, lint, types, layers, architecture
 	@$(BIN)/mypy --strict -p eventbridge &
@@ -130,7 +155,7 @@ check: $(INSTALLED) ## format, lint, types, layers, architecture
 	wait $$types
 
 screenshots: setup ## take the pictures of docs/images again, of Airflow's pages in a real browser; needs Chromium
-	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py tests/api/test_page.py
+	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py tests/api/deep_pictures.py
 
 oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)

@@ -28,22 +28,35 @@ from eventbridge.testing.receiver import ADDRESSES
 
 #: How long the first run of a runner may take, and its last window.
 _WAIT_SECONDS = 180.0
-_SETTINGS = {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+
+#: Of the executor, beside one for the shift of each express runner: for tasks of the line that is measured.
+_SPARE_SLOTS = 8
+#: Tasks read Airflow's connections, everybody else ours.
+_CONNECTIONS = {**SIGNED, **{name.replace("EVENTBRIDGE_", "AIRFLOW_"): value for name, value in SIGNED.items()}}
+_SETTINGS = {**_CONNECTIONS, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
 
 
 def through_airflow(receiver: CompiledReceiver, loads: Sequence[Load]) -> list[Found]:
-    """Return what came of each load that publishes something; a runner has one of them to itself."""
-    runners = {f"line-{number}": load for number, load in enumerate(loads) if load.rate}
-    with _running(receiver, runners) as work:
-        return [_measured(work, runner, load) for runner, load in runners.items()]
+    """Return what came of each load that publishes something, one after the other.
+
+    Loads of one mode and target share a runner: twenty runners are more than Airflow's SQLite bears.
+    """
+    lines = [load for load in loads if load.rate]
+    with _running(receiver, {_runner(load): load for load in lines}) as work:
+        return [_measured(work, load) for load in lines]
+
+
+def _runner(load: Load) -> str:
+    return f"{load.mode}-{load.target}"
 
 
 @contextmanager
 def _running(receiver: CompiledReceiver, runners: dict[str, Load]) -> Iterator[Runtime]:
     folder = Path(tempfile.mkdtemp(prefix="eventbridge-bench-"))
+    slots = {"AIRFLOW__CORE__PARALLELISM": str(len(runners) + _SPARE_SLOTS)}
     try:
         write_rules(folder / "rules", receiver, folder / "answers", runners)
-        services = Services(fresh(folder / "demo", rules_folder=folder / "rules", settings=_SETTINGS))
+        services = Services(fresh(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots}))
         try:
             services.start()
             settings = product_settings(services.places)
@@ -55,17 +68,19 @@ def _running(receiver: CompiledReceiver, runners: dict[str, Load]) -> Iterator[R
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measured(work: Runtime, runner: str, load: Load) -> Found:
+def _measured(work: Runtime, load: Load) -> Found:
+    runner = _runner(load)
+    earlier = sum(1 for _ in deliveries(work, runner))
     with EmbeddedBus(work.settings.bus_folder, runner, topics=["events"], queues=4, clock=work.clock) as bus:
         bus.publish([(event(number, 510), None) for number in range(2)])
-        _until(lambda: _has_begun(work, runner))
+        _until(f"the first events of {load} are delivered", lambda: _has_begun(work, runner))
         process = _process(work, runner)
         before = (cpu_seconds(process) if process else 0.0), time.monotonic()
         began = published(bus, load)
         used = (cpu_seconds(process) if process else float("nan")) - before[0]
         cpu = used / (time.monotonic() - before[1])
-    wanted = 2 + -(-int(load.rate * load.seconds) // 2)
-    _until(lambda: len(list(deliveries(work, runner))) >= wanted and _is_committed(work, runner))
+    wanted = earlier + 2 + -(-int(load.rate * load.seconds) // 2)
+    _until(f"{wanted} events of {load} are delivered", lambda: _is_delivered(work, runner, wanted))
     return found_of(work, runner, load, began, cpu)
 
 
@@ -73,6 +88,10 @@ def _has_begun(work: Runtime, runner: str) -> bool:
     """Return whether the first two events, for which everything was cold, are delivered."""
     batches = work.ledger.batches(limit=None, runner=runner)
     return any(batch.state == "committed" or work.ledger.files(batch.batch_id, "outcome") for batch in batches)
+
+
+def _is_delivered(work: Runtime, runner: str, wanted: int) -> bool:
+    return len(list(deliveries(work, runner))) >= wanted and _is_committed(work, runner)
 
 
 def _is_committed(work: Runtime, runner: str) -> bool:
@@ -86,9 +105,9 @@ def _process(work: Runtime, runner: str) -> psutil.Process | None:
     return None if shift is None else psutil.Process(int(shift.holder.split(":")[1]))
 
 
-def _until(reached: Callable[[], bool]) -> None:
+def _until(what: str, reached: Callable[[], bool]) -> None:
     end = time.monotonic() + _WAIT_SECONDS
     while not reached():
         if time.monotonic() > end:
-            raise RuntimeError("the runner does not deliver")
+            raise RuntimeError(f"After {_WAIT_SECONDS:g} s still not: {what}.")
         time.sleep(0.5)

@@ -16,6 +16,7 @@ import re
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 import httpx
+import msgspec
 import psutil
 from benchmarks.archive import archive_batch, record
 from benchmarks.bench_site import BUS, RUNNER, Site, event, site
@@ -38,6 +40,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_replay import cancel_replay
 from eventbridge.stages.redrive.plan import begin_redrive
@@ -66,6 +69,8 @@ _PAGES: Final = (
     "/rules/r00007",
     "/rules/r00007/test",
     "/rules/r00007/test?event=DELIVERED",
+    "/backtests",
+    "/backtests/REPORT",
     "/schemas",
     f"/schemas?bus={BUS}",
     "/schemas/t7",
@@ -78,6 +83,7 @@ _PAGES: Final = (
     "/events",
     f"/events?bus={BUS}",
     "/events?type=t7",
+    "/events?subject=nobody",
     "/batches",
     "/batches/BATCH",
     "/batches/BATCH/chunks/0",
@@ -93,8 +99,8 @@ _PAGES: Final = (
 )
 _FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
 #: What pages are made of, and what only sends a browser on.
-_NO_PAGES: Final = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/chunk"}
-#: Redrives, replays and, each day, actions of operators, that lie behind the pages.
+_NO_PAGES: Final = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/chunk", "/page/run"}
+#: Redrives, replays, reports of backtests and, each day, actions of operators, that lie behind the pages.
 _WISHES: Final = 20
 _ACTIONS: Final = 100
 
@@ -123,6 +129,7 @@ def main() -> int:
     with site() as place:
         _write_rules(place, 1)
         _deliver(place, 0, 1, 1, 1)
+        _report(place, 1)
         columns["empty"] = _measured(place, options.rounds, "")
     with site() as place:
         _write_rules(place, options.rules)
@@ -135,6 +142,7 @@ def main() -> int:
                 _wish(work, len(columns))
                 for tend in (index_events, fold_figures):
                     tend(Run(work, 86_400.0, dry_run=False))
+            _report(place, _WISHES)
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
             done = days
     return 0 if _show(columns, options) else 1
@@ -187,6 +195,14 @@ def _wish(work: Runtime, turn: int) -> None:
         cancel_replay(work, begin_replay(work, wish, run).replay_id)
 
 
+def _report(place: Site, count: int) -> None:
+    """Keep so many reports of a backtest of the last hour's archive."""
+    with closing(place.open()) as work:
+        found = backtest_rules(work, "r00007", BacktestWish("1h"), InProcessRouter(work.store))
+        for _ in range(count):
+            keep_report(work, msgspec.structs.replace(found, backtest_id=str(uuid.uuid4())))
+
+
 def _land(place: Site, day: int, options: argparse.Namespace) -> None:
     """Put a day's other batches into store and ledger, as if they were landed and committed then."""
     begin = datetime.now(UTC) - timedelta(days=options.days - day)
@@ -207,7 +223,8 @@ def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:
         replay = browser.post("/replays", json=call, headers=bearer).json()["replay_id"]
         event = browser.get(f"/events/e{0:09d}", headers=bearer).json()["events"][0]
         letters = re.findall(r'href="/page/dead-letters/([0-9a-f-]{36})"', browser.get("/page/dead-letters").text)
-        names = {"BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
+        reports = re.findall(r'href="/page/backtests/([0-9a-f-]+)"', browser.get("/page/backtests").text)
+        names = {"REPORT": reports[0], "BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
         names |= {"REPLAY": replay, "SENT": event["deliveries"][-1]["delivery_id"]}
         found: dict[str, Asked] = {}
         for page in (*_PAGES, *_FINDS):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import hypothesis
@@ -17,16 +17,25 @@ from services.brokers import KINDS, Broker
 from services.kafka import Kafka
 from services.postgresql import Postgresql, postgresql
 from services.rocketmq import RocketMQ
-from spark.own_server import ENDED_SERVER
+from spark.own_server import ENDED_SERVER, Servers
 
 from eventbridge import fault_points
+from eventbridge.spark.server import SparkConnectServer
 from eventbridge.testing.s3 import S3Server
 
 #: The bucket that `s3_server` begins with.
 BUCKET = "tests"
 
-# Few examples, the same in every run; thousands of new ones by HYPOTHESIS_PROFILE=deep. No deadline: machines differ.
-hypothesis.settings.register_profile("few", max_examples=60, derandomize=True, deadline=None, database=None)
+# Few examples, the same in every run; thousands of new ones by HYPOTHESIS_PROFILE=deep. No deadline, and no example is
+# drawn too slowly: machines differ, and tests that only compute come last on theirs.
+hypothesis.settings.register_profile(
+    "few",
+    max_examples=60,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
 hypothesis.settings.register_profile("deep", max_examples=5_000, deadline=None)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "few"))
 
@@ -80,6 +89,23 @@ def rocketmq(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
     """A real RocketMQ for all tests of the session; it starts when the first one asks for it."""
     with RocketMQ(tmp_path_factory.mktemp("rocketmq")) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def spark_servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """The Spark Connect servers of the session: one, which takes 10 s to start, unless it ends by itself."""
+    servers = Servers(tmp_path_factory)
+    yield servers
+    servers.stop()
+
+
+@pytest.fixture
+def spark_server(spark_servers: Servers, record_property: Callable[[str, object], None]) -> SparkConnectServer:
+    """A Spark Connect server that runs; if the last test took it along, another one, and CI prints how it ended."""
+    ended = spark_servers.how_it_ended()
+    if ended is not None:
+        record_property(ENDED_SERVER, ended)
+    return spark_servers.running()
 
 
 @pytest.fixture(params=KINDS)

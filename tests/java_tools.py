@@ -7,6 +7,9 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Final
+
+_HERE: Final = Path(__file__).parent
 
 
 class ToolMissing(Exception):
@@ -32,7 +35,7 @@ def fetch(what: str, pom: Path, folder: Path) -> None:
     command += ["dependency:copy-dependencies", f"-DoutputDirectory={folder}"]
     folder.parent.mkdir(parents=True, exist_ok=True)
     # One lock for all of them, as two Mavens at once damage each other's files; no file of its own in the checkout.
-    lock = os.open(folder.parent, os.O_RDONLY | os.O_CLOEXEC)
+    lock = os.open(_HERE, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
         fetched = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)

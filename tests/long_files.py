@@ -21,6 +21,7 @@ _LINES = (
         "tests/end_to_end/test_operators_use_airflow.py",
         "tests/end_to_end/test_operators_trigger_dags.py",
         "tests/end_to_end/test_demo_on_brokers.py",
+        "tests/end_to_end/test_production_shape.py",
     ),
     (
         "tests/spark/test_spark_connect.py",
@@ -36,6 +37,7 @@ _LINES = (
         "tests/spark/test_spark_conformance.py",
         "tests/spark/test_spark_old_work.py",
         "tests/spark/test_spark_reload.py",
+        "tests/docs/test_pages.py",
     ),
     (
         "tests/stages/test_broker_bus.py",
@@ -49,6 +51,13 @@ _LINES = (
         "tests/api/test_large_events.py",
         "tests/cli/test_rocketmq_bus.py",
         "tests/orchestration/test_bell_on_rocketmq.py",
+        "tests/contracts/test_broker_source.py",
+        "tests/contracts/test_kafka_source.py",
+        "tests/contracts/test_log_publishing_contract.py",
+        "tests/contracts/test_log_reading_contract.py",
+        "tests/contracts/test_log_source_contract.py",
+        "tests/contracts/test_rocketmq_source.py",
+        "tests/contracts/test_target_contract.py",
     ),
     (
         "tests/api/test_page.py",
@@ -64,14 +73,12 @@ _LINES = (
 _FIRST = (
     *_LINES[0],
     *_LINES[1],
-    "tests/generative/test_kernel_agrees.py",  # no service: two Airflows start beside it
-    "tests/stages/test_listen.py",
+    "tests/stages/test_listen.py",  # no server, nor in the next line: two Airflows start beside it
+    *_LINES[4],
     *_LINES[2],
     "tests/benchmarks/test_small_benchmarks.py",
-    "tests/docs/test_pages.py",
     *_LINES[3],
     "tests/orchestration/test_installed_wheel.py",
-    *_LINES[4],
 )
 
 

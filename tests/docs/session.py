@@ -6,18 +6,23 @@
                    unless the next command is `echo $?`.
 
 A second word behind the language means that another test runs it, or nobody can.
+
+`eventbridge` is a fork of a process that has imported it (`tests/commands`): an import takes longer than most commands.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+from commands.start import command
 
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
 _MARK = "@@eventbridge-docs@@"
@@ -46,10 +51,13 @@ def steps_of(text: str) -> list[Step]:
     return steps
 
 
-def run_page(text: str, folder: Path) -> list[str]:
-    """Run a page's commands in a new folder and return what was not as the page says, a paragraph each."""
+def run_page(text: str, folder: Path, **settings: str) -> list[str]:
+    """Run a page's commands in a new folder and return what was not as the page says, a paragraph each.
+
+    `settings`: variables of the environment.
+    """
     steps = steps_of(text)
-    printed = _run(steps, folder)
+    printed = _run(steps, folder, settings)
     return [found for step, part in zip(steps, printed, strict=True) for found in _differences(step, part)]
 
 
@@ -73,7 +81,7 @@ def _console_steps(block: str, line: int) -> Iterator[Step]:
         line += command.count("\n") + expected.count("\n")
 
 
-def _run(steps: list[Step], folder: Path) -> list[str]:
+def _run(steps: list[Step], folder: Path, settings: Mapping[str, str]) -> list[str]:
     script = "".join(
         f"echo '{_MARK}'\n(exit $code)\n{step.command}\ncode=$?\necho \"{_MARK}$code\"\n" for step in steps
     )
@@ -84,7 +92,7 @@ def _run(steps: list[Step], folder: Path) -> list[str]:
         shell = subprocess.Popen(
             ["bash", "--noprofile", "--norc", str(folder / "page.sh")],
             cwd=folder,
-            env=_environment(folder),
+            env={**_environment(folder, steps), **settings},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -100,13 +108,16 @@ def _run(steps: list[Step], folder: Path) -> list[str]:
     return printed + ["(never run)"] * (len(steps) - len(printed))
 
 
-def _environment(folder: Path) -> dict[str, str]:
+def _environment(folder: Path, steps: list[Step]) -> dict[str, str]:
     """Return a reader's environment: `eventbridge` and this Python on the path, no settings."""
     programs = folder / "bin"
     programs.mkdir()
     # Scripts, not links: by a link to it Python would not find the environment that it belongs to.
-    for name, call in (("eventbridge", f'"{sys.executable}" -m eventbridge.cli'), ("python", f'"{sys.executable}"')):
-        (programs / name).write_text(f'#!/bin/sh\nexec {call} "$@"\n')
+    calls = {"python": [sys.executable]}
+    if any("eventbridge" in step.command for step in steps):
+        calls["eventbridge"] = command()
+    for name, call in calls.items():
+        (programs / name).write_text(f'#!/bin/sh\nexec {shlex.join(call)} "$@"\n')
         (programs / name).chmod(0o755)
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("EVENTBRIDGE_", "COLUMNS"))}
     return {**kept, "PATH": f"{programs}:{os.environ['PATH']}", "HOME": str(folder), "LC_ALL": "C.UTF-8", "TZ": "UTC"}

@@ -14,6 +14,19 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "GLOSSARY.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 #: Pages that are read one after the other, in one shell: the command line's page goes on where the tour ends.
 TOURS = [("README.md", "docs/command-line.md")]
+_KILLED = """
+```sh
+mkdir rules
+echo 'buses: {orders: {source: {type: embedded}}}' > rules/orders.yaml
+EVENTBRIDGE_RULES_FOLDER=rules eventbridge serve --port 0 > served &
+until grep -q listening served; do sleep 0.1; done
+URL=$(sed 's/listening on //' served)
+curl -s $URL > /dev/null
+kill -9 $!
+for _ in $(seq 100); do curl -s $URL > /dev/null || break; sleep 0.1; done
+! curl -s $URL > /dev/null
+```
+"""
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 
 
@@ -25,14 +38,27 @@ def sessions() -> list[tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("names", sessions(), ids=" + ".join)
-def test_the_commands_of_a_page_do_what_it_says(names: tuple[str, ...], tmp_path: Path) -> None:
-    """Each command is run as a reader would, and prints what the page shows below it."""
+def test_the_commands_of_a_page_do_what_it_says(
+    names: tuple[str, ...], tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each command is run as a reader would, and prints what the page shows below it.
+
+    Commands of the tour start a Spark Connect server each; the other pages are read where one runs.
+    """
     texts = [(ROOT / name).read_text() for name in names]
     assert all(map(steps_of, texts)), "a page of a tour without commands"
+    settings = {}
+    if names not in TOURS and any("eventbridge deliver" in step.command for text in texts for step in steps_of(text)):
+        settings["EVENTBRIDGE_SPARK_REMOTE"] = request.getfixturevalue("spark_server").url
 
-    wrong = run_page("\n".join(texts), tmp_path)
+    wrong = run_page("\n".join(texts), tmp_path, **settings)
 
     assert wrong == [], "\n\n".join(wrong)
+
+
+def test_a_command_that_is_killed_has_ended(tmp_path: Path) -> None:
+    """What stands for `eventbridge` on a page takes the process of its command along, also by kill -9."""
+    assert run_page(_KILLED, tmp_path) == []
 
 
 def test_no_command_hides_in_another_kind_of_block() -> None:

@@ -55,7 +55,7 @@ def test_connection_is_read_as_airflow_reads_it(text: str, expected: tuple[objec
         ),
         ("http://h/?__extra__=hunter2", "its extra is not JSON"),
         ("http://h/?__extra__=[1]", "its extra is not a JSON object"),
-        ('{"conn_type": "hunter2', "it begins like JSON but is none (Unterminated string starting at)"),
+        ('{"conn_type": "hunter2', "it begins like JSON but is not JSON (Unterminated string starting at)"),
         ('{"login": "hunter2"}', "conn_type is missing"),
         ('{"conn_type": "a", "typo": "hunter2"}', "unknown field 'typo' of a connection"),
         ('{"conn_type": "a", "port": "hunter2"}', "its port is not a number"),
