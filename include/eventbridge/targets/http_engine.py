@@ -80,7 +80,9 @@ class HttpEngine:
         """Return an exchange that is set up for an endpoint."""
         idle = self._idle[endpoint.kind]
         if not idle:
-            return Exchange(endpoint)
+            exchange = Exchange(endpoint)
+            exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # multi.py keeps it
+            return exchange
         exchange = idle.pop()
         exchange.turn_to(endpoint)
         return exchange
@@ -92,7 +94,7 @@ class HttpEngine:
 
     def start(self, seat: Seat, exchange: Exchange) -> None:
         """Begin a transfer; it goes out with the next `wait`."""
-        self._multi.start(exchange.curl)
+        self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
         self._seats[exchange.curl] = seat
 
     def remove(self, curl: pycurl.Curl) -> None:

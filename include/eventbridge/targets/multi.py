@@ -19,6 +19,9 @@ _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
 #: Of a descriptor that may be another socket by now.
 _UNSURE = (-1, -1)
+#: How often the sockets are read once more before a transfer whose time is over is given up: an answer of 1 MiB, or
+#: those of thousands, lie there in parts.
+_LAST_ROUNDS = 16
 
 
 class HasFileno(Protocol):
@@ -33,6 +36,8 @@ class Multi:
 
     libcurl's own `select` is cheaper (17 us a request instead of 22) but knows no descriptor above 1023,
     and a push task with many targets has more.
+    The time that a transfer may take is kept here, not by libcurl, which looks at its clock before its sockets: where
+    this thread stood still, what was answered in time would have no answer.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -47,20 +52,39 @@ class Multi:
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         self._timer_at = math.inf
+        self._fresh: dict[pycurl.Curl, float] = {}  # not begun yet, and how many seconds each may take
+        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by these seconds: until when, the first first
+        self._among: dict[pycurl.Curl, dict[pycurl.Curl, float]] = {}
+        self._over_at = math.inf  # not before this is the time of any over
+        self._given_up: set[pycurl.Curl] = set()
         self._multi.setopt(pycurl.M_SOCKETFUNCTION, self._on_socket)
         self._multi.setopt(pycurl.M_TIMERFUNCTION, self._on_timer)
         self._multi.setopt(pycurl.M_MAXCONNECTS, max_connections)
 
-    def start(self, curl: pycurl.Curl) -> None:
-        """Begin a transfer; it goes out with the next call of `ended`."""
+    def start(self, curl: pycurl.Curl, seconds: float) -> None:
+        """Begin a transfer that may take so long; it goes out with the next call of `ended`.
+
+        The handle has no time-out of its own but that of connecting.
+        """
         self._multi.add_handle(curl)
+        self._fresh[curl] = seconds
 
     def ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
         """Drive all transfers, waiting at most `timeout_seconds` for news, and return those that ended since.
 
         With each comes libcurl's error number (0: an answer came) and message. They are to be removed.
         """
-        wait = max(0.0, min(timeout_seconds, self._timer_at - time.monotonic()))
+        wait = max(0.0, min(timeout_seconds, min(self._timer_at, self._over_at) - time.monotonic()))
+        drove = self._drive(wait)
+        if self._over_at > time.monotonic():
+            return self._news() if drove else []
+        for _ in range(_LAST_ROUNDS):
+            if not self._drive(0.0):
+                break
+        return self._news() + self._overdue()
+
+    def _drive(self, wait: float) -> bool:
+        """Do what sockets and timers ask for, waiting at most so many seconds, and return whether they did."""
         drove = False
         for descriptor, events in self._epoll.poll(wait):
             if descriptor == self._bell:
@@ -72,12 +96,32 @@ class Multi:
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
                 drove = True
-        # after the sockets: an answer that is there already comes before a time-out
-        if self._timer_at <= time.monotonic():
+        if self._timer_at <= (now := time.monotonic()):
             self._timer_at = math.inf
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             drove = True
-        return self._news() if drove else []
+            for curl, seconds in self._fresh.items():
+                self._among[curl] = among = self._under_way.setdefault(seconds, {})
+                among[curl] = now + seconds
+                self._over_at = min(self._over_at, now + seconds)
+            self._fresh.clear()
+        return drove
+
+    def _overdue(self) -> list[tuple[pycurl.Curl, int, str]]:
+        """Break off what has taken its time, and return it."""
+        now, found = time.monotonic(), []
+        for seconds, among in list(self._under_way.items()):
+            while among and among[curl := next(iter(among))] <= now:
+                took = now - among[curl] + seconds
+                self.remove(curl)
+                self._given_up.add(curl)
+                came = int(curl.getinfo(pycurl.SIZE_DOWNLOAD_T))
+                message = f"Operation timed out after {took * 1000:.0f} milliseconds with {came} bytes received"
+                found.append((curl, pycurl.E_OPERATION_TIMEDOUT, message))
+            if not among:
+                del self._under_way[seconds]
+        self._over_at = min((next(iter(among.values())) for among in self._under_way.values()), default=math.inf)
+        return found
 
     def wake(self) -> None:
         """Let `ended` return at once; any thread may."""
@@ -102,7 +146,16 @@ class Multi:
 
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
+        if curl in self._given_up:
+            self._given_up.remove(curl)
+            return
+        self._no_longer_under_way(curl)
         self._multi.remove_handle(curl)
+
+    def _no_longer_under_way(self, curl: pycurl.Curl) -> None:
+        self._fresh.pop(curl, None)
+        if (among := self._among.pop(curl, None)) is not None:
+            among.pop(curl)
 
     def close(self) -> None:
         """Close all connections; transfers must have been removed."""
@@ -121,6 +174,8 @@ class Multi:
             ended += bad
             if bad:  # what their names were looked up by is closed, and may come again under another number
                 self._watched = dict.fromkeys(self._watched, _UNSURE)
+        for curl, _, _ in ended:
+            self._no_longer_under_way(curl)
         return ended
 
     def _on_socket(self, what: int, descriptor: int, _multi: object, _data: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
 import time
@@ -140,3 +141,49 @@ def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -
                 engine.wait(1.0)
 
     assert accepted == [True] * 20
+
+
+def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: HttpEngine) -> None:
+    """Who drives the engine stood still for longer than a request may take; only what has no answer is a time-out."""
+    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
+    asked, still, answered = threading.Event(), threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            first, _ = server.accept()
+            second, _ = server.accept()
+            with first, second:
+                for connection in (first, second):
+                    while not connection.recv(65536).endswith(b"{}"):
+                        pass
+                asked.set()
+                assert still.wait(20.0)
+                first.sendall(answer[:50_000])
+                answered.set()
+                first.sendall(answer[50_000:])
+                assert second.recv(1) == b""  # until it is broken off
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        began = time.monotonic()
+        target = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/late", timeout_seconds=1.0)
+        steps = target.steps(requests(2), later(), Seat(engine))
+        assert next(steps) is None
+        while not asked.is_set():
+            engine.wait(0.01)
+        still.set()
+        assert answered.wait(20.0)
+        while time.monotonic() < began + 1.1:
+            thread.join(0.1)
+        told = []
+        for step in steps:
+            if isinstance(step, tuple):
+                told.append(step[1])
+            else:
+                engine.wait(1.0)
+        thread.join()
+
+    assert [each.error_class for each in told] == [None, "Timeout"]
+    assert told[0].accepted
+    assert 1000 <= told[1].duration_ms < 60_000
+    assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", told[1].error or "")
