@@ -52,11 +52,19 @@ def test_stubborn_services_are_ended_with_their_children(monkeypatch: pytest.Mon
     leader.stdout.close()
     stop_groups({"stubborn": leader.pid})
     end = time.monotonic() + 10
-    while psutil.pid_exists(child) and psutil.Process(child).status() != psutil.STATUS_ZOMBIE:
+    while not ended(child):
         assert time.monotonic() < end
         time.sleep(0.01)
 
     assert leader.poll() is not None or not psutil.pid_exists(leader.pid)
+
+
+def ended(pid: int) -> bool:
+    """Say whether a process has ended, buried or not."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def test_ending_what_has_ended_is_harmless() -> None:
@@ -155,4 +163,4 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
 
     assert demo.wait(60) == 130
     assert left_behind(tmp_path / "demo") == {}
-    assert not [pid for pid in noted if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
+    assert [pid for pid in noted if not ended(pid)] == []
