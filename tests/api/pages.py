@@ -6,6 +6,7 @@ A page that is new has no example here and fails the first test that looks at al
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import httpx
 from api.server import Server
@@ -75,20 +76,25 @@ def forms_of(server: Server) -> dict[str, tuple[str, dict[str, str]]]:
     return {route: (path.format_map(_named(server)), fields) for route, (path, fields) in FORMS.items()}
 
 
-_known: dict[str, dict[str, str]] = {}
+_known: dict[Path, dict[str, str]] = {}
 
 
 def _named(server: Server) -> dict[str, str]:
-    if server.url not in _known:
+    place = server.installation.folder
+    if place not in _known:
         with server.client(server.installation.token("pages", "read", "operate")) as client:
             call = {"bus": "orders", "since": "1h", "rules": ["refused"]}
             replay = client.post("/replays", json=call).raise_for_status().json()["replay_id"]
             client.post(f"/replays/{replay}/cancel").raise_for_status()
             letters = client.get("/dead-letters?rule=refused").json()["dead_letters"]
             oldest = client.get("/batches?limit=500").json()["batches"][-1]
-        _known[server.url] = {"replay": replay, "letter": letters[0]["name"], "batch": oldest["batch_id"]}
-        _known[server.url]["backtest"] = server.installation.backtest("refused")
-    return _known[server.url]
+        _known[place] = {
+            "replay": replay,
+            "letter": letters[0]["name"],
+            "batch": oldest["batch_id"],
+        }
+        _known[place]["backtest"] = server.installation.backtest("refused")
+    return _known[place]
 
 
 def key_of(browser: httpx.Client) -> str:

@@ -9,6 +9,14 @@ import httpx
 import pytest
 from api.pages import OWN, post
 from api.server import Server
+from api.told import told_of
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of its own, as other tests count what was delivered."""
+    with told_of(tmp_path_factory.mktemp("replayed")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
