@@ -22,7 +22,7 @@ from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
 _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
 
 
-def until(reached: Callable[[], Any], seconds: float = 20) -> None:
+def until(reached: Callable[[], Any], seconds: float = 60) -> None:
     """Wait for something to be so."""
     end = time.monotonic() + seconds
     while not reached():
@@ -64,7 +64,7 @@ def a_close_that_waits(
     def hold(point: str) -> None:
         if not began.is_set() and at(point):
             began.set()
-            assert goes_on.wait(20)
+            assert goes_on.wait(120)
 
     fault_points.install(hold)
     try:

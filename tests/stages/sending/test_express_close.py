@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
 from itertools import pairwise
@@ -215,22 +217,28 @@ def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) ->
     assert audit(sending.work).differences == ()
 
 
+def closers(pid: int) -> list[psutil.Process]:
+    """Return the closers among the children of a process; a child that ends meanwhile is none."""
+    found = []
+    for child in psutil.Process(pid).children():
+        with suppress(psutil.NoSuchProcess):
+            if "closer" in " ".join(child.cmdline()):
+                found.append(child)
+    return found
+
+
 def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: Sending) -> None:
     """The shift does those books itself, sends nothing twice, and has another closer for the next."""
     quick_windows(sending, crm="/healthy/crm")
-
-    def closers() -> list[psutil.Process]:
-        return [each for each in psutil.Process(child.pid).children() if "closer" in " ".join(each.cmdline())]
-
     with a_process(sending) as child:
         sending.publish(160)
-        until(closers)
-        (first,) = closers()
+        until(lambda: closers(child.pid))
+        (first,) = closers(child.pid)
         first.kill()
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
         sending.publish(160)
-        until(closers)
-        (second,) = closers()
+        until(lambda: closers(child.pid))
+        (second,) = closers(child.pid)
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
 
     psutil.wait_procs([second], timeout=10)
@@ -248,6 +256,7 @@ def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.M
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
+    before = closers(os.getpid())
 
     given_up = Closer(sending.work.settings, threading.Event())
     assert not given_up.do_books(batch_id, None)
@@ -255,7 +264,7 @@ def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.M
     assert not given_up.do_books(batch_id, None)
     given_up.start()
 
-    assert [each for each in psutil.Process().children() if "closer" in " ".join(each.cmdline())] == []
+    assert [each for each in closers(os.getpid()) if each not in before] == []
 
 
 def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
@@ -267,6 +276,7 @@ def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     monkeypatch.setattr(closer, "_STOPPED_SECONDS", 0.05)
+    before = closers(os.getpid())
     stop = threading.Event()
     left = Closer(sending.work.settings, stop)
     asks_to_stop = threading.Timer(0.05, stop.set)
@@ -275,4 +285,4 @@ def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
     assert not left.do_books(batch_id, None)
     asks_to_stop.join()
     assert not left.do_books(batch_id, None)
-    assert [each for each in psutil.Process().children() if "closer" in " ".join(each.cmdline())] == []
+    assert [each for each in closers(os.getpid()) if each not in before] == []

@@ -127,7 +127,7 @@ def test_what_another_push_found_out_ends_this_one(sending: Sending) -> None:
 
     second = int(work.ledger.now().timestamp())
     work.ledger.note_attempts([Tally("orders", "crm", {second: Count(1000, 1000)})])
-    thread.join(8)
+    thread.join(60)
 
     assert not thread.is_alive()
     assert len(sending.requests()) < 60
@@ -162,7 +162,7 @@ def test_of_two_retry_batches_one_probes(sending: Sending, clock: RunningClock) 
 
     report = push(work, other, 0)
 
-    thread.join(10)
+    thread.join(60)
     assert report.claimed
     assert report.targets == ()
     probes = work.ledger.chunk(one, 0).rows
@@ -209,7 +209,7 @@ def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: 
     assert audit(work).differences == ()
 
 
-def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"

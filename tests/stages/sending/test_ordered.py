@@ -359,14 +359,17 @@ def test_shards_share_the_in_flight_limit(
     sending: Sending, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twelve keys in several shards, two requests at a time: never a third, and everything comes."""
-    now, most, lock = 0, 0, threading.Lock()
+    now, most, lock, two = 0, 0, threading.Lock(), threading.Event()
 
     def answer(request: Request) -> Answer:
         nonlocal now, most
         with lock:
             now += 1
             most = max(most, now)
-        time.sleep(0.02)  # long enough for others to begin, if they could
+            if now == 2:
+                two.set()
+        assert two.wait(30), "the second never began"
+        time.sleep(0.02)  # long enough for a third to begin, if it could
         with lock:
             now -= 1
         return accept(request)

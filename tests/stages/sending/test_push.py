@@ -112,7 +112,7 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
 
 def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(sending: Sending) -> None:
     """When somebody else claims the chunk, the slower push's later segments are refused."""
-    batch = sending.routed(30, settings={"segment_seconds": 0.1}, crm=http("/slow/crm", max_in_flight=1))
+    batch = sending.routed(100, settings={"segment_seconds": 0.1}, crm=http("/slow/crm", max_in_flight=1))
     work = sending.work
     reports = []
     thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
@@ -120,10 +120,10 @@ def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(sending: Sendin
     _until(lambda: len(sending.requests()) >= 2)
     work.ledger.claim_chunk(batch.batch_id, 0, "somebody else")
     shown = len(segment_rows(work, batch.batch_id))
-    thread.join(10)
+    thread.join(60)
 
     assert not thread.is_alive()
-    assert len(sending.requests()) < 30
+    assert len(sending.requests()) < 100
     assert len(segment_rows(work, batch.batch_id)) == shown
     assert work.ledger.chunk(batch.batch_id, 0).claim == 2
 
@@ -152,10 +152,12 @@ def test_the_stop_flag_ends_a_push_within_a_second(sending: Sending) -> None:
     thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
     thread.start()
     _until(lambda: len(sending.requests()) >= 2)
+    sent = len(sending.requests())
     stop.set()
-    thread.join(3)
+    thread.join(60)
 
     assert not thread.is_alive()
+    assert len(sending.requests()) - sent <= 6, "five a second"
     assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
     write_dead_letters(work, batch.batch_id)
     names = {row.verdict for row in verdicts(work, batch.batch_id)["crm"]}
@@ -171,7 +173,7 @@ def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(sending: Sending) 
     thread.start()
     _until(lambda: len(sending.requests()) >= 1)
     stop.set()
-    thread.join(4)
+    thread.join(10)  # of the 30 s that it would wait for the target
 
     assert not thread.is_alive()
     assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
@@ -342,7 +344,7 @@ def _failing(point: str, *, at: int) -> Callable[[str], None]:
     return hook
 
 
-def _until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def _until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "the condition did not come true"
