@@ -8,8 +8,8 @@ from datetime import datetime
 import pyarrow as pa
 
 from eventbridge.errors import BooksError
-from eventbridge.model.retention import is_kept
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
+from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table
@@ -21,13 +21,8 @@ Damaged = dict[str, BooksError]
 
 def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[str]:
     """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
-    return [
-        file.path
-        for batch in work.ledger.batches(limit=None)
-        if is_kept(batch.kept, "dead_letters") and (before is None or batch.planned_at < before)
-        for file in work.ledger.files(batch.batch_id, "dead_letter")
-        if file.path is not None
-    ]
+    found = newest_files(work, "dead_letter", "dead_letters")
+    return [each.path for each in found if before is None or each.planned_at < before]
 
 
 def read_letters(store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:

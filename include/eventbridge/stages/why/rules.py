@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from eventbridge.event.json_document import Document
 from eventbridge.match.leaves import Leaves, flatten
 from eventbridge.match.reference import Checked, check_each, matches_leaves
 from eventbridge.model.why import ComparedToday, RuleAnswer, SeenCondition
+from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
 from eventbridge.rule import Rule
+
+#: Patterns that are kept, by the rule's name and version: to read them takes longer than to ask them.
+_MOST_PATTERNS: Final = 50_000
+_patterns: dict[tuple[str, str], Pattern] = {}
 
 
 def rule_answers(
@@ -28,7 +34,7 @@ def rule_answers(
         asked += [(rule, "added") for name, rule in today.items() if name not in then]
     found, unmatched = [], 0
     for rule, compared in sorted(asked, key=lambda each: (each[1] == "added", each[0].name)):
-        pattern = parse_pattern(rule.pattern)
+        pattern = _pattern_of(rule)
         matched = matches_leaves(pattern, leaves)
         changed = compared in ("changed", "added") and today is not None
         now = _matches(today[rule.name], leaves) if changed and today is not None else None
@@ -68,4 +74,14 @@ def _compared(rule: Rule, today: Mapping[str, Rule] | None) -> ComparedToday:
 
 
 def _matches(rule: Rule, leaves: Leaves) -> bool:
-    return rule.enabled and matches_leaves(parse_pattern(rule.pattern), leaves)
+    return rule.enabled and matches_leaves(_pattern_of(rule), leaves)
+
+
+def _pattern_of(rule: Rule) -> Pattern:
+    key = (rule.name, rule.version)  # the version is a hash of all that the rule says
+    found = _patterns.get(key)
+    if found is None:
+        if len(_patterns) >= _MOST_PATTERNS:
+            _patterns.clear()
+        found = _patterns[key] = parse_pattern(rule.pattern)
+    return found
