@@ -34,8 +34,9 @@ _LEFT_OUT = {
         sending/test_try_target.py
     """,
     "tells of shifts and stages together in any mode": """
-        sending/test_express.py sending/test_express_change.py sending/test_express_close.py
-        sending/test_express_left.py sending/test_express_taken_over.py sending/test_open_batch.py
+        sending/test_chunk_pages.py sending/test_express.py sending/test_express_change.py
+        sending/test_express_close.py sending/test_express_left.py sending/test_express_taken_over.py
+        sending/test_open_batch.py
     """,
     "a shift as short as a story's makes one attempt and waits for no time-out: the rest is the retries'": """
         sending/test_retries.py::test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals

@@ -16,6 +16,7 @@ from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.cursor import read_number_cursors, write_name_cursor
+from eventbridge.model.spent import Spent
 from eventbridge.stages.operate.audit import find_batch
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import is_of_shift, segments
@@ -26,6 +27,10 @@ from eventbridge.store.parquet import read_rows, read_table
 MOST_ATTEMPTS = 200
 #: Pieces of a page at most, and files of deliveries that they lie in.
 MOST_PIECES, MOST_FILES = 200, 20
+#: Segments that a page reads at most.
+MOST_SEGMENTS = 20
+#: Deliveries of its pieces, and outcomes of its segments, at most; of one piece, or one segment, all the same.
+MOST_ROWS = 40_000
 
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class"]
 
@@ -41,19 +46,29 @@ class ChunkAttempt:
 
 @dataclass(frozen=True)
 class ChunkAccount:
-    """A page of a chunk: some of its pieces, and some of the `total` attempts that are known of them.
+    """A page of a chunk: some of its pieces, and some of the attempts that are known of these.
 
-    `first`: how many pieces, and attempts of these, the pages before have told. `cursor`: None if this is the last.
+    `first`: how many pieces the pages before have told. `goes_on`: this page goes on with the attempts of its pieces.
+    `cursor`: None if this is the last.
     """
 
     batch: Batch
     chunk: Chunk
     pieces: tuple[Piece, ...]
     attempts: tuple[ChunkAttempt, ...]
-    total: int
-    first: tuple[int, int]
+    first: int
+    goes_on: bool
     cursor: str | None
     unreadable: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where attempts are told from: first those that were not delivered, of all segments, then those that were."""
+
+    delivered: int = 0
+    segment: int = 0
+    row: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,33 +91,85 @@ class _Deliveries:
         return rows.filter(fits)
 
 
+class _Segments:
+    """Reads the attempts of a page's pieces, segment by segment and each once, as far as a page reads."""
+
+    def __init__(self, work: Runtime, files: Sequence[BatchFile], deliveries: _Deliveries, *, whole: bool) -> None:
+        self._work = work
+        self._files = files
+        self._deliveries = deliveries
+        self._whole = whole
+        self._read: dict[int, pa.Table] = {}
+        self.unreadable: list[str] = []
+
+    def page(self, place: _Place) -> tuple[pa.Table, _Place | None]:
+        """Return the attempts from a place on that a page tells, and the place of what follows; None: nothing does."""
+        told = [schemas.OUTCOME.empty_table().select([*_COLUMNS, "error"])]
+        left = MOST_ATTEMPTS
+        while place.delivered < 2:
+            if place.segment >= len(self._files):
+                place = _Place(place.delivered + 1)
+                continue
+            rows = self._rows(place.segment)
+            if rows is None:
+                return pa.concat_tables(told), place
+            fits = pc.equal(rows["outcome"], "Delivered")
+            rows = rows.filter(fits if place.delivered else pc.invert(fits))
+            told.append(rows.slice(place.row, left))
+            left -= told[-1].num_rows
+            row = place.row + told[-1].num_rows
+            if row < rows.num_rows:
+                return pa.concat_tables(told), _Place(place.delivered, place.segment, row)
+            place = _Place(place.delivered, place.segment + 1)
+        return pa.concat_tables(told), None
+
+    def _rows(self, number: int) -> pa.Table | None:
+        """Return the attempts that a segment has of the pieces; None: the page has read enough."""
+        if number not in self._read:
+            file = self._files[number]
+            known = sum(self._files[each].rows for each in self._read)
+            if self._read and (len(self._read) >= MOST_SEGMENTS or known + file.rows > MOST_ROWS):
+                return None
+            self._read[number] = self._of(file)
+        return self._read[number]
+
+    def _of(self, file: BatchFile) -> pa.Table:
+        columns = [*_COLUMNS, "error"]
+        try:
+            assert file.path is not None, "a segment has a file"
+            rows = read_table(self._work.store, file.path, columns)
+        except StoreError as error:
+            self.unreadable.append(str(error))
+            return schemas.OUTCOME.empty_table().select(columns)
+        return rows if self._whole and not is_of_shift(file) else self._deliveries.attempts(rows)
+
+
 def chunk_account(work: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
     """Return a chunk of the batch whose id begins with `batch`, from behind a cursor on.
 
     Raises NotFoundError, and UserError for what is no cursor.
     """
-    start, told = read_number_cursors(after, 2) if after else (0, 0)
+    first, *place = read_number_cursors(after, 4) if after else (0, 0, 0, 0)
     found = work.ledger.batch(find_batch(work, batch))
     chunk = work.ledger.chunk(found.batch_id, chunk_id)
-    pieces = _some(chunk.pieces[start:])
-    files = segments(work, found.batch_id, chunk_id)
-    unreadable: list[str] = []
-    rows = _attempts(work, files, unreadable)
+    pieces = _some(chunk.pieces[first:])
+    names = {f"{piece.rule}/{piece.target}" for piece in pieces}
+    files = [file for file in segments(work, found.batch_id, chunk_id) if file.path is not None and _may(file, names)]
     deliveries = _deliveries(work, pieces)
-    if len(pieces) < len(chunk.pieces) or any(is_of_shift(file) for file in files):
-        rows = deliveries.attempts(rows)
-    shown = rows.slice(told, MOST_ATTEMPTS)
+    reader = _Segments(work, files, deliveries, whole=len(pieces) == len(chunk.pieces))
+    shown, following = reader.page(_Place(*place))
     events = deliveries.events(shown["delivery_id"])
     attempts = tuple(
         ChunkAttempt(events.get(row["delivery_id"], ""), delivery_id_text(row["delivery_id"]), row)
         for row in shown.to_pylist()
     )
     cursor = None
-    if told + len(attempts) < rows.num_rows:
-        cursor = write_name_cursor(str(start), str(told + len(attempts)))
-    elif start + len(pieces) < len(chunk.pieces):
-        cursor = write_name_cursor(str(start + len(pieces)), "0")
-    return ChunkAccount(found, chunk, pieces, attempts, rows.num_rows, (start, told), cursor, tuple(unreadable))
+    if following is not None:
+        cursor = _cursor(first, following)
+    elif first + len(pieces) < len(chunk.pieces):
+        cursor = _cursor(first + len(pieces), _Place())
+    goes_on = _Place(*place) != _Place()
+    return ChunkAccount(found, chunk, pieces, attempts, first, goes_on, cursor, tuple(reader.unreadable))
 
 
 def chunk_of_push(work: Runtime, batch_id: str, map_index: int) -> int:
@@ -111,28 +178,25 @@ def chunk_of_push(work: Runtime, batch_id: str, map_index: int) -> int:
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
 
+def _cursor(first: int, place: _Place) -> str:
+    return write_name_cursor(*map(str, (first, place.delivered, place.segment, place.row)))
+
+
+def _may(file: BatchFile, names: set[str]) -> bool:
+    """Return whether a segment may have outcomes of some of these rules and targets: that of a shift says whose."""
+    return not isinstance(file.detail, Spent) or not names.isdisjoint(file.detail.outcomes)
+
+
 def _some(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     """Return the first pieces, as many as a page has."""
     files: set[str] = set()
+    rows = 0
     for count, piece in enumerate(pieces[:MOST_PIECES]):
         files.add(piece.file)
-        if len(files) > MOST_FILES:
+        rows += piece.count
+        if count and (len(files) > MOST_FILES or rows > MOST_ROWS):
             return tuple(pieces[:count])
     return tuple(pieces[:MOST_PIECES])
-
-
-def _attempts(work: Runtime, files: Sequence[BatchFile], unreadable: list[str]) -> pa.Table:
-    """Return what segments have, attempts that did not deliver first."""
-    tables = []
-    for file in files:
-        if file.path is not None:
-            try:
-                tables.append(read_table(work.store, file.path, [*_COLUMNS, "error"]))
-            except StoreError as error:
-                unreadable.append(str(error))
-    table = pa.concat_tables(tables) if tables else schemas.OUTCOME.empty_table()
-    delivered = pc.equal(table["outcome"], "Delivered")
-    return table.take(pc.sort_indices(pa.table({"delivered": delivered}), [("delivered", "ascending")]))
 
 
 def _deliveries(work: Runtime, pieces: Sequence[Piece]) -> _Deliveries:

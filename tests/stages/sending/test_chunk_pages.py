@@ -1,0 +1,55 @@
+"""A chunk of a batch, page by page, as the page in the browser asks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from stages.delivering import Sending
+from stages.shifts import a_shift, until
+
+from eventbridge import fault_points
+from eventbridge.stages.operate import chunk_account
+from eventbridge.stages.segments.segments import is_of_shift, segments
+
+
+@contextmanager
+def opened_files() -> Iterator[list[str]]:
+    """Count the files of the store that the block opens."""
+    found: list[str] = []
+    fault_points.install(lambda point: found.append(point) if point == "store.open" else None)
+    try:
+        yield found
+    finally:
+        fault_points.install(None)
+
+
+def test_a_page_of_a_window_reads_some_of_its_segments(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All pages together have every attempt once, those that were not delivered before all others."""
+    work = sending.begin(settings={"segment_answers": 1}, crm="/healthy/crm", erp="/status/400")
+    with a_shift(sending):
+        for number in range(1, 7):
+            sending.publish(1)
+            until(lambda: len(sending.requests()) == 2 * number)  # noqa: B023 - asked for at once
+            until(lambda: len(work.ledger.files(work.ledger.batches()[0].batch_id, "outcome")) >= number)  # noqa: B023
+    (batch,) = work.ledger.batches()
+    (chunk,) = work.ledger.chunks(batch.batch_id)
+    files = segments(work, batch.batch_id, chunk.chunk_id)
+    of_deliveries = {piece.file for piece in chunk.pieces}
+    assert len([file for file in files if is_of_shift(file)]) > 5
+
+    monkeypatch.setattr(chunk_account, "MOST_SEGMENTS", 2)
+    pages: list[chunk_account.ChunkAccount] = []
+    while not pages or pages[-1].cursor is not None:
+        with opened_files() as opened:
+            pages.append(
+                chunk_account.chunk_account(work, batch.batch_id, chunk.chunk_id, pages[-1].cursor if pages else None)
+            )
+        assert len(opened) <= 2 + len(of_deliveries)
+
+    told = [each for page in pages for each in page.attempts]
+    assert len({each.delivery_id for each in told}) == len(told) == 12
+    outcomes = [each.row["outcome"] == "Delivered" for each in told]
+    assert outcomes == sorted(outcomes)
+    assert [page.goes_on for page in pages] == [False, *[True] * (len(pages) - 1)]
