@@ -28,7 +28,7 @@ def told_of(folder: Path) -> Server:
     (folder / "rules" / "refused.yaml").write_text(REFUSED.format(folder=folder))
     events = folder / "orders.jsonl"
     markup = "<script>alert(1)</script><img src=x onerror=alert(2)>"
-    escaped = order(1, data={"amount": 1, "text": "\ud800"}, subject='the "Zürich"')  # half a character, as escapes
+    escaped = order(1, data={"amount": 1, "half": "\ud800"}, subject='the "Zürich"')  # half a character, as escapes
     hostile = order(2, data={"amount": 2, "text": markup}, subject=markup)
     events.write_text("\n".join([*(json.dumps(each) for each in (order(0), escaped, hostile)), f"no event {markup}"]))
     made.run("bus", "publish", "orders", str(events))

@@ -103,6 +103,17 @@ def test_fields_types_null_rates_and_examples_are_learned(site: Any, shop: Calla
     }
 
 
+def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., None]) -> None:
+    """JSON allows half of a surrogate pair and UTF-8 does not: it is `?` in an example, an escape in a field's name."""
+    shop(1, amount=3)
+    shop(1, amount=4, text="a\ud800", **{"\ud800": 5})
+
+    (found,) = schemas_named(site.work, "order.placed")
+    examples = {each.path: each.example for each in found.fields}
+    assert found.sampled == 2
+    assert (examples["data.text"], examples['data."\\ud800"']) == ('"a?"', "5")
+
+
 def test_a_change_names_the_rules_that_use_it(
     site: Any, shop: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,6 +6,7 @@ All is bounded: the rows of a file, the fields of a type, the depth, the element
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -23,6 +24,8 @@ _ELEMENTS = 10
 
 #: What every event has and no rule can miss.
 _TOLD_OTHERWISE = frozenset(("specversion", "type"))
+#: Null, and what a number beyond a float's range is read as.
+_UNSHOWN = (None, math.inf, -math.inf)
 _DECODER: Final = msgspec.json.Decoder()
 
 
@@ -45,12 +48,20 @@ def sample_bodies(bodies: Iterable[bytes], example_bytes: int) -> dict[str, Type
     found: dict[str, _Tally] = {}
     for body in bodies:
         try:
-            event = _DECODER.decode(body)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
+            event = _decoded(body)
+        except (ValueError, RecursionError):
             continue
-        if isinstance(event, dict) and isinstance(name := event.get("type"), str) and 0 < len(name) <= LONGEST_NAME:
+        name = event.get("type") if isinstance(event, dict) else None
+        if isinstance(name, str) and 0 < len(name) <= LONGEST_NAME and _is_text(name):
             found.setdefault(name, _Tally(example_bytes)).add(event)
     return {name: tally.sample() for name, tally in found.items()}
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return _DECODER.decode(body)
+    except (msgspec.MsgspecError, ValueError, RecursionError):  # JSON allows half of a surrogate pair, it does not
+        return json.loads(body)
 
 
 def merged(one: TypeSample, other: TypeSample) -> TypeSample:
@@ -73,7 +84,20 @@ def path_of(steps: Iterable[str | int]) -> str:
     The same for a pattern's path and a transform's, whose numbers of elements are left out.
     """
     names = [step for step in steps if isinstance(step, str)]
-    return ".".join(name if _is_plain(name) else json.dumps(name, ensure_ascii=False) for name in names)
+    return ".".join(name if _is_plain(name) else _quoted(name) for name in names)
+
+
+def _quoted(name: str) -> str:
+    return json.dumps(name, ensure_ascii=not _is_text(name))
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name is text that a ledger takes: half of a surrogate pair is none."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_plain(name: str) -> bool:
@@ -118,7 +142,7 @@ class _Tally:
                     inner = f"{path}.{path_of((name,))}"
                     if len(inner) <= LONGEST_NAME:
                         self._walk(below, inner, "", found, depth + 1)
-        elif value is not None and self.example_bytes and path not in self.examples and len(found) <= MOST_FIELDS:
+        elif value not in _UNSHOWN and self.example_bytes and path not in self.examples and len(found) <= MOST_FIELDS:
             self.examples[path] = _shown(value, self.example_bytes)
 
     def sample(self) -> TypeSample:
