@@ -1,0 +1,111 @@
+"""No secret of a connection is on any page, nor in any answer of the API, though targets repeat all they are sent."""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import httpx
+import pytest
+from api.pages import OWN
+from api.server import Installation, Server, order
+
+from eventbridge.testing.receiver import ADDRESSES, Receiver
+
+#: Part of every secret, with characters that URLs, JSON and HTML escape.
+MARK = "hu5h"
+SECRET = f"{MARK}/{MARK}+&<é>{MARK}"
+HMAC = base64.b64encode((MARK * 6).encode()).decode()
+FORMS = (MARK, HMAC, base64.b64encode(f"shop:{SECRET}".encode()).decode())
+CONNECTIONS = {
+    "basic": {"login": "shop", "password": SECRET},
+    "header": {"extra": {"api_key": f"ApiKey {SECRET}", "api_key_header": "authorization"}},
+    "query": {"extra": {"api_key": SECRET, "api_key_query": "key"}},
+    "signed": {"extra": {"token": f"{MARK}{MARK}", "signing_secret": f"whsec_{HMAC}"}},
+    "url": {"extra": {"secret_url": f"/mirror/{quote(SECRET, safe='')}"}},
+}
+#: Calls of the API that look, below what is filled in.
+CALLS = (
+    *("/status", "/buses", "/buses/orders", "/rules", "/rules/guarded", "/rules/guarded/versions", "/rule-changes"),
+    *(
+        "/targets",
+        "/pools",
+        "/actions",
+        "/audit",
+        "/figures",
+        "/schemas",
+        "/batches",
+        "/chunks",
+        "/chunks?failures=true",
+    ),
+    *("/dead-letters?whole=true", "/dead-letter-groups", "/events?bus=orders", "/events/o1", "/redrives", "/replays"),
+    *("/metrics?targets=true", "/openapi.json"),
+)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose targets repeat in each answer what they were sent, and take nothing."""
+    folder = tmp_path_factory.mktemp("guarded")
+    with Receiver(folder / "requests.jsonl") as receiver:
+        environ, targets = {}, []
+        for name, connection in CONNECTIONS.items():
+            held = json.loads(json.dumps(connection))
+            given = f'url: "{receiver.url("/mirror")}", '
+            if name == "url":
+                held["extra"]["secret_url"], given = receiver.url(held["extra"]["secret_url"]), ""
+            environ[f"EVENTBRIDGE_CONN_{name.upper()}"] = json.dumps({"conn_type": "http", **held})
+            never = "retry: {policy: own, attempts: 0}"
+            targets.append(f"      {name}: {{type: http, {given}allow_http: true, connection: {name}, {never}}}")
+        made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES=ADDRESSES, **environ)
+        rule = ["rules:", "  guarded:", "    bus: orders", "    pattern: {}", "    targets:", *targets, ""]
+        (folder / "rules" / "guarded.yaml").write_text("\n".join(rule))
+        (folder / "orders.jsonl").write_text(json.dumps(order(1)))
+        made.run("bus", "publish", "orders", str(folder / "orders.jsonl"))
+        made.deliver("orders")
+        assert len(receiver.requests()) == len(CONNECTIONS)
+        with Server(made) as running:
+            yield running
+
+
+def told_by_pages(browser: httpx.Client) -> dict[str, str]:
+    """Return every page that links lead to, by its address."""
+    found: dict[str, str] = {}
+    waiting = ["/page"]
+    while waiting:
+        address = waiting.pop()
+        if address not in found:
+            found[address] = browser.get(address, follow_redirects=True).text
+            links = re.findall(r'href="(/page[^"#]*)', found[address])
+            waiting += [html.unescape(each) for each in links if not each.endswith(".css")]
+    return found
+
+
+def tried(browser: httpx.Client, address: str) -> str:
+    """Return what the form says that sends an event to a target."""
+    key = re.findall(r'name="key" value="([0-9a-f]+)"', browser.get(address).text)[0]
+    form = {"key": key, "do": "send", "body": json.dumps(order(2))}
+    return browser.post(address, data=form, headers=OWN).raise_for_status().text
+
+
+def test_nobody_is_shown_a_secret(guarded: Server) -> None:
+    """Pages, forms and calls show that there was one, by asterisks, to somebody who may see and do everything."""
+    token = guarded.installation.token("all", "read", "payloads", "operate", "metrics")
+    with guarded.client() as browser, guarded.client(token) as program:
+        browser.post("/page/login", data={"token": token})
+        told = told_by_pages(browser)
+        told |= {f"GET {path}": program.get(path).raise_for_status().text for path in CALLS}
+        for name in CONNECTIONS:
+            place = f"/targets/guarded/{name}"
+            told[f"try {name}"] = tried(browser, f"/page{place}/try")
+            told[f"send {name}"] = program.post(f"{place}/send", json={"event": order(3)}).raise_for_status().text
+            told[f"check {name}"] = program.post(f"{place}/check").raise_for_status().text
+
+    assert [(where, form) for where, text in told.items() for form in FORMS if form in text] == []
+    assert len([where for where in told if "/dead-letters/" in where]) >= len(CONNECTIONS)
+    assert len([where for where in told if where.startswith("/page/request")]) >= len(CONNECTIONS)
+    assert len([where for where, text in told.items() if "*****" in text]) > 2 * len(CONNECTIONS)
