@@ -3,7 +3,9 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,10 +22,16 @@ import os, sys
 from eventbridge.spark.session import connect
 def pids(batches):
     import os, time
+    from pathlib import Path
     import pyarrow as pa
     for batch in batches:
-        time.sleep(0.3)  # both workers get one of the two tasks
+        mine = Path(folder) / str(os.getpid())
+        mine.touch()
+        until = time.monotonic() + 60
+        while len(list(mine.parent.iterdir())) < 2 and time.monotonic() < until:  # the other one is at work too
+            time.sleep(0.01)
         yield pa.RecordBatch.from_pydict({"pid": [os.getpid()]})
+folder = sys.argv[3]
 frame = connect(sys.argv[1], sys.argv[2]).range(0, 2, 1, numPartitions=2).mapInArrow(pids, "pid long")
 print(*sorted(row["pid"] for row in frame.collect()))
 """
@@ -76,16 +84,18 @@ def test_a_server_that_is_not_there_is_told_soon(land: Callable[..., Any]) -> No
         list(ConnectRouter(url).route_slices(landed.job, landed.slices))
 
 
-def test_a_new_process_finds_warm_workers(spark_server: SparkConnectServer) -> None:
+def test_a_new_process_finds_warm_workers(spark_server: SparkConnectServer, tmp_path: Path) -> None:
     """The session id is a runner's own, so the next client process gets the same Python workers; another runner not."""
 
     def workers(runner: str) -> set[str]:
-        command = [sys.executable, "-c", WORKERS, spark_server.url, runner]
+        folder = tempfile.mkdtemp(dir=tmp_path)
+        command = [sys.executable, "-c", WORKERS, spark_server.url, runner, folder]
         return set(subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout.split())
 
     first, again, other = workers("orders-warm"), workers("orders-warm"), workers("returns-warm")
 
-    assert again <= first
+    assert len(first) == 2
+    assert again == first
     assert other.isdisjoint(first)
 
 
