@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from upgrade.make import HERE, environment, orders, run, write_rules
 
@@ -94,6 +95,26 @@ def test_an_older_installation_goes_on(kept: Path, tmp_path: Path, monkeypatch: 
         taken = ids_by_customer(requests, f"/healthy/{name}")
         refused = {0} if name == "gone" else set()
         assert {each for amounts in taken.values() for each in amounts} >= set(range(45)) - refused
+    assert "0 differences" in run(tmp_path, "audit")
+
+
+@pytest.mark.parametrize("kept", KEPT, ids=[path.name.split(".")[0] for path in KEPT])
+def test_files_that_an_older_version_wrote_are_made_again(kept: Path, tmp_path: Path) -> None:
+    """Landed events, dead letters and manifest of a version, lost since the upgrade, are what they were."""
+    with tarfile.open(kept) as archive:
+        archive.extractall(tmp_path, filter="data")
+    write_rules(tmp_path, {name: f"http://127.0.0.1:1/{name}" for name in ("gone", "bad", "flaky")})
+    store = tmp_path / "home" / "store"
+    (manifest,) = (store / "manifests").rglob("*.json")
+    lost = [*(store / "buffer").rglob("*.parquet"), *(store / "dead_letters").rglob("*.parquet")]
+    held = {path: pq.read_table(path) for path in lost}
+    for path in (*lost, manifest):
+        path.unlink()
+
+    run(tmp_path, "batch", "repair", manifest.stem)
+
+    assert len(held) == 3
+    assert all(pq.read_table(path).equals(table) for path, table in held.items())
     assert "0 differences" in run(tmp_path, "audit")
 
 
