@@ -94,6 +94,29 @@ def test_an_enabled_target_gets_at_once_what_its_pause_put_off(sending: Sending)
     assert audit(work).differences == ()
 
 
+def test_an_enabled_target_gets_at_once_what_each_push_put_off(sending: Sending) -> None:
+    """Pushes side by side were told different times: what waits for the earlier one need not wait for it either."""
+    work = sending.begin(
+        40,
+        settings={"chunk_max_deliveries": 20},
+        crm=http("/throttle/3600/earlier", max_in_flight=1, retry=SOON),
+    )
+    batch = routed(work)
+    push(work, batch.batch_id, 0)
+    longer = work.ledger.now() + timedelta(seconds=7200)
+    work.ledger.note_attempts([Tally("orders", "crm", paused_until=longer)])
+    push(work, batch.batch_id, 1)
+    sending.settle(batch)
+    assert commit(work, batch.batch_id)
+    sending.rules(crm="/healthy/crm")
+
+    assert enable_target(work, "orders", "crm") == 40
+    sending.deliver()
+
+    assert len(sent(sending, "/healthy/crm")) == 40
+    assert audit(work).differences == ()
+
+
 def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
     """What one was told, another learns from the ledger within about a second, in the middle of its chunk."""
     sending.rules(crm=http("/delay/50", max_in_flight=1))

@@ -19,10 +19,12 @@ def enable_target(work: Runtime, rule: str, target: str) -> int:
     """
     status = work.ledger.target_statuses().get((rule, target))
     hastened = 0
-    if status is not None and (until := pause_of(status, work.ledger.now())) is not None:
-        # while the pause is still there: a process that dies before it ends does this again
-        second = until.replace(microsecond=0)  # parked rows are due at whole seconds
-        hastened = work.ledger.hasten_parked(rule, target, second, second + timedelta(seconds=1))
+    now = work.ledger.now()
+    if status is not None and (until := pause_of(status, now)) is not None:
+        # While the pause is still there: a process that dies before it ends does this again. What is due sooner too:
+        # pushes side by side are told different times, and the ledger keeps the last one. Rows have whole seconds.
+        last = until.replace(microsecond=0) + timedelta(seconds=1)
+        hastened = work.ledger.hasten_parked(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
     held = [row for row in work.ledger.parked(state="held", rule=rule) if row.target == target]
