@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import httpx
+import pyarrow.parquet as pq
 import pytest
 from api.pages import pages_of
 from api.server import Server
@@ -72,6 +73,27 @@ def test_a_file_that_is_lost_hides_no_other_dead_letter(looking: httpx.Client, t
     assert [each for each in both["dead_letters"] if each in found["dead_letters"]] == found["dead_letters"]
     assert len(found["dead_letters"]) == 1
     assert (groups["unreadable"], len(groups["groups"]), both["unreadable"]) == ([said], 1, [])
+
+
+def test_a_file_whose_events_are_damaged_hides_no_other_whole_letter(looking: httpx.Client, told: Server) -> None:
+    """A list without events has all letters; one of whole letters has those of all other files, and says which not."""
+    damaged, *_ = sorted((told.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
+    good = damaged.read_bytes()
+    group = pq.ParquetFile(damaged).metadata.row_group(0)
+    columns = (group.column(number) for number in range(group.num_columns))
+    event = next(column for column in columns if column.path_in_schema == "event")
+    last = event.data_page_offset + event.total_compressed_size - 1
+    damaged.write_bytes(good[:last] + bytes([good[last] ^ 255]) + good[last + 1 :])
+    try:
+        listed = looking.get("/dead-letters").json()
+        whole = looking.get("/dead-letters", params={"whole": True}).json()
+    finally:
+        damaged.write_bytes(good)
+
+    assert (len(listed["dead_letters"]), listed["unreadable"]) == (2, [])
+    assert len(whole["dead_letters"]) == 1
+    (said,) = whole["unreadable"]
+    assert damaged.name in said
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,21 @@ def test_a_file_that_cannot_be_read_hides_no_other(
     assert re.match(r"warning: dead letters were passed over: batch \S+ cannot be read: .*batch repair", result.err)
 
 
+def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """After a downgrade the letters that this version can read are listed, and which it cannot is told."""
+    newer, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
+    table = pq.read_table(newer)
+    with pq.ParquetWriter(newer, table.schema) as writer:
+        writer.write_table(table)
+        writer.add_key_value_metadata({"eventbridge.format": "9"})
+
+    result = eventbridge("dead-letters", "list", "--json")
+
+    assert len(result.json) == 8 - table.num_rows
+    assert result.code == 1
+    assert "is of format 9" in result.err
+
+
 def test_what_can_be_read_is_shown_exported_and_redriven(
     newest_readable: str, eventbridge: Callable[..., Any], shop: Any
 ) -> None:

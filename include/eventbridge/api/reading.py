@@ -28,7 +28,13 @@ from eventbridge.event.plain import plain
 from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
 from eventbridge.stages.letters.groups import letter_groups
-from eventbridge.stages.letters.reader import LetterPage, find_dead_letters, letter_page, read_dead_letter
+from eventbridge.stages.letters.reader import (
+    LetterPage,
+    find_dead_letters,
+    letter_page,
+    read_dead_letter,
+    whole_letters,
+)
 from eventbridge.stages.letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
 from eventbridge.stages.operate.audit import find_batch
@@ -61,7 +67,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
 
-Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or 2h: so long ago.")]
+Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or an age such as 2h.")]
 
 
 @router.get("/status", summary="Tell how every runner stands")
@@ -95,10 +101,10 @@ class LetterQuery:
     error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="At most so many.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="How many to answer at most.")] = 50
     cursor: Cursor = None
 
-    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, list[str]]:
+    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, Damaged]:
         """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
 
         A file that cannot be read hides no other one.
@@ -107,7 +113,7 @@ class LetterQuery:
         damaged: Damaged = {}
         limit = min(most, self.limit)
         found = letter_page(work, wanted.read(work.clock()), limit, self.cursor or None, damaged=damaged)
-        return found, [str(error) for error in damaged.values()]
+        return found, damaged
 
 
 @router.get("/dead-letters", summary="List dead letters")
@@ -125,12 +131,12 @@ def dead_letters(
     """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found, unreadable = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
+        found, damaged = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
         if whole:
-            told = [letter_seen(request, named(read_dead_letter(work, each.file, each.row))) for each in found.letters]
+            told = [letter_seen(request, named(each)) for each in whole_letters(work, found.letters, damaged)]
         else:
             told = [named(each) for each in found.records()]
-        return {"dead_letters": told, "unreadable": unreadable} | _following(found)
+        return {"dead_letters": told, "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, listed)
 
@@ -143,8 +149,8 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
     """
 
     def counted(work: Runtime) -> dict[str, Any]:
-        found, unreadable = query.letters(work)
-        return {"groups": letter_groups(found.records()), "unreadable": unreadable} | _following(found)
+        found, damaged = query.letters(work)
+        return {"groups": letter_groups(found.records()), "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, counted)
 
@@ -250,6 +256,10 @@ def written(found: Any) -> Response:
 
 def _following(found: LetterPage) -> dict[str, Any]:
     return {"more": found.cursor is not None, "cursor": found.cursor}
+
+
+def _unreadable(damaged: Damaged) -> list[str]:
+    return [str(error) for error in damaged.values()]
 
 
 def _refuse_damaged(damaged: Damaged) -> None:

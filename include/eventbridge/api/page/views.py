@@ -218,8 +218,9 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one."""
-    found, unreadable = query.letters(work)
+    found, damaged = query.letters(work)
     records = found.records()
+    unreadable = [str(error) for error in damaged.values()]
     told = {"letters": [named(each) for each in records], "groups": letter_groups(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | told
 

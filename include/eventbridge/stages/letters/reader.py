@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from eventbridge.errors import NotFoundError
@@ -180,6 +181,19 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
         more = [f"  and {len(found) - _LISTED_CANDIDATES} more"] if len(found) > _LISTED_CANDIDATES else []
         raise NotFoundError("\n".join([f"{name!r} is the name of {len(names)} dead letters:", *listed, *more]))
     return found
+
+
+def whole_letters(work: Runtime, found: Sequence[Letter], damaged: Damaged) -> list[dict[str, Any]]:
+    """Return what letters hold, their long columns too.
+
+    Those of a file that cannot be read are left out, and the file is added to `damaged`.
+    """
+    whole: list[dict[str, Any]] = []
+    for file, of_file in groupby(found, key=lambda each: each.file):
+        rows = rowset.encode([each.row for each in of_file])
+        table = read_unless_damaged(work.store, file, rows, damaged=damaged)
+        whole += [] if table is None else plain_rows(table)
+    return whole
 
 
 def read_dead_letter(work: Runtime, file: str, row: int) -> dict[str, Any]:
