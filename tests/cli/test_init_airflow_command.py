@@ -40,7 +40,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("rule_mistakes.py", "mine = 1", "is somebody else's file"),
+        ("rule_mistakes.py", "mine = 1", "not written by `eventbridge init-airflow`"),
         ("deliver_events.py", "from eventbridge.orchestrate.dags.deliver_events import x", "makes the same DAGs"),
     ],
 )

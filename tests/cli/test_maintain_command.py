@@ -44,7 +44,7 @@ def test_what_is_removed_is_told(later: Any, eventbridge: Callable[..., Any]) ->
     """First with --dry-run, which changes nothing, then for good; the audit goes by the manifest then."""
     told = eventbridge("maintain", "--dry-run")
     assert "1 batch: archive would be removed\n" in told.out
-    assert told.err == "note: nothing was changed; without --dry-run it is\n"
+    assert told.err == "note: nothing was changed; leave out --dry-run to do it\n"
     assert eventbridge("audit", "--json").json["pruned"] == 0
 
     done = eventbridge("maintain")

@@ -97,5 +97,5 @@ def _keys(work: Runtime, webhook: Webhook) -> list[bytes]:
     except ValueError as error:
         raise ConnectionUnusable(f"Connection {connection.id!r}: {error} (extra `{_SECRETS}`)") from None
     if not keys:
-        raise ConnectionUnusable(f"Connection {connection.id!r} has no extra `{_SECRETS}`: nobody can be believed")
+        raise ConnectionUnusable(f"Connection {connection.id!r} has no extra `{_SECRETS}`: no signature can be checked")
     return keys

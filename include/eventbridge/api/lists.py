@@ -29,7 +29,7 @@ MOST = 500
 
 router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
 
-_Limit = Annotated[int, Query(ge=1, le=MOST, description="At most so many.")]
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to answer at most.")]
 
 
 @router.get("/batches", summary="List batches")

@@ -32,7 +32,7 @@ class Word(BaseModel):
 
 
 class RedriveCall(BaseModel):
-    """Which dead letters are delivered again, and how; times are ISO 8601, or 2h: so long ago."""
+    """Which dead letters are delivered again, and how; times are ISO 8601, or an age such as 2h."""
 
     model_config = ConfigDict(extra="forbid")
 

@@ -19,7 +19,7 @@ router = APIRouter(default_response_class=Response, responses=RESPONSES)
 
 
 class ReplayCall(BaseModel):
-    """Which archived events are delivered again, and how; times are ISO 8601, or 2h: so long ago."""
+    """Which archived events are delivered again, and how; times are ISO 8601, or an age such as 2h."""
 
     model_config = ConfigDict(extra="forbid")
 

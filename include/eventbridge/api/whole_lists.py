@@ -82,7 +82,7 @@ def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Respo
 @router.get("/figures", summary="Tell what each rule cost")
 def figures(
     request: Request,
-    days: Annotated[int, Query(ge=1, le=800, description="How many days, with today.")] = 7,
+    days: Annotated[int, Query(ge=1, le=800, description="How many days, today included.")] = 7,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
     limit: Limit = MOST,
     cursor: Cursor = None,

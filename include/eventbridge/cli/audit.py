@@ -28,7 +28,7 @@ def show_audit(
         str | None, typer.Option(metavar="ID", help="Audit only this batch; the beginning of its id is enough.")
     ] = None,
     whole: Annotated[
-        bool, typer.Option("--whole", help="Read every byte of their files too, as long as the archive takes.")
+        bool, typer.Option("--whole", help="Also read every byte of their files, which takes long for a large archive.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -30,7 +30,7 @@ class PartOptions:
     """Options that say which part of the archive is looked at, and how much of it is shown."""
 
     since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago.")
+        str, typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or an age such as 2h.")
     ]
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
         None
@@ -53,7 +53,7 @@ KeepOption = Annotated[
     bool, typer.Option("--keep", help="Leave the report in the store, as JSON and Markdown, and note where.")
 ]
 SparkOption = Annotated[
-    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server; as of `deliver`.")
+    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server, as for `deliver`.")
 ]
 
 
@@ -192,7 +192,7 @@ def _show_diff(report: DiffReport) -> None:
     )
     for side, names in (("A", report.only_in_a), ("B", report.only_in_b)):
         if names:
-            note(f"only {side} has, and nothing is compared of: {', '.join(names)}")
+            note(f"only {side} has these, and they are not compared: {', '.join(names)}")
     for pair in report.pairs:
         if pair.left_out:
             note(f"{pair.left_out:,} events of {pair.a} were left out: {pair.left_out_why}")

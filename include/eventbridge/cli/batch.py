@@ -54,7 +54,7 @@ def repair(
     if found.settled_anew:
         say(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:
-        note("nothing was changed; without --dry-run it is")
+        note("nothing was changed; leave out --dry-run to do it")
         return
     say(f"recorded in {found.record}")
     say("committed" if found.committed else "not committed: its run goes on with it")

@@ -32,7 +32,7 @@ class LetterOptions:
         str | None, typer.Option(metavar="TEXT", help="Only those whose detail or attempts' errors have it.")
     ] = None
     since: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Only those last tried since: ISO 8601, or 2h: so long ago.")
+        str | None, typer.Option(metavar="TIME", help="Only those last tried since: ISO 8601, or an age such as 2h.")
     ] = None
     until: Annotated[str | None, typer.Option(metavar="TIME", help="Only those last tried before.")] = None
     name: Annotated[

@@ -36,7 +36,7 @@ _ANSWER_LINES = 20
 @takes_records
 def list_dead_letters(
     chosen: LetterOptions,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, the newest batch's first.

@@ -57,13 +57,15 @@ def deliver(
     """
     if express:
         if until_idle or spark is not None:
-            raise typer.BadParameter("--express goes on until it is stopped, and needs no Spark: leave the other away")
+            raise typer.BadParameter(
+                "--express goes on until it is stopped, and needs no Spark: leave out --until-idle and --spark"
+            )
         _deliver_express(runner, take_over=take_over, as_json=as_json)
         return
     if take_over:
-        raise typer.BadParameter("--take-over is of --express: batches need nobody who goes on at once")
+        raise typer.BadParameter("--take-over needs --express: without it no process has a shift to take over")
     if not until_idle:
-        raise typer.BadParameter("only --until-idle and --express are in this version; Airflow delivers continuously")
+        raise typer.BadParameter("give --until-idle or --express; to deliver batches continuously takes Airflow")
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver import deliver_until_idle
     from eventbridge.stages.operate.find import find_runner

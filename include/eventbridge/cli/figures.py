@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def figures(
-    days: Annotated[int, typer.Option("--days", min=1, max=800, metavar="N", help="How many days, with today.")] = 7,
+    days: Annotated[
+        int, typer.Option("--days", min=1, max=800, metavar="N", help="How many days, today included.")
+    ] = 7,
     rule: Annotated[str | None, typer.Option("--rule", metavar="RULE", help="Only this rule.")] = None,
     as_csv: Annotated[bool, typer.Option("--csv", help="Print the rules' days as CSV, for a spreadsheet.")] = False,
     as_json: JsonOption = False,

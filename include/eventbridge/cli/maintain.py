@@ -42,7 +42,7 @@ def maintain(
     for line in _told(done):
         say(line)
     if dry_run:
-        note("nothing was changed; without --dry-run it is")
+        note("nothing was changed; leave out --dry-run to do it")
 
 
 def _told(done: Maintained) -> list[str]:

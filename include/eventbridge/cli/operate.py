@@ -14,7 +14,8 @@ from eventbridge.errors import UserError
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
 TargetName = Annotated[
-    str | None, typer.Argument(metavar="[TARGET]", help="The target's name, if not behind a slash.", show_default=False)
+    str | None,
+    typer.Argument(metavar="[TARGET]", help="The target's name, unless RULE/TARGET gives it.", show_default=False),
 ]
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 ClearOption = Annotated[bool, typer.Option("--clear", help="Go back to what the rule file says.")]

@@ -29,7 +29,12 @@ def publish_rules(
     empty: Annotated[bool, typer.Option("--empty", help="Publish a set without rules: remove all of them.")] = False,
     watch: Annotated[
         float | None,
-        typer.Option("--watch", metavar="SECONDS", min=0.1, help="Go on, and look for changes every so many seconds."),
+        typer.Option(
+            "--watch",
+            metavar="SECONDS",
+            min=0.1,
+            help="Go on, and look for changes each time this many seconds have passed.",
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

@@ -22,7 +22,7 @@ _FAILED = 1
 def check(
     hour: Annotated[
         str | None,
-        typer.Option("--hour", metavar="TIME", help="The beginning of an hour, in UTC; default: the last one over."),
+        typer.Option("--hour", metavar="TIME", help="The beginning of an hour, in UTC; default: the last full hour."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -41,7 +41,9 @@ def check(
 
 @app.command("list", short_help="List the hours that were checked.")
 def list_checks(
-    limit: Annotated[int, typer.Option("--limit", min=1, metavar="N", help="How many of the latest.")] = 24,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, metavar="N", help="How many of the latest checks to list.")
+    ] = 24,
     as_json: JsonOption = False,
 ) -> None:
     """List the latest hours that were checked, the latest first."""

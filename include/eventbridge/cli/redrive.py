@@ -51,7 +51,7 @@ def redrive(
         str | None, typer.Option(metavar="REDRIVE", help="Go on with a redrive that was interrupted; chooses nothing.")
     ] = None,
     spark: Annotated[
-        str | None, typer.Option(metavar="URL", help="For --retransform: Spark Connect server; as of `deliver`.")
+        str | None, typer.Option(metavar="URL", help="For --retransform: Spark Connect server, as for `deliver`.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

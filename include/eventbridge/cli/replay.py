@@ -44,7 +44,7 @@ app = typer.Typer(
 
 ReplayArgument = Annotated[str, typer.Argument(metavar="REPLAY", help="Id of a replay, or its beginning.")]
 SparkOption = Annotated[
-    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server; as of `deliver`.")
+    str | None, typer.Option("--spark", metavar="URL", help="Spark Connect server, as for `deliver`.")
 ]
 
 
@@ -54,7 +54,7 @@ class WishOptions:
 
     since: Annotated[
         str,
-        typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or 2h: so long ago."),
+        typer.Option("--from", metavar="TIME", help="Events landed since: ISO 8601, in UTC, or an age such as 2h."),
     ]
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Events landed before; default: now.")] = (
         None
@@ -84,7 +84,7 @@ class WishOptions:
         bool, typer.Option("--new-ids/--same-ids", help="Deliveries with ids of their own, or with those they had.")
     ] = True
     skip_delivered: Annotated[
-        bool, typer.Option("--skip-delivered", help="Not what a target was delivered already.")
+        bool, typer.Option("--skip-delivered", help="Leave out what a target has received already.")
     ] = False
     rate: Annotated[
         float | None,

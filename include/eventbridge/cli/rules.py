@@ -123,8 +123,8 @@ def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
 
 @app.command()
 def history(
-    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Of one rule; default: of all.")] = None,
-    limit: Annotated[int, typer.Option(min=1, metavar="N", help="At most so many changes.")] = 50,
+    rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Only of this rule; default: of all.")] = None,
+    limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many changes to list at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """Show when rules came, changed and went, the newest change first; `rules show RULE@VERSION` shows what one said.

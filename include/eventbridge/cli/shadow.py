@@ -14,7 +14,8 @@ from eventbridge.cli.table import show_table
 def shadow(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="A rule of which a target is a shadow.")],
     since: Annotated[
-        str, typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or 2h: so long ago.")
+        str,
+        typer.Option("--from", metavar="TIME", help="Batches planned since: ISO 8601, in UTC, or an age such as 2h."),
     ] = "1h",
     until: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="Batches planned before; default: now.")

@@ -20,7 +20,7 @@ def _group() -> None:
 
 @app.command()
 def create(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the token, such as its program's.")],
     scope: Annotated[
         list[str],
         typer.Option(
@@ -33,7 +33,7 @@ def create(
         list[str] | None,
         typer.Option(metavar="OWNER", help="Only for the rules and buses of this owner; may be given again."),
     ] = None,
-    expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it counts, e.g. 90d.")] = None,
+    expires: Annotated[str | None, typer.Option(metavar="TIME", help="How long it is valid, e.g. 90d.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Make a token and print it; it is shown this once, as only a hash of it is kept."""
@@ -50,7 +50,7 @@ def create(
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
     say(secret)
-    note("it is shown this once: keep it where secrets are kept")
+    note("the token is shown only once: keep it where you keep secrets")
 
 
 @app.command("list")

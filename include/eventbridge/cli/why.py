@@ -33,7 +33,7 @@ def why(
     bus: Annotated[str | None, typer.Option(metavar="BUS", help="Only on this bus; default: on all.")] = None,
     since: Annotated[
         str | None,
-        typer.Option("--from", metavar="TIME", help="Only in batches planned since: ISO 8601, or 2h: so long ago."),
+        typer.Option("--from", metavar="TIME", help="Only in batches planned since: ISO 8601, or an age such as 2h."),
     ] = None,
     until: Annotated[str | None, typer.Option("--to", metavar="TIME", help="Only in batches planned before.")] = None,
     as_json: JsonOption = False,

@@ -44,7 +44,9 @@ def write_dag_files(folder: Path) -> list[Path]:
     for file in sorted(folder.rglob("*.py")):
         found = file.read_text(errors="replace")
         if file in texts and _MARK not in found:
-            raise UserError(f"{file} is somebody else's file. Move it, or name another folder")
+            raise UserError(
+                f"{file} is there, and not written by `eventbridge init-airflow`. Move it, or name another folder"
+            )
         if file not in texts and "eventbridge.orchestrate.dags" in found:
             raise UserError(f"{file} makes the same DAGs. Remove it, or name another folder; nothing was written")
     changed = [file for file, text in texts.items() if not file.exists() or file.read_text() != text]

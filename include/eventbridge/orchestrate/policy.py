@@ -97,7 +97,7 @@ class Placements:
             places, why = {}, f"the ledger: {type(error).__name__} {error}"
         if not places:
             log.error(
-                "ALARM: nobody can say where the pushes of runner %r, run %r, are to run (%s); they go to pool %s",
+                "ALARM: it is not known where the pushes of runner %r, run %r, are to run (%s); they go to pool %s",
                 runner,
                 run_id,
                 why,

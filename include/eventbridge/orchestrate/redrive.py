@@ -93,7 +93,7 @@ def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | N
     if params["redrive_id"]:
         others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
         if others:  # a dry run that delivers, above all
-            raise UserError(f"a redrive is gone on with as it was begun. Leave empty: {', '.join(others)}.")
+            raise UserError(f"a redrive goes on as it was begun. Leave empty: {', '.join(others)}.")
         return work.ledger.redrive(params["redrive_id"]).redrive_id
     chosen = {name: params[name] for name in ("rule", "target", "reason", "error", "since", "until", "names", "sql")}
     selection = WrittenSelection(**chosen).read(work.ledger.now())

@@ -86,7 +86,7 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
             name for name in defaults if name != "replay_id" and (params[name] or None) != (defaults[name] or None)
         ]
         if others:  # a dry run that delivers, above all
-            raise UserError(f"a replay is gone on with as it was begun. Leave as they are: {', '.join(others)}.")
+            raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
         found = work.ledger.replay(params["replay_id"])
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(work, found, run)

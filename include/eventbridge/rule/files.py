@@ -16,7 +16,7 @@ def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
     """Return the rule files below a folder, in order; why one cannot be looked for is added to `mistakes`."""
     place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
-        mistakes.append(place.mistake("$", "this is a file, no folder of rule files", "Name the folder it lies in"))
+        mistakes.append(place.mistake("$", "this is a file, not a folder of rule files", "Name the folder it lies in"))
         return []
     if not folder.is_dir():
         remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"

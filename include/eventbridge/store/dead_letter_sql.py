@@ -61,8 +61,8 @@ def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: 
         return in_sandbox(found)
     except duckdb.OutOfMemoryException as error:
         raise UserError(
-            f"the dead letters are too many for a condition in SQL on what it speaks of ({MEMORY} of memory). "
-            "Speak of fewer of the long columns: event, request, attempts."
+            f"the columns of all dead letters that this condition names do not fit into {MEMORY} of memory. "
+            "Name fewer of the long ones: event, request, attempts."
         ) from error
     except duckdb.Error as error:
         message = str(error).split("\n\nLINE")[0]

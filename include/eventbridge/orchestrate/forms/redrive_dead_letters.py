@@ -25,7 +25,7 @@ def redrive_params() -> dict[str, Param]:
         "target": Param(None, type=text, title="Target", description="Only those of targets of this name."),
         "reason": Param(None, type=text, enum=[None, *REASONS], title="Reason", description="Only with this reason."),
         "error": Param(None, type=text, title="Error text", description="Only those whose errors have this text."),
-        "since": Param(None, type=text, title="Since", description="Last tried since: ISO 8601, or 2h: so long ago."),
+        "since": Param(None, type=text, title="Since", description="Last tried since: ISO 8601, or an age such as 2h."),
         "until": Param(None, type=text, title="Until", description="Last tried before: ISO 8601, or 2h."),
         "names": Param(
             [], type="array", items={"type": "string"}, title="Names", description="Delivery ids, one per line."

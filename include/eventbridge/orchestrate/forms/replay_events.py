@@ -54,7 +54,7 @@ def replay_params() -> dict[str, Param]:
             description="A receiver that drops repetitions drops what comes under an id that it had.",
         ),
         "skip_delivered": Param(
-            False, type="boolean", title="Skip delivered", description="Not what a target was delivered already."
+            False, type="boolean", title="Skip delivered", description="Leave out what a target has received already."
         ),
         "rate": Param(
             None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many deliveries a second."

@@ -83,7 +83,7 @@ def _diff(report: DiffReport) -> Iterator[str]:
     for side, names in (("A", report.only_in_a), ("B", report.only_in_b)):
         if names:
             yield ""
-            yield f"Only {side} has, and nothing is compared of: {', '.join(names)}."
+            yield f"Only {side} has these, and they are not compared: {', '.join(names)}."
     for pair in report.pairs:
         yield from _pair(pair)
 

@@ -53,7 +53,7 @@ def make_ready(work: Runtime, runner: str, bus: ShiftBus) -> None:
         bus.open(rules.buses[batch.bus])
         _open_targets(work, rules)
     except EventBridgeError as error:
-        log.warning("runner %s: who stands by is not all ready: %s", runner, error)
+        log.warning("runner %s: the process that stands by is only partly ready: %s", runner, error)
 
 
 def _open_targets(work: Runtime, rules: RuleSet) -> None:

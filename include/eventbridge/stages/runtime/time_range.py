@@ -16,14 +16,16 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
     """
     first, last = read_time("from", since, now), read_time("to", until, now) or now
     if first is None:
-        raise UserError("from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago")
+        raise UserError(
+            "from is missing. Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or an age such as 2h"
+        )
     if first >= last:
         raise UserError(f"from {first:%Y-%m-%dT%H:%M:%S} is not before to {last:%Y-%m-%dT%H:%M:%S} (UTC)")
     return first, last
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that a text says, ISO 8601 or 2h: so long ago; None for an empty one, UserError for no time."""
+    """Return the time that a text says, ISO 8601 or an age such as 2h; None for an empty one, UserError for no time."""
     if not text or not text.strip():
         return None
     try:
@@ -36,5 +38,5 @@ def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
     except (ValueError, OverflowError):
         raise UserError(
             f"{name} {text!r} is not a time. "
-            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or 2h: so long ago."
+            "Write 2026-11-22T08:00:00 (UTC unless it says otherwise), or an age such as 2h."
         ) from None
