@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from eventbridge.errors import NotFoundError, UserError
+from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.rule import RuleSet
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.operate.publish_rules import publish_rules
 from eventbridge.stages.operate.status import status
+from eventbridge.store import layout, rule_sets
 
 
 @pytest.fixture
@@ -69,6 +70,26 @@ def test_publishing_again_changes_nothing(work: Any) -> None:
 
     assert (again.changed, again.removed) == ((), ())
     assert work.ledger.rules_in_force().since == since
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_publishing_again_restores_a_lost_set(work: Any, elsewhere: Any, damage: str) -> None:
+    """Hosts without rule files are told so, and go on once it is published again; nothing counts as changed."""
+    publish_rules(work, work.rule_files())
+    path = layout.rule_set(work.ledger.rules_in_force().rule_set)
+    right = work.store.get(path)
+    work.store.delete(path)
+    if damage == "damaged":
+        work.store.put(path, b"{}")
+    rule_sets._read.clear()  # as a new process
+
+    with pytest.raises(StoreError, match="run `eventbridge rules publish`"):
+        elsewhere.rule_set()
+    again = publish_rules(work, work.rule_files())
+
+    assert (again.changed, again.removed) == ((), ())
+    assert work.store.get(path) == right
+    assert elsewhere.rule_set().rules.keys() == work.rule_files().rules.keys()
 
 
 def test_hosts_that_go_by_their_files_are_not_published_to(site: Any) -> None:

@@ -42,3 +42,24 @@ def test_where_the_rules_are_others_now_it_is_told(sending: Sending) -> None:
         sending.work.rules_of(batch)
 
     assert sending.work.store.get(path) == b"{}"
+
+
+@pytest.mark.parametrize("damage", ["gone", "damaged"])
+def test_other_rules_take_effect_without_it(sending: Sending, damage: str) -> None:
+    """The rules in force are lost, and the files have changed since: the next batch goes by the changed ones."""
+    work = sending.begin(3, crm="/healthy/crm", note="/healthy/note")
+    sending.deliver()
+    path = layout.rule_set(work.ledger.rules_in_force().rule_set)
+    work.store.delete(path)
+    if damage == "damaged":
+        work.store.put(path, b"{}")
+    rule_sets._read.clear()  # as a new process
+    sending.rules(crm="/healthy/changed")
+    sending.publish(2)
+
+    sending.deliver()
+
+    assert [each["path"] for each in sending.requests()].count("/healthy/changed") == 2
+    newest, oldest = work.ledger.rule_changes()
+    assert newest.rule == oldest.rule == "orders"
+    assert newest.version != oldest.version

@@ -6,13 +6,16 @@ import logging
 from typing import NamedTuple
 
 from eventbridge.decision.operational_event import of_rule_mistakes
-from eventbridge.errors import RuleFileError
+from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rules_in_force import RulesInForce
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 log = logging.getLogger(__name__)
+
+#: Changes of rules that are read at most where the file of the rules before is lost: the newest ones.
+_MOST_CHANGES = 1_000_000
 
 
 class TakenUp(NamedTuple):
@@ -56,18 +59,26 @@ def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> d
     Returns the version of each rule that changed ("": it is gone), None if another set is in force by now.
     """
     rule_set = freeze_rules(work.store, today)
-    before = frozen_rules(work.store, known.rule_set).rules if known is not None else {}
-    changes = {
-        name: rule.version
-        for name, rule in today.rules.items()
-        if name not in before or before[name].version != rule.version
-    }
+    before = _versions(work, known) if known is not None else {}
+    changes = {name: rule.version for name, rule in today.rules.items() if before.get(name) != rule.version}
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     of = rule_set, today.runners(), known.rule_set if known else None, changes
     if work.ledger.put_rules_in_force(*of, shifts=today.shifts()):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
         return changes
     return None
+
+
+def _versions(work: Runtime, known: RulesInForce) -> dict[str, str]:
+    """Return the versions of the rules in force; where their file cannot be read, as the ledger noted the changes."""
+    try:
+        return {name: rule.version for name, rule in frozen_rules(work.store, known.rule_set).rules.items()}
+    except (StoreFileMissing, StoreFileDamaged) as error:
+        log.warning("what changed is told by the ledger, as the rule set before is lost: %s", error)
+    newest: dict[str, str] = {}
+    for change in work.ledger.rule_changes(limit=_MOST_CHANGES):
+        newest.setdefault(change.rule, change.version)
+    return {name: version for name, version in newest.items() if version}
 
 
 def _note(work: Runtime, error: RuleFileError) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from eventbridge.errors import UserError
+from eventbridge.errors import StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.rule import RuleSet
 from eventbridge.stages.ingest.reload import put_in_force
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class PublishedRules:
 
 
 def publish_rules(work: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
-    """Put a rule set in force; one that is in force already is published again without effect.
+    """Put a rule set in force; of one that is in force already only a lost or damaged file is written again.
 
     A rule that the set before had and this one lacks is removed by this, and by nothing else. Raises UserError where
     hosts go by their own files, where all rules would be removed and `empty` is not given, and where another set was
@@ -34,6 +35,7 @@ def publish_rules(work: Runtime, rules: RuleSet, *, empty: bool = False) -> Publ
         )
     known = work.ledger.rules_in_force()
     if known is not None and known.rule_set == rules.hash:
+        _restore(work, rules)
         return PublishedRules(rules.hash, len(rules.rules), (), ())
     if not rules.rules and known is not None and not empty:
         raise UserError(
@@ -45,3 +47,10 @@ def publish_rules(work: Runtime, rules: RuleSet, *, empty: bool = False) -> Publ
     changed = tuple(sorted(name for name, version in changes.items() if version))
     removed = tuple(sorted(name for name, version in changes.items() if not version))
     return PublishedRules(rules.hash, len(rules.rules), changed, removed)
+
+
+def _restore(work: Runtime, rules: RuleSet) -> None:
+    try:
+        frozen_rules(work.store, rules.hash)
+    except (StoreFileMissing, StoreFileDamaged):
+        freeze_rules(work.store, rules, over=True)

@@ -126,7 +126,13 @@ class Runtime:
             raise NotFoundError(
                 "No rules are published yet. Run `eventbridge rules publish` on the host that has the rule files."
             )
-        return frozen_rules(self.store, known.rule_set)
+        try:
+            return frozen_rules(self.store, known.rule_set)
+        except (StoreFileMissing, StoreFileDamaged) as error:
+            raise type(error)(
+                f"{error} Or run `eventbridge rules publish` on the host that has the rule files: "
+                "it is then written again."
+            ) from error
 
     def rule_files(self) -> RuleSet:
         """Return what today's rule files say; raises RuleFileError with every mistake in them."""
