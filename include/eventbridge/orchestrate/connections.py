@@ -37,16 +37,22 @@ def airflow_connection(connection_id: str) -> Connection:
     )
 
 
-def remembered(
-    seconds: float, look_up: Callable[[str], Connection] = airflow_connection
-) -> Callable[[str], Connection]:
-    """Return a look-up that asks Airflow for a connection again only after so many seconds; a failure is not kept."""
-    kept: dict[str, tuple[float, Connection]] = {}
+class Remembered:
+    """Looks connections up, each again only after so many seconds, or when asked `anew`; a failure is not kept."""
 
-    def find(connection_id: str) -> Connection:
-        known = kept.get(connection_id)
-        if known is None or time.monotonic() - known[0] >= seconds:
-            known = kept[connection_id] = time.monotonic(), look_up(connection_id)
+    def __init__(self, seconds: float, look_up: Callable[[str], Connection] = airflow_connection) -> None:
+        self._seconds = seconds
+        self._look_up = look_up
+        self._kept: dict[str, tuple[float, Connection]] = {}
+
+    def __call__(self, connection_id: str) -> Connection:
+        """Return a connection as it was a while ago at most."""
+        known = self._kept.get(connection_id)
+        if known is None or time.monotonic() - known[0] >= self._seconds:
+            return self.anew(connection_id)
         return known[1]
 
-    return find
+    def anew(self, connection_id: str) -> Connection:
+        """Return a connection as it is now: what is known of it was refused."""
+        known = self._kept[connection_id] = time.monotonic(), self._look_up(connection_id)
+        return known[1]

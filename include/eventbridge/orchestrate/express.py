@@ -52,7 +52,7 @@ class ExpressOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Deliver until the shift is over; then hand a backlog over, or skip the rest of the run."""
         from eventbridge.errors import ShiftTakenError
-        from eventbridge.orchestrate.connections import remembered
+        from eventbridge.orchestrate.connections import Remembered
         from eventbridge.orchestrate.tasks import confirmed_pools, stage, tell_batch
         from eventbridge.stages.ingest.listen import listen
 
@@ -62,7 +62,7 @@ class ExpressOperator(BaseOperator):
         def beside() -> bool:
             return ti.get_dr_count(dag_id=dag_id, states=["running"]) > 1
 
-        with stage(remembered(_CONNECTION_SECONDS)) as work:
+        with stage(Remembered(_CONNECTION_SECONDS)) as work:
             pools = confirmed_pools(work)
             shift = None
             if self._is_express(work):

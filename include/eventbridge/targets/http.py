@@ -25,6 +25,8 @@ from eventbridge.targets.tokens import NoToken
 
 #: Longest sleep without a look at the clock.
 _WAIT_SECONDS = 1.0
+#: So long no credentials are looked up again after they were: a run of a shift lasts for many rounds of deliveries.
+_RENEWED = timedelta(seconds=5)
 _NO_MORE = object()
 
 
@@ -33,7 +35,8 @@ class HttpTarget:
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
     and `traceparent`. After 401 or 407 no more are started until what is in flight has its answer; then `access` is
-    renewed, once per `deliver`, and if that gives other credentials, what was refused is sent once more.
+    renewed, each few seconds of a `deliver` at most, and if that gives other credentials, what was refused is sent once
+    more.
     """
 
     flush_every = 1
@@ -46,7 +49,8 @@ class HttpTarget:
         self._access = access
         self._take_up(NO_CREDENTIALS)
         self._delivering = False
-        self._may_renew = True
+        self._renewed_at: datetime | None = None  # by the `deliver` that is under way
+        self._sent_again: set[int] = set()  # in flight, after other credentials were refused
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # its own, for `deliver`
@@ -78,7 +82,7 @@ class HttpTarget:
         """Deliver as `deliver` does and as `steps.SeatedTarget` says."""
         if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
-        self._delivering = self._may_renew = True
+        self._delivering, self._renewed_at = True, None
         waiting = iter(requests)
         try:
             failure = (yield from self._make_ready(until)) if requests else None
@@ -106,6 +110,7 @@ class HttpTarget:
         finally:
             self._delivering = False
             self._refused.clear()
+            self._sent_again.clear()
             while seat.flying:
                 self._give_up(seat)
             seat.leave()
@@ -198,7 +203,9 @@ class HttpTarget:
         assert request is not None
         answer = self._read(exchange, request, error_number, message)
         seat.free(exchange)
-        if answer.code in (401, 407) and self._may_renew:
+        sent_again = request.index in self._sent_again
+        self._sent_again.discard(request.index)
+        if answer.code in (401, 407) and not sent_again and self._may_renew:
             self._refused.append((request, answer))
             return None
         return request.index, answer
@@ -212,7 +219,6 @@ class HttpTarget:
 
         Nothing is in flight here: what is asked may take its time, and no request's own time goes by meanwhile.
         """
-        self._may_renew = False
         before, problem = self._credentials, None
         renewed = Aside(partial(self._access.renewed, until))
         yield renewed
@@ -222,13 +228,20 @@ class HttpTarget:
             problem = str(error)
         except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the answer
             pass
+        self._renewed_at = self._clock()
         refused, self._refused = self._refused, []
         for request, answer in refused:
             now = self._clock()
             if self._credentials == before or now >= until:
                 yield request.index, answer if problem is None else answer._replace(error=problem)
             else:
+                self._sent_again.add(request.index)
                 self._send(request, now, seat)
+
+    @property
+    def _may_renew(self) -> bool:
+        """Whether it is long enough ago that credentials were looked up again."""
+        return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
 
     def _give_up(self, seat: Seat) -> tuple[int, Answer]:
         exchange = seat.take_out(next(reversed(seat.flying)))

@@ -8,10 +8,14 @@ from eventbridge.config.connection import Connection
 
 
 class SharedConnections:
-    """Reads connections for the targets of one push; any thread may ask."""
+    """Reads connections for the targets of one push; any thread may ask.
+
+    A `read` that remembers what it read is asked by its `anew` for what a target asks for again.
+    """
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
+        self._read_again: Callable[[str], Connection] = getattr(read, "anew", read)
         self._known: dict[str, Connection] = {}
 
     def knows(self, connection_id: str | None) -> bool:
@@ -23,7 +27,9 @@ class SharedConnections:
         asked: set[str] = set()
 
         def connection(connection_id: str) -> Connection:
-            if connection_id in asked or connection_id not in self._known:
+            if connection_id in asked:
+                self._known[connection_id] = self._read_again(connection_id)
+            elif connection_id not in self._known:
                 self._known[connection_id] = self._read(connection_id)
             asked.add(connection_id)
             return self._known[connection_id]

@@ -1,0 +1,115 @@
+"""A connection that is changed while events come: in either mode the new credentials are used, and nothing is lost.
+
+In the mode express connections are remembered for a while, as a task of Airflow's that stays for a shift does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+from stages.delivering import RUNNER, RunningClock, Sending, http, verdicts
+from stages.modes import carry, carry_batch
+from stages.shifts import a_shift, crm_requests, until
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.orchestrate.connections import Remembered
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.runtime.runtime import Runtime
+
+NAME = "EVENTBRIDGE_CONN_CRM"
+#: Longer than a test: what was remembered is only looked up again because it was refused.
+_SECONDS = 3_600.0
+
+
+@pytest.fixture
+def connections() -> dict[str, str]:
+    """The connections as a test changes them."""
+    return {}
+
+
+@pytest.fixture
+def work(sending: Sending, connections: dict[str, str]) -> Runtime:
+    """The runtime with these connections, remembered in the mode express."""
+    look_up = connections_from_environment(connections)
+    return replace(sending.work, connections=Remembered(_SECONDS, look_up) if sending.mode == "express" else look_up)
+
+
+@pytest.fixture
+def shift(sending: Sending, connections: dict[str, str]) -> Sending:
+    """The installation, opened with these connections, remembered as in a shift whatever the mode."""
+    found = sending.work
+    sending.site.works[-1] = replace(found, connections=Remembered(_SECONDS, connections_from_environment(connections)))
+    return sending
+
+
+def test_a_changed_token_counts_from_the_next_batch_on(
+    sending: Sending, work: Runtime, connections: dict[str, str], clock: RunningClock
+) -> None:
+    """It costs no attempt, also where the old one is remembered; what was refused before comes with a retry."""
+    known, crm = (http(url, connection="crm") for url in ("/healthy/known", "/guarded/fresh"))
+    sending.rules(known=known, crm=crm)
+    connections[NAME] = "http://?token=stale"
+    sending.publish(1)
+    carry(work, RUNNER, sending.mode)
+    connections[NAME] = "http://?token=fresh"
+    sending.publish(1)
+    batch_id = carry_batch(work, RUNNER, sending.mode)
+    assert batch_id is not None
+    [second] = verdicts(work, batch_id)["crm"]
+    clock.advance(2 * 3600)  # an hour, and its jitter
+    carry(work, RUNNER, sending.mode)
+
+    assert (second.verdict, second.attempts) == ("Delivered", 1)
+    answers = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
+    assert set(answers[:-2]) == {401}
+    assert answers[-2:] == [200, 200]
+    assert work.ledger.parked_counts() == []
+    assert audit(work).differences == ()
+
+
+def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
+    sending: Sending, work: Runtime, connections: dict[str, str]
+) -> None:
+    """OAuth2: the token that it has is used up, and the endpoint knows only the new secret: no attempt fails."""
+    connections[NAME] = client(sending, "early")
+    sending.rules(crm=http("/with-token/1/crm", connection="crm"))
+    sending.publish(1)
+    carry(work, RUNNER, sending.mode)
+    connections[NAME] = client(sending, "later")
+    sending.publish(1)
+    batch_id = carry_batch(work, RUNNER, sending.mode)
+    assert batch_id is not None
+
+    [second] = verdicts(work, batch_id)["crm"]
+    assert (second.verdict, second.attempts) == ("Delivered", 1)
+    assert [each["path"] for each in sending.requests()][-1] == "/with-token/1/crm"
+    assert "/token/600/later/crm" in {each["path"] for each in sending.requests()}
+    assert audit(work).differences == ()
+
+
+def test_a_run_of_a_shift_renews_its_credentials_more_than_once(
+    shift: Sending, connections: dict[str, str], clock: RunningClock
+) -> None:
+    """A token is good for four requests: each time that it is refused the same attempt is made with a new one."""
+    connections[NAME] = client(shift, "secret")
+    shift.rules(crm=http("/with-token/4/crm", connection="crm"))
+    with a_shift(shift):
+        for number in range(1, 11):
+            shift.publish(1)
+            until(lambda number=number: len(accepted(shift)) >= number)
+            clock.advance(1.6)  # a run that has had nothing to do for two seconds ends
+
+    assert len(accepted(shift)) == 10
+    assert audit(shift.work).differences == ()
+
+
+def client(sending: Sending, secret: str) -> str:
+    """Return a connection with an OAuth2 client whose endpoint knows its secret alone."""
+    return f"http://shop:{secret}@?token_url={quote(sending.receiver.url(f'/token/600/{secret}/crm'), safe='')}"
+
+
+def accepted(shift: Sending) -> list[object]:
+    """Return what the target took."""
+    return [each for each in crm_requests(shift) if each["path"] == "/with-token/4/crm" and each["status"] == 200]
