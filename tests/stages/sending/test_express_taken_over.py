@@ -16,6 +16,7 @@ from stages.shifts import a_shift, ids, until
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate import express
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.operate.express import Shift, deliver_express
@@ -122,4 +123,26 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sendi
     finally:
         stop.set()
         thread.join()
+    assert audit(sending.work).differences == ()
+
+
+def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that stood still and wakes between listening and looking changes nothing: the shift goes on."""
+    listen, dropped = express.listen, []
+
+    def listen_and_drop(work: Any, runner: str, *, holder: str) -> str | None:
+        batch_id = listen(work, runner, holder=holder)
+        if batch_id is not None and not dropped:
+            dropped.append(work.ledger.drop_open(batch_id))
+        return batch_id
+
+    monkeypatch.setattr(express, "listen", listen_and_drop)
+    sending.rules(crm="/healthy/crm")
+    with a_shift(sending):
+        sending.publish(1)
+        until(lambda: len(sending.requests()) == 1)
+
+    assert dropped == [True]
     assert audit(sending.work).differences == ()

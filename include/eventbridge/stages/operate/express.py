@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.errors import EventBridgeError, InfrastructureError
+from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
 from eventbridge.model.queue import Queue
 from eventbridge.routing.in_process import InProcessRouter
@@ -195,7 +195,10 @@ class _Loop:
         batch_id = listen(self._work, self._runner, holder=self._lease.holder)
         if batch_id is None:
             return None
-        batch = self._work.ledger.batch(batch_id)
+        try:
+            batch = self._work.ledger.batch(batch_id)
+        except NotFoundError:  # nothing had come in it: its former holder, who stood still, has dropped it
+            return None
         if batch.state == "open":
             self._work.ledger.note_window(self._runner, self._lease.holder, batch_id)
         return batch
