@@ -10,6 +10,8 @@ LITTLE: Final = 10.0
 _WINDOWS, _MOST_WINDOW_SECONDS = 6.0, 60.0
 #: A segment grows so long at most, also where its usual time is longer, as in a bucket: it is what a crash repeats.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
+#: After this share of its time it is begun, as to write it, and to see that it is due, takes some of that.
+_BEGUN: Final = 0.8
 #: How long to wait between two looks at the bus: a look costs about as much for one event as for ten.
 _LOOK_SECONDS: Final = 0.003
 #: Where a look found so many events it may bring more at a time; where it found so many, more wait already.
@@ -32,13 +34,13 @@ def window_is_over(age: float, events: int, usual: float, *, waits: bool = False
 
 
 def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
-    """Return whether so many answers are to be recorded, `age` seconds after the last ones were."""
+    """Return whether so many answers are to be recorded, `age` seconds after the last record was begun."""
     if not answers:
         return False
     if answers >= most:
         return True
     seconds = usual if answers >= LITTLE * age else _SEGMENTS * usual
-    return age >= min(seconds, _MOST_SEGMENT_SECONDS)
+    return age >= _BEGUN * min(seconds, _MOST_SEGMENT_SECONDS)
 
 
 def look_seconds(found: int, since: float) -> float:

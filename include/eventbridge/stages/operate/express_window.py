@@ -41,6 +41,8 @@ _ANSWERS_SECONDS = 0.003
 _SILENCE_SECONDS = 0.1
 #: For how long the last answers of a window are tried to be recorded, and how soon again.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
+#: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
+_WRITTEN_SECONDS = 0.2
 #: Events of one queue that are taken at a time.
 _AT_ONCE = 1_000
 #: Of so many events or answers a second the closer does the books; of fewer a thread, which holds the loop for a moment
@@ -155,7 +157,7 @@ class Window:
             former.result()
 
     def _stream(self, landing: Landing, source: LogSource, routing: WindowRouting) -> bool:
-        began = self._written = came = time.monotonic()
+        began = self._begun_at = came = time.monotonic()
         first: float | None = None
         looks = Looks(source, self.targets)
         while not self.lease.over and not self._full:
@@ -260,7 +262,7 @@ class Window:
         return True
 
     def _segment_if_due(self) -> bool:
-        settings, age = self.work.settings, time.monotonic() - self._written
+        settings, age = self.work.settings, time.monotonic() - self._begun_at
         due = segment_is_due(age, self.targets.answers, settings.segment_seconds, settings.segment_answers)
         return self._segment() if due else True
 
@@ -276,13 +278,13 @@ class Window:
                 log.warning("runner %s: answers are recorded at the next try: %s", self.batch.runner, error)
 
     def _segment(self) -> bool:
-        rows = self.targets.take()
+        begun, rows = time.monotonic(), self.targets.take()
         number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
         kept = write_open_segment(self.work, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
         self.targets.recorded()
         self._cpu = 0.0 if rows.num_rows else self._cpu
         self._answered += rows.num_rows
-        self._written = time.monotonic()
+        self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
         if not kept:
             log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
         return kept
