@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 
 #: Targets of those that hold a thread that are delivered to at a time.
 _THREADS_AT_ONCE = 64
+#: Live runs of these, each of which keeps a thread for as long as it lasts.
+_LIVE_THREADS = 32
 #: How often the ledger is told of attempts, and asked what others found of the targets.
 _TELL_SECONDS = 1.0
 #: How long a run that is stopped has to notice; one that hangs in a call is left.
@@ -59,6 +61,7 @@ class TargetQueues:
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
+        self._keeping: set[Key] = set()  # of these the ones that keep a thread
         self._leaving: set[Key] = set()  # of those the ones whose slot others wait for
         self._turns = turns
         self._finishing = self._wound_down = False
@@ -90,7 +93,8 @@ class TargetQueues:
             key = each.piece.rule, each.piece.target
             if (live := self._live.get(key)) is not None and key not in self._leaving:
                 live.put(each)
-                told[key] = self._runs[key]
+                if key not in self._keeping:
+                    told[key] = self._runs[key]
             else:
                 self._waiting[key].append(each)
         if told:
@@ -100,7 +104,7 @@ class TargetQueues:
         """Let runs end as soon as they have no work left: nothing more is offered."""
         self._finishing = True
         for live in self._live.values():
-            live.ends = True
+            live.end()
         self._loop.tell([self._runs[key] for key in self._live])
 
     def poll(self) -> None:
@@ -108,6 +112,7 @@ class TargetQueues:
         for key in [key for key, run in self._runs.items() if run.ended]:
             run, live = self._runs.pop(key), self._live.pop(key, None)
             self._leaving.discard(key)
+            self._keeping.discard(key)
             self._end(run)
             if live and run.report.crashed is None and not self._wound_down:
                 self._waiting[key][:0] = iter(live.take, None)
@@ -134,6 +139,8 @@ class TargetQueues:
         self._waiting.clear()
         for run in self._runs.values():
             run.presence.cut = run.presence.cut or "others"
+        for live in self._live.values():
+            live.told.set()
         self._loop.tell([self._runs[key] for key in self._live])
 
     def will_answer(self) -> bool:
@@ -166,6 +173,8 @@ class TargetQueues:
             return
         self._waiting.clear()
         self._stop.set()
+        for live in self._live.values():
+            live.told.set()
         until = time.monotonic() + _LAST_ANSWERS_SECONDS
         while self._runs and time.monotonic() < until:
             for key in [key for key, run in self._runs.items() if run.ended]:
@@ -182,7 +191,7 @@ class TargetQueues:
         begun, waited_for = self._turns.next(idle, at_work)
         leave = [key for key in waited_for if key in self._live and key not in self._leaving]
         for key in leave:
-            self._live[key].ends = True
+            self._live[key].end()
         self._leaving.update(leave)
         self._loop.tell([self._runs[key] for key in leave])
         return begun
@@ -199,21 +208,30 @@ class TargetQueues:
             key = run.report.rule, run.report.target
             spec = self._rules.rules[run.report.rule].destinations[run.report.target]
             self._runs[key] = run
-            if key in live:
-                self._live[key] = live[key]
+            if run.queue is not None:
+                self._live[key] = run.queue
             if isinstance(spec, HttpFields):
                 run.answers_within = timedelta(seconds=spec.timeout_seconds)
                 self._loop.add(run)
             else:
+                if run.queue is not None:
+                    self._keeping.add(key)
                 self._threads.add(run.run)
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
         """Return pieces in queues, of the targets that can have a live run."""
         found: dict[Key, LiveQueue] = defaultdict(LiveQueue)
+        keeping = set(self._keeping)
         for each in read:
-            rule, target = each.piece.rule, each.piece.target
-            if can_be_live(self._rules.rules[rule].destinations.get(target)):
-                found[rule, target].put(each)
+            key = rule, target = each.piece.rule, each.piece.target
+            spec = self._rules.rules[rule].destinations.get(target)
+            if not can_be_live(spec):
+                continue
+            if not isinstance(spec, HttpFields):
+                if key not in keeping and len(keeping) >= _LIVE_THREADS:
+                    continue
+                keeping.add(key)
+            found[key].put(each)
         for queue in found.values():
             queue.ends = self._finishing
         return dict(found)

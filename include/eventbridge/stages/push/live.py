@@ -1,7 +1,8 @@
-"""A live run: deliveries of one http target go out as they come, until the run has been idle for a while."""
+"""A live run: deliveries of one target go out as they come, until the run has been idle for a while."""
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from collections.abc import Iterator
 from contextlib import closing
@@ -12,6 +13,7 @@ from typing import Final
 from eventbridge.decision.answer_to_outcome import expired
 from eventbridge.decision.deadline import missed
 from eventbridge.rule import Target as TargetRule
+from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import must_flush
 from eventbridge.stages.push.pending import Item, items_of
@@ -27,22 +29,25 @@ _IDLE: Final = timedelta(seconds=2)
 
 
 def can_be_live(spec: TargetRule | None) -> bool:
-    """Return whether each delivery to a target goes by itself, at any time, in any order."""
-    if not isinstance(spec, HttpFields) or spec.batch is not None or spec.ordered:
+    """Return whether each delivery to a target goes at any time, in any order: by itself, or in blocks."""
+    if spec is None or spec.ordered or spec.deliver_between is not None or spec.not_before is not None:
         return False
-    return spec.deliver_between is None and spec.not_before is None
+    if isinstance(spec, HttpFields):
+        return spec.batch is None
+    return TARGET_TYPES.get(spec.type).takes(spec) == "blocks"
 
 
 class LiveQueue:
     """Pieces that wait for the live run of their target; one thread puts, that of the run takes.
 
-    `ends`: nothing more comes, the run ends with what it has.
+    `ends`: nothing more comes, the run ends with what it has. `told` is set when something is put, and when it ends.
     """
 
     def __init__(self) -> None:
         self._pieces: deque[ReadPiece] = deque()
         self._next = 0
         self.ends = False
+        self.told = threading.Event()
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -51,10 +56,20 @@ class LiveQueue:
         """Add a piece; its deliveries get numbers of their own."""
         self._pieces.append(replace(piece, first=self._next))
         self._next += piece.count
+        self.told.set()
+
+    def end(self) -> None:
+        """Say that nothing more comes."""
+        self.ends = True
+        self.told.set()
 
     def take(self) -> ReadPiece | None:
         """Take the piece that came first, None if there is none."""
         return self._pieces.popleft() if self._pieces else None
+
+    def put_back(self, piece: ReadPiece) -> None:
+        """Put back what was taken last."""
+        self._pieces.appendleft(piece)
 
 
 class LiveDeliveries:

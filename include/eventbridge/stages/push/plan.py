@@ -29,6 +29,7 @@ from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
 from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
+from eventbridge.stages.push.live_blocks import LiveBlocks
 from eventbridge.stages.push.not_due import put_off
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
 from eventbridge.stages.push.pending import Item, items_of
@@ -126,12 +127,19 @@ class ChunkRuns:
         if spec is not None and TARGET_TYPES.get(spec.type).takes(spec) == "spans":
             return self._spans(rule, spec, status, spans_of(found, done))
         blocks = self._blocks(rule, spec, status, found) if not done else None
+        queue = self.live.get((rule, target))
         if blocks is not None:
             assert spec is not None, "without it there are no blocks"
+            if queue is not None:
+                return [TargetRun(self._settings(rule, spec, status), LiveBlocks(queue), queue)]
             return [TargetRun(self._settings(rule, spec, status), BlockDeliveries(blocks))] if blocks else []
-        queue = self.live.get((rule, target))
-        if queue is not None and spec is not None and admission(self.work, self.batch, status, self.until) == "all":
-            return [TargetRun(self._settings(rule, spec, status), LiveDeliveries(queue, spec.deliver_within_seconds))]
+        if (
+            queue is not None
+            and isinstance(spec, HttpFields)
+            and admission(self.work, self.batch, status, self.until) == "all"
+        ):
+            live = LiveDeliveries(queue, spec.deliver_within_seconds)
+            return [TargetRun(self._settings(rule, spec, status), live, queue)]
         in_turn = spec is not None and spec.ordered and (status is None or status.state != "disabled")
         items = self._in_time(self._items(spec, found, done), spec, in_turn=in_turn)
         runs: list[TargetRun] = []

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from eventbridge.decision.answer_to_outcome import decide
 from eventbridge.decision.breaker import Tally
@@ -26,6 +26,9 @@ from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.targets.http_engine import Seat
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import Aside, Step, is_seated
+
+if TYPE_CHECKING:
+    from eventbridge.stages.push.live import LiveQueue
 
 #: Longest nap of a run that waits for a retry to fall due, if nobody wakes it.
 NAP_SECONDS = 0.2
@@ -74,11 +77,13 @@ class Deliveries(Protocol):
 class TargetRun:
     """Delivers to one target until all is answered, the budget is over, its breaker opens, or `stop` is set.
 
-    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report.
+    Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report. `queue`: it is live, and
+    its deliveries come by that.
     """
 
-    def __init__(self, settings: RunSettings, deliveries: Deliveries) -> None:
+    def __init__(self, settings: RunSettings, deliveries: Deliveries, queue: LiveQueue | None = None) -> None:
         self.settings = settings
+        self.queue = queue
         self.report = TargetReport(settings.rule, settings.target, total=deliveries.total)
         self.breaker = settings.breaker
         self.heeds_others = settings.heeds_others and not settings.breaker.probing
