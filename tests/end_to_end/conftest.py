@@ -87,6 +87,14 @@ def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 
 @pytest.fixture(scope="module")
+def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Start the same with a runner of the mode express to which few events are a backlog."""
+    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "heaped", "file", settings) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start what `make up` starts, with the shipped rules and the settings that it has."""
     settings = {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}

@@ -1,0 +1,75 @@
+"""A backlog of an express runner on a real Airflow: handed to Spark and mapped pushes as one batch, then a shift again.
+
+Part of `make test-deep`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from end_to_end.running import Running
+
+pytestmark = pytest.mark.timeout(900)
+
+HEAP = "heap"
+DAG_ID = f"deliver_{HEAP}"
+PATHS = ("/healthy/heap", "/healthy/heap-archive")
+#: More than the 2,000 that are the runner's `backlog`, and less than a batch takes.
+_BACKLOG = 6_000
+_MINUTES = 300.0
+
+
+def test_a_backlog_is_one_batch_of_the_stages_and_then_events_come_at_once_again(heaped: Running) -> None:
+    """Before and after it a shift delivers, whose runs start no other task; every event comes once to each target."""
+    heaped.publish(HEAP, range(1))
+    heaped.until("a shift delivers", lambda: took(heaped, 1))
+    heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": True})
+    heaped.until("no task is at work", lambda: not at_work(heaped))
+    assert heaped.work.ledger.shift(HEAP) is None
+    heaped.publish(HEAP, range(1, 1 + _BACKLOG))
+    heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": False})
+
+    heaped.until("the backlog is delivered", lambda: took(heaped, 1 + _BACKLOG), _MINUTES)
+    heaped.until("its batch is committed", lambda: heaped.work.ledger.unfinished_batch(HEAP) is None, _MINUTES)
+    (large,) = [each for each in heaped.work.ledger.batches(limit=None, runner=HEAP) if size(heaped, each) > 1_000]
+    (run,) = [each for each in heaped.runs(DAG_ID) if "route" in done_by(heaped, each)]
+    done = done_by(heaped, run)
+    for number in range(1 + _BACKLOG, 11 + _BACKLOG):
+        heaped.publish(HEAP, range(number, number + 1))
+        heaped.until("it is delivered", lambda number=number: took(heaped, number + 1))
+        assert heaped.work.ledger.shift(HEAP) is not None, "a shift delivered it"
+    heaped.until("its shift ends", lambda: heaped.work.ledger.shift(HEAP) is None)
+    heaped.until_settled()
+
+    assert size(heaped, large) == _BACKLOG
+    assert {"express", "buffer", "route", "push", "commit"} <= set(done)
+    assert done.count("push") == len(heaped.work.ledger.chunks(large.batch_id)) > 1
+    for path in PATHS:
+        sent = heaped.requests(path)
+        assert len(sent) == len(set(sent)) == 11 + _BACKLOG
+    assert heaped.differences() == []
+
+
+def took(heaped: Running, count: int) -> bool:
+    """Say whether both targets took so many events."""
+    return all(len(set(heaped.requests(path))) >= count for path in PATHS)
+
+
+def size(heaped: Running, batch: Any) -> int:
+    """Return how many events a batch has taken up."""
+    return sum(part.end - part.start for part in heaped.work.ledger.ranges(batch.batch_id))
+
+
+def at_work(heaped: Running) -> list[Any]:
+    """Return the tasks that run, or are about to: one that has a shift would take what comes."""
+    path = f"/dags/{DAG_ID}/dagRuns/~/taskInstances"
+    found: list[Any] = heaped.airflow.call("GET", path, params={"limit": 1_000})["task_instances"]
+    return [each for each in found if each["state"] in ("running", "queued")]
+
+
+def done_by(heaped: Running, run: dict[str, Any]) -> list[str]:
+    """Return the tasks of a run that were done, each as often as it was mapped."""
+    path = f"/dags/{DAG_ID}/dagRuns/{run['dag_run_id']}/taskInstances"
+    found = heaped.airflow.call("GET", path, params={"limit": 100})["task_instances"]
+    return [each["task_id"] for each in found if each["state"] == "success"]
