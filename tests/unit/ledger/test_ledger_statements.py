@@ -355,6 +355,16 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         ),
         pytest.param(parking.parked_counts(None), "ix_parked_waiting", id="counts"),
         pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
+        pytest.param(
+            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, older=False),
+            "ix_batch_newest",
+            id="newest-files",
+        ),
+        pytest.param(
+            batches.newest_files("outcome", ["all"], 100, bus="flights", older=True),
+            "ix_batch_newest",
+            id="older-files-of-bus",
+        ),
     ],
 )
 def test_history_is_not_read_again(tmp_path: Path, query: ClauseElement, index: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Select, Text, bindparam, delete, or_, select, tuple_, type_coerce, update
+from sqlalchemy import ColumnElement, Select, Text, bindparam, delete, func, or_, select, tuple_, type_coerce, update
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import word
@@ -22,6 +22,8 @@ from eventbridge.ledger.tables import (
 
 _BATCH = batch.c.batch_id == bindparam("of_batch")
 _NOW = bindparam("now", type_=UtcTime)
+#: Kinds of files that nearly every batch has: the newest are those of the newest batches.
+_OF_MOST_BATCHES = frozenset(("buffer", "outcome"))
 
 #: One batch.
 BATCH = select(batch).where(_BATCH)
@@ -168,11 +170,15 @@ def newest_files(kind: str, kept: Collection[str], limit: int, *, bus: str | Non
 
     `older`: from behind a file on.
     """
+    name: ColumnElement[Any] = batch.c.batch_id
+    left: ColumnElement[Any] = batch.c.kept
+    if kind in _OF_MOST_BATCHES:  # no index has these: SQLite would go through all batches or files, and sort them
+        name, left = func.coalesce(name, ""), func.coalesce(left, "")
     found = (
         select(batch.c.planned_at, batch.c.batch_id, batch_file.c.key, batch_file.c.path)
         .select_from(batch)
-        .join(batch_file, (batch_file.c.batch_id == batch.c.batch_id) & (batch_file.c.kind == word(kind)))
-        .where(batch.c.kept.in_(sorted(kept)), batch_file.c.path.is_not(None))
+        .join(batch_file, (batch_file.c.batch_id == name) & (batch_file.c.kind == word(kind)))
+        .where(left.in_(sorted(kept)), batch_file.c.path.is_not(None))
         .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc(), batch_file.c.key)
         .limit(limit)
     )
