@@ -1,4 +1,4 @@
-"""What retention, and a look for dead letters, cost: by what they touch, and not by how many batches are kept."""
+"""What a run of retention costs: by what it removes, and not by what is kept."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from eventbridge import fault_points
-from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.stages.letters.reader import find_dead_letters
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
@@ -59,19 +57,3 @@ def test_a_run_costs_what_it_removes(work: Runtime, clock: Any, settle_by_ledger
 
     assert many == few
     assert few["store.list"] <= 2, "the newest manifest is looked for, and the files of the index"
-
-
-def test_a_dead_letter_is_looked_for_in_no_batch_without_any(
-    work: Runtime, clock: Any, settle_by_ledger: Settle, calls: Counter[str]
-) -> None:
-    """Ninety batches that have no dead letters cost no call more than nine."""
-    found = []
-    for count in (9, 81):
-        for number in range(count):
-            commit(work, settle_by_ledger, clock() - timedelta(hours=1, seconds=number))
-        calls.clear()
-        with pytest.raises(NotFoundError):
-            find_dead_letters(work, "cafe")
-        found.append(Counter(calls))
-
-    assert found[0] == found[1]
