@@ -121,7 +121,7 @@ def main() -> int:
     parser.add_argument("--batches", type=int, default=576, help="batches a day: one in 150 s")
     parser.add_argument("--delivered", type=int, default=200, help="events a day that go through all stages")
     parser.add_argument("--rules", type=int, default=10_000)
-    parser.add_argument("--rounds", type=int, default=20, help="times that each page is asked for")
+    parser.add_argument("--rounds", type=int, default=100, help="times that each page is asked for")
     options = parser.parse_args()
     if missing := _without_row():
         raise SystemExit(f"these pages have no row: {missing}")
