@@ -9,6 +9,7 @@ from collections.abc import Callable
 import uvicorn
 
 from eventbridge.api.app import create_app
+from eventbridge.api.long_lived import long_lived_set_aside
 from eventbridge.api.pushed_metrics import pushed_metrics
 from eventbridge.errors import UserError
 from eventbridge.stages.runtime.runtime import Runtime
@@ -53,7 +54,7 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
     # The server takes the signals while it runs, and raises them once more when it has ended in good order.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with pushed_metrics(work):
+        with pushed_metrics(work), long_lived_set_aside():
             _Server(config, lambda: listening(url)).run([listener])
     finally:
         listener.close()

@@ -31,6 +31,19 @@ class EventPlace:
 
 
 @dataclass(frozen=True)
+class EventName:
+    """What the ids of an event's deliveries are made of, and where it lies; without an id if it has none.
+
+    `rule`: only deliveries of this one are meant.
+    """
+
+    place: EventPlace
+    source: str
+    event_id: str
+    rule: str | None = None
+
+
+@dataclass(frozen=True)
 class Landing:
     """Where one runner's batch put an event in the archive; `archived`: it is there still."""
 

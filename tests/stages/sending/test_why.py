@@ -86,6 +86,27 @@ def test_each_rule_says_which_condition_fails_with_the_value_seen(sending: Sendi
     assert {each.today for each in found.values()} == {"same"}
 
 
+def test_one_rule_may_be_asked_alone(sending: Sending) -> None:
+    """What it says and its deliveries, as among all of them; one that is unknown says nothing."""
+    sending.write(rules({"crm": http("/healthy/crm")}) + _further_rule("audit", http("/healthy/audit")))
+    sending.publish(1)
+    sending.deliver()
+
+    whole = one(sending)
+    (alone,) = why(sending.work, "1", rule="audit").events
+    (unknown,) = why(sending.work, "1", rule="nobody").events
+
+    assert {each.rule for each in whole.rules} == {each.rule for each in whole.deliveries} == {"orders", "audit"}
+    assert alone.rules == tuple(each for each in whole.rules if each.rule == "audit")
+    assert alone.deliveries == tuple(each for each in whole.deliveries if each.rule == "audit")
+    assert (alone.landings, unknown.landings) == (whole.landings, whole.landings)
+    assert (unknown.rules, unknown.deliveries) == ((), ())
+
+
+def _further_rule(name: str, target: str) -> str:
+    return f"  {name}:\n    bus: orders\n    pattern: {{}}\n    targets:\n      crm: {target}\n"
+
+
 def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> None:
     """A rule that was changed since, one that is gone, one that came: told, with what today's would say."""
     sending.begin(1, crm="/healthy/crm")

@@ -68,7 +68,7 @@ def request_of_delivery(
 
     def written(work: Runtime) -> dict[str, Any]:
         check_payloads(request)
-        told = why(work, event_id, most_unmatched=0)
+        told = why(work, event_id, most_unmatched=0, rule=rule)
         then = sent_request(work, (one for each in told.events for one in each.deliveries), delivery)
         body = newest_body(work, told)
         try:

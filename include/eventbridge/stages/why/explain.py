@@ -5,21 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import NamedTuple
 
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
-from eventbridge.model.why import EventAnswer, EventPlace, Landing, RuleAnswer, Step, Why
+from eventbridge.model.why import EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import Sight, sight_of
 from eventbridge.stages.why.rules import rule_answers
 from eventbridge.stages.why.search import Found, Search, Wanted
-from eventbridge.stages.why.trail import EventName, Trail
+from eventbridge.stages.why.trail import Trail
 from eventbridge.stages.why.unlanded import on_buses
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
+
+
+class _Asked(NamedTuple):
+    """Today's rules, if they are known, and which are asked; see `why`."""
+
+    today: RuleSet | None
+    most_unmatched: int | None
+    rule: str | None
 
 
 def why(
@@ -30,10 +39,12 @@ def why(
     since: datetime | None = None,
     until: datetime | None = None,
     most_unmatched: int | None = None,
+    rule: str | None = None,
 ) -> Why:
     """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
 
-    `most_unmatched`: of rules that do not match an event only so many.
+    `most_unmatched`: of rules that do not match an event only so many. `rule`: what this one says, and its deliveries,
+    in place of those of all rules.
     Raises NotFoundError, which says how far was looked, if there is none; PartlySearched if a file cannot be read.
     """
     if not event_id:
@@ -48,7 +59,7 @@ def why(
     places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
     if not messages and not places:
         raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
-    asked = today, most_unmatched
+    asked = _Asked(today, most_unmatched, rule)
     answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
     answers = [_seen(each, sight) for each in answers]
     return Why(
@@ -110,13 +121,14 @@ def _answer(
     work: Runtime,
     place: EventPlace,
     found: Sequence[Found],
-    asked: tuple[RuleSet | None, int | None],
+    asked: _Asked,
     unreadable: list[str],
 ) -> EventAnswer:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
     valid = record["status"] == "valid"
-    trail = Trail(work, EventName(place, record["source"], record["event_id"]) if valid else EventName(place, "", ""))
+    source, event_id = (record["source"], record["event_id"]) if valid else ("", "")
+    trail = Trail(work, EventName(place, source, event_id, asked.rule))
     trail.follow(landings)
     unreadable += trail.unreadable
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
@@ -165,23 +177,21 @@ def _landed(found: Found) -> Step:
     )
 
 
-def _rules(
-    work: Runtime, bus: str, found: Sequence[Found], asked: tuple[RuleSet | None, int | None], unreadable: list[str]
-) -> list[RuleAnswer]:
+def _rules(work: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]) -> list[RuleAnswer]:
     """Return what the rules that the batches were pinned to say, and those of today."""
-    today, most_unmatched = asked
     then: dict[str, Rule] = {}
     for each in found:
         try:
-            then |= _of_bus(work.rules_of(each.batch), bus)
+            then |= _of_bus(work.rules_of(each.batch), bus, asked.rule)
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
-    now = None if today is None else _of_bus(today, bus)
-    return rule_answers(then, now, parse_document(found[0].record["body"]), most_unmatched)
+    now = None if asked.today is None else _of_bus(asked.today, bus, asked.rule)
+    return rule_answers(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
 
 
-def _of_bus(rules: RuleSet, bus: str) -> Mapping[str, Rule]:
-    return {name: rule for name, rule in rules.rules.items() if rule.bus == bus}
+def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
+    names = rules.rules if only is None else {only} & rules.rules.keys()
+    return {name: rule for name in names if (rule := rules.rules[name]).bus == bus}
 
 
 def _with_where(answer: RuleAnswer, routed: set[str], landings: Sequence[Landing]) -> RuleAnswer:

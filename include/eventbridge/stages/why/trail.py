@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.parked import Parked
 from eventbridge.model.retention import is_kept
-from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventPlace, Landing, Step
+from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventName, Landing, Step
 from eventbridge.stages.letters.files import read_letters
 from eventbridge.stages.letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
@@ -49,15 +48,6 @@ _LETTER_COLUMNS = [
     "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
 ]  # fmt: skip
 _STATES: dict[str, DeliveryState] = {"Delivered": "Delivered", "DeadLettered": "DeadLettered"}
-
-
-@dataclass(frozen=True)
-class EventName:
-    """What the ids of deliveries are made of, and where the event lies; without an id if it has none."""
-
-    place: EventPlace
-    source: str
-    event_id: str
 
 
 class Trail:
@@ -111,7 +101,7 @@ class Trail:
             return
         replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
         for rule in self._work.rules_of(batch).rules.values():
-            if rule.bus == batch.bus:
+            if rule.bus == batch.bus and self._name.rule in (None, rule.name):
                 for target in rule.targets:
                     for replay in replays:
                         name = delivery_id(batch.bus, self._name.source, self._name.event_id, rule.name, target, replay)
