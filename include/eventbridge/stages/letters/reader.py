@@ -116,7 +116,7 @@ def letter_page(
 def _letters_of(
     work: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
 ) -> Iterator[Letter]:
-    rows = chosen.rows_of(file)
+    rows = [row for row, _ in chosen.records_of(file)]
     table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
     if table is not None:
         yield from (Letter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
@@ -145,14 +145,14 @@ class Chosen:
                 selection.sql,
             )
 
-    def rows_of(self, file: str) -> list[int]:
-        """Return the chosen rows of a file, in ascending order."""
+    def records_of(self, file: str) -> list[tuple[int, dict[str, Any]]]:
+        """Return the chosen rows of a file, in ascending order, each with what SELECTED_BY names of it."""
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their answers: long
         table = read_unless_damaged(self._work.store, file, columns=columns, damaged=self._damaged)
         records = [] if table is None else plain_rows(table)
-        return [row for row, each in enumerate(records) if self._fits(each)]
+        return [(row, each) for row, each in enumerate(records) if self._fits(each)]
 
     def _fits(self, record: dict[str, Any]) -> bool:
         return self._selection.fits(record) and self._sight.dead_letter(record) and self._meets_sql(record)

@@ -13,7 +13,7 @@ from eventbridge.model import rowset
 from eventbridge.model.redrive import Redrive, Redriven
 from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_unless_damaged
 from eventbridge.stages.letters.reader import Chosen, Letter
-from eventbridge.stages.letters.selection import SELECTED_BY, Selection
+from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
@@ -50,10 +50,8 @@ class Search:
         chosen = Chosen(self._work, self._selection, files, self.damaged)
         for file in reversed(files):
             mine, others = self._taken_of(file)
-            rows = [row for row in chosen.rows_of(file) if row not in mine]
-            table = self._read(file, rows, SELECTED_BY) if rows else None
-            if table is not None:
-                for row, record in zip(rows, table.to_pylist(), strict=True):
+            for row, record in chosen.records_of(file):
+                if row not in mine:
                     before = row in others and not self._redrive.again
                     yield Letter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
 
