@@ -6,7 +6,7 @@ import difflib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from eventbridge.errors import ConnectionUnusable
@@ -43,6 +43,19 @@ class Connection:
                 "Write type://login:password@host:port/schema?key=value with %-escapes, or Airflow's JSON form."
             ) from None
         return cls(id=connection_id, **parts)
+
+
+@runtime_checkable
+class RemembersConnections(Protocol):
+    """Reads connections by id and keeps what it read for a while."""
+
+    def __call__(self, connection_id: str) -> Connection:
+        """Return a connection as it is, or was a while ago; raises ConnectionUnusable."""
+        ...
+
+    def read_again(self, connection_id: str) -> Connection:
+        """Return a connection as it is now, whatever is kept of it; raises ConnectionUnusable."""
+        ...
 
 
 def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], Connection]:

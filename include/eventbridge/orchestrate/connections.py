@@ -38,7 +38,7 @@ def airflow_connection(connection_id: str) -> Connection:
 
 
 class Remembered:
-    """Looks connections up, each again only after so many seconds, or when asked `anew`; a failure is not kept."""
+    """Looks connections up, each again only after so many seconds or by `read_again`; a failure is not kept."""
 
     def __init__(self, seconds: float, look_up: Callable[[str], Connection] = airflow_connection) -> None:
         self._seconds = seconds
@@ -49,10 +49,10 @@ class Remembered:
         """Return a connection as it was a while ago at most."""
         known = self._kept.get(connection_id)
         if known is None or time.monotonic() - known[0] >= self._seconds:
-            return self.anew(connection_id)
+            return self.read_again(connection_id)
         return known[1]
 
-    def anew(self, connection_id: str) -> Connection:
-        """Return a connection as it is now: what is known of it was refused."""
+    def read_again(self, connection_id: str) -> Connection:
+        """Return a connection as it is now, whatever is kept of it."""
         known = self._kept[connection_id] = time.monotonic(), self._look_up(connection_id)
         return known[1]

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, RemembersConnections
 
 
 class SharedConnections:
-    """Reads connections for the targets of one push; any thread may ask.
-
-    A `read` that remembers what it read is asked by its `anew` for what a target asks for again.
-    """
+    """Reads connections for the targets of one push; any thread may ask."""
 
     def __init__(self, read: Callable[[str], Connection]) -> None:
         self._read = read
-        self._read_again: Callable[[str], Connection] = getattr(read, "anew", read)
+        # a target asks again when it was refused: what is remembered would be refused once more
+        self._read_again = read.read_again if isinstance(read, RemembersConnections) else read
         self._known: dict[str, Connection] = {}
 
     def knows(self, connection_id: str | None) -> bool:
