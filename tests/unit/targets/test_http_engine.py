@@ -187,3 +187,25 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: Http
     assert told[0].accepted
     assert 1000 <= told[1].duration_ms < 60_000
     assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", told[1].error or "")
+
+
+def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_time(
+    engine: HttpEngine, receiver: Receiver
+) -> None:
+    """No look that began when its time was over left it under way."""
+    seat = Seat(engine)
+    steps = target_of(receiver.url("/hang/engine"), timeout_seconds=1.0).steps(requests(1), later(), seat)
+    assert next(steps) is None
+    while not engine.wait(0.0) and not receiver.requests():
+        pass
+    over_at = time.monotonic() + 1.0  # at the latest: it went out before
+    looks, told = [0.0], []
+    for step in steps:
+        if isinstance(step, tuple):
+            told.append(step[1].error_class)
+        else:
+            looks.append(time.monotonic())
+            engine.wait(0.05)
+
+    assert told == ["Timeout"]
+    assert looks[-2] <= over_at
