@@ -92,7 +92,7 @@ def _quoted(name: str) -> str:
 
 
 def _is_text(name: str) -> bool:
-    """Return whether a name is text that a ledger takes: half of a surrogate pair is none."""
+    """Return whether a name is text that a ledger takes: half of a surrogate pair is not."""
     try:
         name.encode()
     except UnicodeEncodeError:

@@ -28,7 +28,7 @@ class HasFileno(Protocol):
     """What has a descriptor."""
 
     def fileno(self) -> int:
-        """Return it."""
+        """Return the descriptor."""
 
 
 class Multi:
@@ -53,7 +53,7 @@ class Multi:
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         self._timer_at = math.inf
         self._fresh: dict[pycurl.Curl, float] = {}  # not begun yet, and how many seconds each may take
-        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by these seconds: until when, the first first
+        self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by seconds: when each is over, in order
         self._among: dict[pycurl.Curl, dict[pycurl.Curl, float]] = {}
         self._over_at = math.inf  # not before this is the time of any over
         self._given_up: set[pycurl.Curl] = set()

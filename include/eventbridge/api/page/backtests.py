@@ -59,7 +59,7 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
 
 
 def _conf(work: Runtime, act: Act, name: str) -> dict[str, str]:
-    """Return what the form of the DAG takes; raises UserError for a time that is none, a file with mistakes."""
+    """Return what the form of the DAG takes; raises UserError for an invalid time and for a file with mistakes."""
     find_rule(work.rule_set(), name)
     since, until = time_range(work.ledger.now(), act["since"], act["until"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}

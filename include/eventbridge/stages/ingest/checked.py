@@ -105,7 +105,7 @@ class CheckedRows:
 
 
 def names_of(body: bytes | None, max_bytes: int) -> tuple[str, str, str]:
-    """Return id, source and type of an event of at most so many bytes; raises EventError for what is none."""
+    """Return id, source and type of an event of at most so many bytes; raises EventError for what is not one."""
     found = recognise(body, max_bytes=max_bytes) if body is not None else None
     if found is not None:
         return found

@@ -40,7 +40,7 @@ Pools = Mapping[str, PoolSlots] | None
 
 #: How long books may take: a second, but for the first ones, before which a busy machine starts the process in half a
 #: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three windows.
-#: A shift that is to stop waits less: its own process has nothing else to do then, and who ends it waits for that.
+#: A shift that is to stop waits less: its own process has nothing else to do then, and what ends it waits for that.
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0

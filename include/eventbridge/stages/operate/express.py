@@ -148,7 +148,7 @@ class _Loop:
         self._busy_seconds += window.busy_seconds
         if not kept:
             return
-        if self._lease.has_heir and not window.events:  # who goes on opens a batch
+        if self._lease.has_heir and not window.events:  # the one that goes on opens a batch
             window.end()
             self._lease.pass_on(None)
             return
@@ -162,7 +162,7 @@ class _Loop:
             self._former = Close(window.targets, partial(self._end, window))
 
     def _pass_on(self, window: Window) -> None:
-        """Give the shift to who stands by, with a window in which something came."""
+        """Give the shift to the process that stands by, with a window in which something came."""
         try:
             if window.record():
                 self._lease.pass_on(window.batch.batch_id)
@@ -197,7 +197,7 @@ class _Loop:
             return None
         try:
             batch = self._work.ledger.batch(batch_id)
-        except NotFoundError:  # nothing had come in it: its former holder, who stood still, has dropped it
+        except NotFoundError:  # nothing had come in it: its former holder, which stood still, has dropped it
             return None
         if batch.state == "open":
             self._work.ledger.note_window(self._runner, self._lease.holder, batch_id)

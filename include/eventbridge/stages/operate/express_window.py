@@ -194,7 +194,7 @@ class Window:
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if self.lease.has_heir and not self._must_grow:
-            return True  # who stands by goes on from here: one window at a time is behind another
+            return True  # the process that stands by goes on from here: one window at a time is behind another
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
         if self._must_grow:
@@ -224,7 +224,7 @@ class Window:
         return self._last_segment()
 
     def _await_answers(self) -> bool:
-        """Wait for what was read, longer for what is on its way to who answers; False: the batch is another's."""
+        """Wait for what was read, longer for targets that answer; False: the batch is another's."""
         began = time.monotonic()
         answered, looked_at = self._answered, began
         patience = began + _PATIENCE_SECONDS

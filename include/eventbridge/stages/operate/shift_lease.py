@@ -108,7 +108,7 @@ class Lease:
         self._finished = True
 
     def pass_on(self, batch_id: str | None) -> bool:
-        """Give the shift to who stands by, with the window that is to be closed here; False: it stays this one's."""
+        """Give the shift to the process that stands by, with the window to close; False: it stays this one's."""
         with self._changing:
             heir, self._heir = self._heir, None
             if heir is not None and not self.lost.is_set():

@@ -31,7 +31,7 @@ _TICK_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 #: How much longer it is carried than asked for while answers come one after the other.
 _BUSY_SECONDS = 0.05
-#: How long who may not carry waits: about as long as it is carried between two looks at a bus.
+#: How long a thread that may not carry waits: about as long as it is carried between two looks at a bus.
 _MOMENT_SECONDS = 0.003
 #: Calls that take their time, such as for a token or a lease, that are made at a time; each hangs for itself.
 _ASIDE_AT_ONCE = 64

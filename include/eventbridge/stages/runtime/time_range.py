@@ -25,7 +25,7 @@ def time_range(now: datetime, since: str | None, until: str | None) -> tuple[dat
 
 
 def read_time(name: str, text: str | None, now: datetime) -> datetime | None:
-    """Return the time that a text says, ISO 8601 or an age such as 2h; None for an empty one, UserError for no time."""
+    """Return the time that a text says, ISO 8601 or an age such as 2h; None if empty. UserError for other text."""
     if not text or not text.strip():
         return None
     try:
