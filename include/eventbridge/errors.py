@@ -19,9 +19,10 @@ EventBridgeError
 │   └── BooksError            the books of a batch do not balance
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
-│   │   ├── StoreFileMissing  there is no file of this name
-│   │   ├── StoreFileDamaged  there is one, but it does not hold what was written
-│   │   └── NewerFormatError  a newer version of the product wrote it
+│   │   ├── StoreFileMissing     there is no file of this name
+│   │   ├── StoreFileDamaged     there is one, but it does not hold what was written
+│   │   ├── StoreFileUnreadable  there is one, but the disk or its rights keep its bytes back
+│   │   └── NewerFormatError     a newer version of the product wrote it
 │   ├── LedgerError
 │   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
 │   ├── BusError
@@ -201,6 +202,10 @@ class StoreFileMissing(StoreError):
 
 class StoreFileDamaged(StoreError):
     """A file of the object store does not hold what was written; trying again does not help."""
+
+
+class StoreFileUnreadable(StoreError):
+    """The disk, or the rights of this user, keep the bytes of one file back; others may be readable."""
 
 
 class NewerFormatError(StoreError):

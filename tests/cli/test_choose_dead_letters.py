@@ -175,6 +175,20 @@ def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: C
     assert "is of format 9" in result.err
 
 
+def test_a_file_that_the_disk_does_not_give_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Of one file, whose name leads in a circle, opening fails with ELOOP; all others are listed, and it is told."""
+    lost, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
+    rows = pq.read_metadata(lost).num_rows
+    lost.unlink()
+    lost.symlink_to(lost)
+
+    result = eventbridge("dead-letters", "list", "--json")
+
+    assert len(result.json) == 8 - rows
+    assert result.code == 1
+    assert "dead letters were passed over: Cannot read" in result.err
+
+
 def test_what_can_be_read_is_shown_exported_and_redriven(
     newest_readable: str, eventbridge: Callable[..., Any], shop: Any
 ) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from eventbridge.errors import StoreError
+from eventbridge.errors import StoreError, StoreFileUnreadable
 from eventbridge.fault_points import reach
 from eventbridge.store.protocol import checked_path, checked_prefix, missing
 
@@ -36,6 +36,9 @@ _REMEDIES = {
     errno.EMFILE: "This process has too many files open: raise `ulimit -n`.",
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
+
+#: Errors that say nothing of the file: no other can be opened either.
+_OF_THE_PROCESS = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FileStore:
@@ -265,7 +268,7 @@ def _bytes_of(entry: os.DirEntry[str]) -> int:
 
 @contextmanager
 def _reading(path: str, uri: str) -> Iterator[None]:
-    with _disk_errors("read", path):
+    with _disk_errors("read", path, StoreFileUnreadable):
         try:
             yield
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
@@ -273,9 +276,10 @@ def _reading(path: str, uri: str) -> Iterator[None]:
 
 
 @contextmanager
-def _disk_errors(verb: str, path: str) -> Iterator[None]:
+def _disk_errors(verb: str, path: str, failed: type[StoreError] = StoreError) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         remedy = _REMEDIES.get(error.errno or 0, "Look at the disk, then let it run again.")
-        raise StoreError(f"Cannot {verb} {path!r} in the store: {error.strerror or error}. {remedy}") from error
+        kind = StoreError if error.errno in _OF_THE_PROCESS else failed
+        raise kind(f"Cannot {verb} {path!r} in the store: {error.strerror or error}. {remedy}") from error

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from eventbridge.errors import StoreError, StoreFileDamaged
+from eventbridge.errors import StoreFileDamaged, StoreFileUnreadable
 from eventbridge.model import row_vectors
 from eventbridge.store import schemas
 from eventbridge.store.formats import FORMAT, PARQUET_KEY, require_known_format
@@ -208,7 +208,7 @@ def _opened(store: Store, path: str, coded: Sequence[str] = ()) -> Iterator[pq.P
         except OSError as error:
             if error.errno is None:  # Arrow's own, for what it cannot make sense of
                 raise _damaged(path, str(error)) from error
-            raise StoreError(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
+            raise StoreFileUnreadable(f"Cannot read {path!r} in the store: {error}. Look at the disk.") from error
 
 
 def _require_columns(path: str, file: pq.ParquetFile) -> None:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from eventbridge.errors import BooksError, NewerFormatError
+from eventbridge.errors import BooksError, NewerFormatError, StoreFileUnreadable
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
@@ -16,7 +16,7 @@ from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
 #: Why dead letter files cannot be read that were passed over, by file.
-Damaged = dict[str, BooksError | NewerFormatError]
+Damaged = dict[str, BooksError | NewerFormatError | StoreFileUnreadable]
 
 
 def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[str]:
@@ -47,6 +47,6 @@ def read_unless_damaged(
         return None
     try:
         return read_letters(store, file, rows, columns)
-    except (BooksError, NewerFormatError) as error:
+    except (BooksError, NewerFormatError, StoreFileUnreadable) as error:
         damaged[file] = error
         return None
