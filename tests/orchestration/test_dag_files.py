@@ -191,13 +191,13 @@ def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, 
 
 
 def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG]) -> None:
-    """Tasks of old work, and of retention, lower the priority of their process before they begin; no others do."""
+    """Those of old work, retention and quality checks lower their priority before they begin; no others do."""
     for dag in dags.values():
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
         slow = dag.dag_id in {"retry_deliveries", "redrive_dead_letters", "maintain_store"}
-        old = dag.dag_id in {"replay_events", "replay_archive"} | TRYING
+        old = dag.dag_id in {"replay_events", "replay_archive", "check_quality"} | TRYING
         assert hooks == [give_way if slow else give_way_as_old if old else None] * len(dag.tasks)
 
 

@@ -13,14 +13,17 @@ from eventbridge.orchestrate.quality import HOURLY, check_hour
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
 Checks the hour before, ten minutes after it ended: volumes against the same hour of other days, shares of malformed and
 duplicate events, of parked deliveries and dead letters, and the fields that rules `expect` something of.
 
 What fails is told by the event `quality.failed` on the bus `eventbridge`, and the run succeeds: a run that fails could
-not check. A rule whose `expect` fails is held until `eventbridge rules release RULE`. `eventbridge quality list`
-and `show` print what was found; the Data Docs page lies in the store, below `quality/`.
+not check. A rule whose `expect` fails is held until `eventbridge rules release RULE`. `eventbridge quality list` and
+`show` print what was found; the Data Docs page lies in the store, below `quality/`.
+
+A run takes some ten seconds of CPU time, at a lower priority at the processor than deliveries.
 """
 
 
@@ -36,7 +39,7 @@ def check_quality() -> DAG:
         allowed_run_types=RUN_TYPES,
         max_active_runs=1,
         dagrun_timeout=run_limit(airflow_settings()),
-        default_args={"owner": OWNER},
+        default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=quality_params(),
         tags=["eventbridge", "quality"],
     ) as dag:
