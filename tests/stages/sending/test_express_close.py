@@ -249,6 +249,20 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: 
     assert audit(sending.work).differences == ()
 
 
+def test_a_closer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
+    """To import what it needs takes seconds of CPU time, at the priority of books; signals are not for it meanwhile."""
+    started = Closer(sending.work.settings, threading.Event())
+    before = closers(os.getpid())
+    started.start()
+    try:
+        until(lambda: [each for each in closers(os.getpid()) if each not in before])
+        (process,) = (each for each in closers(os.getpid()) if each not in before)
+        until(lambda: process.nice() == os.nice(0) + 5)
+        assert not any("llvmlite" in each.path for each in process.memory_maps()), "it has imported nothing yet"
+    finally:
+        started.close()
+
+
 def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """The books are left to who asked for them, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")

@@ -17,6 +17,7 @@ from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
+from eventbridge.stages.ingest.checked import Check, check_singly
 from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, valid_identities, write_file
 from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
@@ -30,14 +31,19 @@ log = logging.getLogger(__name__)
 
 
 @told("buffer")
-def buffer(work: Runtime, batch_id: str, open_lander: Callable[[Bus], Lander | None] | None = None) -> None:
+def buffer(
+    work: Runtime,
+    batch_id: str,
+    open_lander: Callable[[Bus], Lander | None] | None = None,
+    check: Check = check_singly,
+) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
 
     Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
     longer holds is a recorded gap. Of a large batch `open_lander` says who lands it in parts, several at a time, for
-    its bus; what they leave, or fail at, is landed here. Raises InfrastructureError when the prepare budget is spent:
-    run it again; OffsetGapError where the bus is not the one that the batch was planned on.
+    its bus; what they leave, or fail at, is landed here, checked by `check`. Raises InfrastructureError when the
+    prepare budget is spent: run it again; OffsetGapError where the bus is not the one that the batch was planned on.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -45,7 +51,7 @@ def buffer(work: Runtime, batch_id: str, open_lander: Callable[[Bus], Lander | N
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
-        landing = Landing(work, batch, bus, source)
+        landing = Landing(work, batch, bus, source, check)
         landed = landing.run(open_lander)
     if landed:
         work.ledger.end_landing(batch_id, learned_of(work, batch, landing.samples))
@@ -59,6 +65,7 @@ class Landing:
     batch: Batch
     bus: Bus
     source: LogSource
+    check: Check = check_singly
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
     samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this try landed
@@ -72,7 +79,7 @@ class Landing:
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         mapping = self.bus.source.mapping
-        self._checking = Checking(self.source, mapping, limits, self.work.clock)
+        self._checking = Checking(self.source, mapping, limits, self.work.clock, self.check)
         self._fresh = FreshReading(self.source, mapping, limits.event_max_bytes)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:

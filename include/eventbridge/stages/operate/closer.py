@@ -11,7 +11,6 @@ import math
 import os
 import pickle
 import select
-import signal
 import subprocess
 import sys
 import threading
@@ -29,6 +28,8 @@ from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer
+from eventbridge.stages.ingest.checked import Check, check_singly
+from eventbridge.stages.ingest.compiled_check import check_compiled
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -45,9 +46,19 @@ _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
-#: Its niceness, added to the loop's: events go before books. To start and to do the first books takes seconds of CPU
-#: time, for which 9,000 events a second waited half a second on two cores. Much more, and a busy machine starves it.
+#: Its niceness, added to the loop's, before anything else is imported: events go before books. To start and to do the
+#: first books takes seconds of CPU time, for which 9,000 events a second waited up to three seconds on two cores. Much
+#: more niceness, and a busy machine starves it.
 _NICENESS: Final = 5
+#: Signals are the shift's, which may ask for its last books then.
+_PROGRAM: Final = f"""
+import os, signal
+os.nice({_NICENESS})
+for number in (signal.SIGINT, signal.SIGTERM):
+    signal.signal(number, signal.SIG_IGN)
+from {__name__} import answer
+answer()
+"""
 
 #: Stops a push before it sends.
 ALREADY: Final = threading.Event()
@@ -60,9 +71,10 @@ def do_books(
     pools: Pools,
     stop: threading.Event = ALREADY,
     only: Collection[tuple[str, str]] | None = None,
+    check: Check = check_singly,
 ) -> None:
     """Land, route, settle and commit a window that is planned; what has no outcome is sent to `only`, until `stop`."""
-    buffer(work, batch_id)
+    buffer(work, batch_id, check=check)
     chunks = route(work, batch_id, InProcessRouter(work.store), pools, refers_costly=True)
     push_and_settle(work, batch_id, chunks, stop, only)
 
@@ -145,7 +157,7 @@ class Closer:
 
 
 def _started(settings: Settings) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", __name__]
+    command = [sys.executable, "-c", _PROGRAM]
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"
@@ -162,11 +174,8 @@ def _no_connection(name: str) -> Connection:
     raise UserError(f"the closer of a shift has no connections, and {name!r} is asked for")
 
 
-def _main() -> None:
+def answer() -> None:
     """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its shift is no more."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)  # the shift's, which may ask for its last books then
-    os.nice(_NICENESS)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
@@ -177,7 +186,7 @@ def _main() -> None:
         compile_ahead()
         while True:
             try:
-                do_books(work, *asked.get())
+                do_books(work, *asked.get(), check=check_compiled)
             except EventBridgeError as error:
                 _put(answers, str(error))
             else:
@@ -190,7 +199,3 @@ def _listen(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:
             asked.put(pickle.load(pipe))
     finally:
         os._exit(0)
-
-
-if __name__ == "__main__":
-    _main()

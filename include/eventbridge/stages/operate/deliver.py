@@ -24,6 +24,7 @@ from eventbridge.stages.retry.deferred import due_references, plan_references
 from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.segments.segments import answers_in, is_of_shift, segments
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 
@@ -135,8 +136,10 @@ def push_and_settle(
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
     """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it."""
+    written = [file for file in segments(work, batch_id) if is_of_shift(file)]  # read once, and not for each chunk
+    of_shift = answers_in(work, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
-        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only) for chunk_id in chunk_ids]
+        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only, of_shift) for chunk_id in chunk_ids]
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):

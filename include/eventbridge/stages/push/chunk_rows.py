@@ -16,7 +16,13 @@ from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.letters.queue_copies import read_deliveries
 from eventbridge.stages.push.pending import ITEM_COLUMNS, Values
+from eventbridge.stages.segments.answers import Answers
+from eventbridge.stages.segments.segments import Shown, shown
+from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
+
+#: Verdicts after which nothing can come of a delivery. What is to be tried again may hold up others of its order.
+_LAST = ("Delivered", "DeadLettered")
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,25 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
             found.append(read)
             first += read.count
     return found
+
+
+def still_open(read: Sequence[ReadPiece], answers: Answers) -> tuple[list[ReadPiece], dict[bytes, Shown]]:
+    """Return the pieces that have a delivery without its last answer, and what is shown of their deliveries.
+
+    Of a window of the express lane all but some is answered when it is closed: that never becomes Python values.
+    """
+    kept: list[ReadPiece] = []
+    done: dict[bytes, Shown] = {}
+    found = answers.of(ids_of(pa.chunked_array([part for each in read for part in each.rows["delivery_id"].chunks])))
+    codes, names = codes_of(found["verdict"])
+    is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
+    start = 0
+    for each in read:
+        if not is_last[start : start + each.count].all():
+            kept.append(each)
+            done |= shown(found.slice(start, each.count))
+        start += each.count
+    return kept, done
 
 
 def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Iterator[ReadPiece]:

@@ -23,7 +23,7 @@ from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_cut_off, must_halt
-from eventbridge.stages.push.chunk_rows import read_pieces
+from eventbridge.stages.push.chunk_rows import read_pieces, still_open
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.plan import ChunkRuns
@@ -36,7 +36,8 @@ from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import tell, told
-from eventbridge.stages.segments.segments import segments, shown, write_segment
+from eventbridge.stages.segments.answers import Answers
+from eventbridge.stages.segments.segments import Shown, answers_in, is_of_shift, segments, write_segment
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 log = logging.getLogger(__name__)
@@ -74,11 +75,12 @@ def push(
     chunk_id: int,
     stop: threading.Event | None = None,
     only: Collection[tuple[str, str]] | None = None,
+    of_shift: Answers | None = None,
 ) -> PushReport:
     """Deliver what of a chunk has no outcome yet, within the push budget; setting `stop` ends it early.
 
     The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
-    delivery gets an outcome.
+    delivery gets an outcome. `of_shift` is what the segments of a shift show, where they have been read already.
 
     Does nothing unless the batch is routed and before its deadline. Raises the first error that was not a
     delivery's own (a target that cannot be opened, the store, the ledger); the other targets are served first.
@@ -91,7 +93,7 @@ def push(
     if chunk is None:
         return PushReport()
     with seldom_collected():
-        report = _Push(work, batch, chunk, stop or threading.Event(), only).run()
+        report = _Push(work, batch, chunk, stop or threading.Event(), only, of_shift).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
     publish_operational_events(work)
@@ -114,12 +116,14 @@ class _Push:
         chunk: Chunk,
         stop: threading.Event,
         only: Collection[tuple[str, str]] | None,
+        of_shift: Answers | None,
     ) -> None:
         self._work = work
         self._batch = batch
         self._chunk = chunk
         self._stop = stop
         self._only = only
+        self._of_shift = of_shift
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
@@ -129,11 +133,14 @@ class _Push:
         self._loop: list[threading.Thread] = []
 
     def run(self) -> PushReport:
-        done = shown(self._work, segments(self._work, self._batch.batch_id, self._chunk.chunk_id))
         pieces = self._chunk.pieces
         if self._only is not None:
             pieces = tuple(piece for piece in pieces if (piece.rule, piece.target) in self._only)
         read = read_pieces(self._work.store, pieces)
+        done: dict[bytes, Shown] = {}
+        if files := segments(self._work, self._batch.batch_id, self._chunk.chunk_id):
+            known = self._of_shift if all(map(is_of_shift, files)) else None
+            read, done = still_open(read, known or answers_in(self._work, files))
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, until)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import VerdictName
 from eventbridge.model.queue import Queue
 from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.answers import read_answers
+from eventbridge.stages.segments.answers import Answers, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 
@@ -93,7 +94,11 @@ def segments(work: Runtime, batch_id: str, chunk_id: int | None = None) -> list[
     return [file for file in files if file.key.startswith(prefix) or is_of_shift(file)]
 
 
-def shown(work: Runtime, files: Iterable[BatchFile]) -> dict[bytes, Shown]:
-    """Return what segments show, per delivery id: the best outcome by rank, among equals the latest attempt."""
-    rows = read_answers(work.store, (file.path for file in files if file.path is not None)).table.to_pylist()
-    return {row.pop("delivery_id"): Shown(**row) for row in rows}
+def answers_in(work: Runtime, files: Iterable[BatchFile]) -> Answers:
+    """Return what segments show, as columns."""
+    return read_answers(work.store, (file.path for file in files if file.path is not None))
+
+
+def shown(rows: pa.Table) -> dict[bytes, Shown]:
+    """Return what rows of answers show, per delivery id; not those without one."""
+    return {row.pop("delivery_id"): Shown(**row) for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()}

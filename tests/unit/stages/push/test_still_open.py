@@ -1,0 +1,73 @@
+"""What a push still has to do of a chunk of which segments show outcomes already."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from eventbridge.model.chunk import Piece
+from eventbridge.stages.push.chunk_rows import ReadPiece, still_open
+from eventbridge.stages.segments.answers import Answers, read_answers
+from eventbridge.store import schemas
+from eventbridge.store.parquet import write_table
+from eventbridge.testing.store import InMemoryStore
+
+_NOW = datetime(2026, 11, 27, tzinfo=UTC)
+
+
+def _id(number: int) -> bytes:
+    return number.to_bytes(16)
+
+
+def _shown(**outcomes: str) -> Answers:
+    """Return answers to deliveries, by `n` and their number."""
+    rows = [
+        {
+            "delivery_id": _id(int(name[1:])),
+            "rule": "orders",
+            "target": "crm",
+            "attempt": 1,
+            "sent": True,
+            "started_at": _NOW,
+            "duration_ms": 1.0,
+            "outcome": outcome,
+            "due_at": _NOW if outcome == "RetryAt" else None,
+        }
+        for name, outcome in outcomes.items()
+    ]
+    store = InMemoryStore()
+    write_table(store, "outcomes/a.parquet", pa.Table.from_pylist(rows, schema=schemas.OUTCOME))
+    return read_answers(store, ["outcomes/a.parquet"])
+
+
+def _never() -> list[tuple[object, ...]]:
+    raise AssertionError("rows became Python values")
+
+
+def _piece(*numbers: int) -> ReadPiece:
+    table = pa.table({"delivery_id": pa.array([_id(number) for number in numbers], pa.binary(16))})
+    piece = Piece("deliveries/x", f"0-{len(numbers) - 1}", len(numbers), 0, "orders", "crm")
+    return ReadPiece(piece, len(numbers), 0, lambda: table, _never)
+
+
+def test_what_is_answered_never_becomes_python_values() -> None:
+    """A piece all of which is delivered, or given up, is left out; of another it is told what was shown."""
+    pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
+
+    left, done = still_open(pieces, _shown(n1="Delivered", n2="DeadLettered", n3="Delivered"))
+
+    assert left == pieces[1:]
+    assert {raw: shown.verdict for raw, shown in done.items()} == {_id(3): "Delivered"}
+
+
+@pytest.mark.parametrize("outcome", ["RetryAt", "Unknown"])
+def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
+    """A delivery that failed holds up those behind it in its order, and nobody knows of one without an answer."""
+    pieces = [_piece(1, 2)]
+
+    left, done = still_open(pieces, _shown(n1="Delivered", n2=outcome))
+
+    assert left == pieces
+    assert done[_id(2)].verdict == outcome
