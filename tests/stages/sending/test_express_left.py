@@ -45,6 +45,27 @@ def lines_of(path: Path) -> list[dict[str, object]]:
     return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
 
+def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path: Path) -> None:
+    """Also where a chunk has nothing of the ordered target, and all of it is answered."""
+    sending.site.environ["EVENTBRIDGE_CHUNK_MAX_DELIVERIES"] = "4"
+    targets = {
+        "crm": "/healthy/crm",
+        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordered_by: $.data.customer}}",
+    }
+    sending.write(SHORT + rules(targets))
+    with a_shift(sending):
+        publish(sending, *(keyed(number, "a") for number in range(20)))
+        until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 20)
+        until(lambda: sending.work.ledger.batches(state="committed"))
+        publish(sending, keyed(20, "a"))
+        until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 21)
+
+    (batch, *_) = reversed(sending.work.ledger.batches())
+    assert len(sending.work.ledger.chunks(batch.batch_id)) > 1
+    assert [each["data"]["number"] for each in lines_of(tmp_path / "turns.jsonl")] == list(range(21))
+    assert audit(sending.work).differences == ()
+
+
 def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Server, tmp_path: Path) -> None:
     """In order, in spans, not before a time, as a shadow, by JSONATA: over several windows, each once, and balanced.
 
