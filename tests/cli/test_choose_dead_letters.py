@@ -175,12 +175,15 @@ def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: C
     assert "is of format 9" in result.err
 
 
-def test_a_file_that_the_disk_does_not_give_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Of one file, whose name leads in a circle, opening fails with ELOOP; all others are listed, and it is told."""
+@pytest.mark.parametrize("circle", [True, False], ids=["link", "pipe"])
+def test_a_file_that_the_disk_does_not_give_hides_no_other(
+    delivered: Any, eventbridge: Callable[..., Any], *, circle: bool
+) -> None:
+    """One that cannot be opened, as its name leads in a circle, or whose opening would wait, as it is a pipe: told."""
     lost, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
     rows = pq.read_metadata(lost).num_rows
     lost.unlink()
-    lost.symlink_to(lost)
+    lost.symlink_to(lost) if circle else os.mkfifo(lost)
 
     result = eventbridge("dead-letters", "list", "--json")
 
@@ -206,7 +209,7 @@ def test_what_can_be_read_is_shown_exported_and_redriven(
     assert [result.code for result in results] == [1] * len(results)
     assert [result.err.count("were passed over") for result in results] == [3] * len(results)
     assert shown.json["batch_id"] == newest_readable
-    assert "there is no dead letter 'ffffffff'" in missed.err
+    assert "there is no dead letter 'ffffffff' in the files that can be read" in missed.err
     assert {json.loads(line)["batch_id"] for line in lines.read_text().splitlines()} == {newest_readable}
     assert sum(each["count"] for each in surveyed.json["taken"] + surveyed.json["left"]) == len(
         lines.read_text().splitlines()

@@ -353,6 +353,18 @@ def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[
     work.close()
 
 
+def test_enabling_a_target_tells_what_holds_it_still(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A target that an operator paused gets nothing until it is resumed, whatever its breaker says."""
+    assert eventbridge("targets", "pause", "all-orders/archive").code == 0
+
+    enabled = eventbridge("targets", "enable", "all-orders/archive")
+
+    assert (
+        "note: nothing is sent to it all the same: target paused. `eventbridge targets resume all-orders/archive`"
+        in (enabled.err)
+    )
+
+
 def test_targets_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Every target of today's files: how it stands, why, and how many of its deliveries wait."""
     found = {line["target"]: line for line in eventbridge("targets", "list", "--json").json}

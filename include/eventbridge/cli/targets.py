@@ -8,12 +8,20 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import whole_file
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import show_table
+from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.target_status import TargetLine
+
+#: What lets deliveries go that an operator, or an expectation, holds.
+_ENDS_BY = {
+    RULE_PAUSED: "rules resume {0}",
+    TARGET_PAUSED: "targets resume {0}/{1}",
+    EXPECTATION_FAILED: "rules release {0}",
+}
 
 app = typer.Typer(help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True)
 app.command("pause")(operate.pause_target)
@@ -123,9 +131,14 @@ def enable(
         if before == "ok" and pause_of(status, work.clock()) is not None:
             before = "paused"
         released = enable_target(work, rule, target)
+        held = work.ledger.said_by_operators().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:
         say(f"{rule}/{target} was enabled already")
     else:
         say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that had to wait are due now")
+    if held:
+        note(
+            f"nothing is sent to it all the same: {held}. `eventbridge {_ENDS_BY[held].format(rule, target)}` ends that"
+        )

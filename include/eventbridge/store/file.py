@@ -7,6 +7,7 @@ import errno
 import os
 import secrets
 import shutil
+import stat
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -93,8 +94,11 @@ class FileStore:
         with _reading(path, self.uri):
             reach("store.open")
             located = self._locate(path)
-            if located.is_dir():
+            mode = located.stat().st_mode
+            if stat.S_ISDIR(mode):
                 raise IsADirectoryError
+            if not stat.S_ISREG(mode):  # to open a named pipe waits for who writes into it
+                raise OSError(errno.EINVAL, "it is no regular file")
             return pa.OSFile(str(located), "rb")
 
     def exists(self, path: str) -> bool:

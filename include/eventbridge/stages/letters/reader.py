@@ -175,7 +175,10 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     found = list(_named(work, checked_name(name), damaged))
     names = dict.fromkeys(each.name for each in found)
     if not found:
-        raise NotFoundError(f"there is no dead letter {name!r}. `eventbridge dead-letters list` shows the newest.")
+        among = " in the files that can be read" if damaged else ""
+        raise NotFoundError(
+            f"there is no dead letter {name!r}{among}. `eventbridge dead-letters list` shows the newest."
+        )
     if len(names) > 1:
         listed = [f"  {each.name}  {each.about}" for each in found[:_LISTED_CANDIDATES]]
         more = [f"  and {len(found) - _LISTED_CANDIDATES} more"] if len(found) > _LISTED_CANDIDATES else []
