@@ -19,7 +19,7 @@ EventBridgeError
 │   └── BooksError            the books of a batch do not balance
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
-│   │   ├── StoreFileMissing     there is no file of this name
+│   │   ├── StoreFileMissing     no file has this name
 │   │   ├── StoreFileDamaged     there is one, but it does not hold what was written
 │   │   ├── StoreFileUnreadable  there is one, but the disk or its rights keep its bytes back
 │   │   └── NewerFormatError     a newer version of the product wrote it

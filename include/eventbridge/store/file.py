@@ -97,8 +97,8 @@ class FileStore:
             mode = located.stat().st_mode
             if stat.S_ISDIR(mode):
                 raise IsADirectoryError
-            if not stat.S_ISREG(mode):  # to open a named pipe waits for who writes into it
-                raise OSError(errno.EINVAL, "it is no regular file")
+            if not stat.S_ISREG(mode):  # opening a named pipe waits for a writer
+                raise OSError(errno.EINVAL, "not a regular file")
             return pa.OSFile(str(located), "rb")
 
     def exists(self, path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,11 +16,14 @@ from eventbridge.event.ids import delivery_id, new_batch_id
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.queue import Queue
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.push.rows import OutcomeRow, outcome_table
-from eventbridge.stages.segments.segments import write_open_segment
+from eventbridge.stages.route.stage import route
+from eventbridge.stages.segments.segments import write_open_segment, write_segment
 from eventbridge.store.rule_sets import freeze_rules
 
 Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
@@ -61,6 +65,26 @@ def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: Runni
     assert sending.work.ledger.committed_offsets(RUNNER) == {Q0: 3, Q1: 3}
     assert not write_open_segment(sending.work, batch, 2, {Q0: 3, Q1: 3}, delivered(sending, [5]))
     assert audit(sending.work).differences == ()
+
+
+def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: Sending, clock: RunningClock) -> None:
+    """Segments of the shift are read once for all chunks; those of a push count beside them."""
+    sending.rules(crm="/healthy/crm")
+    work, batch = sending.work, opened(sending)
+    sending.publish(6)
+    assert write_open_segment(work, batch, 0, {Q0: 3, Q1: 3}, delivered(sending, [1, 2]))
+    clock.advance(7)
+    assert listen(work, RUNNER) == batch.batch_id
+    buffer(work, batch.batch_id)
+    (chunk_id,) = route(work, batch.batch_id, InProcessRouter(work.store))
+    killed = work.ledger.claim_chunk(batch.batch_id, chunk_id, "killed")
+    assert killed is not None
+    assert write_segment(work, batch, chunk_id, killed.claim, 0, delivered(sending, [3]))
+
+    push_and_settle(work, batch.batch_id, [chunk_id], threading.Event())
+
+    assert len(sending.requests()) == 3
+    assert audit(work).differences == ()
 
 
 def test_nobody_takes_an_open_batch_while_its_shift_lasts(sending: Sending, clock: RunningClock) -> None:

@@ -71,7 +71,7 @@ def still_open(read: Sequence[ReadPiece], answers: Answers) -> tuple[list[ReadPi
     kept: list[ReadPiece] = []
     done: dict[bytes, Shown] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
-    found = answers.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # none of a chunk may be for who is pushed to
+    found = answers.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
     codes, names = codes_of(found["verdict"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
     start = 0
