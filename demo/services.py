@@ -23,6 +23,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger import Ledger
+from eventbridge.niceness import OLD_NICENESS
 from eventbridge.rule import load_rules
 from eventbridge.spark.server import SparkConnectServer, warm_up
 from eventbridge.stages.runtime.runtime import Runtime
@@ -39,6 +40,9 @@ AIRFLOW = (
 #: themselves. Nobody else does: the API server's loop may wait for what one of its threads holds, until it gives up.
 _PATIENT = frozenset({"scheduler", "dag-processor", "triggerer"})
 _LOCK_SECONDS = 30
+
+#: Where processors are short these go behind all others: nobody waits for a DAG file to be read again.
+_GIVES_WAY = frozenset({"dag-processor"})
 
 #: A service that ends is told at once; Airflow's API server alone may take two minutes on a busy machine.
 _READY_SECONDS = 300.0
@@ -223,6 +227,8 @@ class Services:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # ended as a group, and not by the terminal's Ctrl-C
             )
+        if name in _GIVES_WAY:
+            let_give_way(process.pid)
         self._children.append(process)
         self._add(name, process.pid)
 
@@ -271,6 +277,19 @@ def stop_groups(groups: dict[str, int]) -> None:
         _gone(groups, _POLITE_SECONDS / 4)
     _signal(groups, os.killpg, signal.SIGKILL)  # a leader's end is not that of its children
     _gone(groups, _POLITE_SECONDS)
+
+
+def let_give_way(pid: int) -> None:
+    """Let a session, by its leader, go behind others: Linux may share processors between sessions before niceness.
+
+    One that has ended meanwhile is left alone.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        process.nice(max(process.nice(), OLD_NICENESS))
+    # Not there: sched_autogroup_enabled is 0, see sched(7), or it has ended. Blocking: only ten a second are taken.
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError, BlockingIOError):
+        Path(f"/proc/{pid}/autogroup").write_text(f"{OLD_NICENESS}")
 
 
 def _signal(groups: dict[str, int], send: Callable[[int, int], None], number: signal.Signals) -> None:
