@@ -16,9 +16,8 @@ SLOW_ANSWER_SECONDS = 0.1
 CUT_OFF_SECONDS = 2.0
 #: An answer may take so many times as long as its target's median.
 _LONGER = 1.25
-#: So long, and as long again as the others took, a batch waits for answers that do not come, once the others are done.
+#: A target is silent if no answer came for so long, and for so many times what one usually takes.
 PATIENCE_SECONDS = 1.0
-#: A target is silent if no answer came for so many times what one usually takes.
 _SILENT_TIMES = 4
 
 
@@ -95,11 +94,12 @@ def is_silent(seconds: float, usual: float | None) -> bool:
 
 
 def is_left_behind(beyond: float, others: float) -> bool:
-    """Return whether a batch no longer waits for the answers of a silent target `beyond` the others.
+    """Return whether a batch no longer waits for the answers of a silent target `beyond` the others: as long again.
 
-    Those took `others` seconds.
+    Those took `others` seconds. The patience is in the silence, which begins with what was sent: counted from when the
+    others are done, they would wait once more as long as they took.
     """
-    return beyond >= max(PATIENCE_SECONDS, others)
+    return beyond >= others
 
 
 def winds_down(left: float, typical: float | None) -> bool:

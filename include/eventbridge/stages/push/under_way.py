@@ -41,3 +41,8 @@ class UnderWay:
     def ended(self) -> int:
         """How many had ended at the last look."""
         return self._seen - len(self._left)
+
+    @property
+    def left(self) -> int:
+        """How many had not, of those that had begun."""
+        return len(self._left)
