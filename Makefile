@@ -180,7 +180,7 @@ bench-api: setup ## events a CPU-second that the HTTP API publishes in batches o
 	@exec $(BIN)/python -m benchmarks.bench_api
 
 bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million parked
-	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED)
+	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED) $(if $(AIRFLOW),--airflow)
 
 bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane

@@ -42,7 +42,12 @@ def through_airflow(receiver: CompiledReceiver, loads: Sequence[Load]) -> list[F
     Loads of one mode and target share a runner: twenty runners are more than Airflow's SQLite bears.
     """
     lines = [load for load in loads if load.rate]
-    with _running(receiver, {_runner(load): load for load in lines}) as work:
+    runners = {_runner(load): load for load in lines}
+
+    def write(folder: Path) -> None:
+        write_rules(folder / "rules", receiver, folder / "answers", runners)
+
+    with airflow(write, len(runners)) as work:
         return [_measured(work, load) for load in lines]
 
 
@@ -51,11 +56,15 @@ def _runner(load: Load) -> str:
 
 
 @contextmanager
-def _running(receiver: CompiledReceiver, runners: dict[str, Load]) -> Iterator[Runtime]:
+def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
+    """Run the demo's services, with the rule files that `write` makes in `rules` of a new folder, until the block ends.
+
+    Yields the product's runtime beside them.
+    """
     folder = Path(tempfile.mkdtemp(prefix="eventbridge-bench-"))
-    slots = {"AIRFLOW__CORE__PARALLELISM": str(len(runners) + _SPARE_SLOTS)}
+    slots = {"AIRFLOW__CORE__PARALLELISM": str(runners + _SPARE_SLOTS)}
     try:
-        write_rules(folder / "rules", receiver, folder / "answers", runners)
+        write(folder)
         services = Services(fresh(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots}))
         try:
             services.start()

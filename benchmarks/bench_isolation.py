@@ -20,12 +20,13 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from benchmarks.bench_site import RUNNER, Site, event, measured, push_all, site
+from benchmarks.bench_express_airflow import airflow
+from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, push_all, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +35,7 @@ from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate.names import RETRIES
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.operate.express import deliver_express
@@ -98,7 +100,10 @@ def main() -> int:
     parser.add_argument("--parked", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
     parser.add_argument("--begins", type=float, default=10.0, help="seconds before and after a target hangs (10)")
     parser.add_argument("--begin-rounds", type=int, default=3, help="runs in which one begins to hang (default: 3)")
+    parser.add_argument("--airflow", action="store_true", help="let it begin to hang through a real Airflow, no more")
     options = parser.parse_args()
+    if options.airflow:
+        options.rounds = options.parked = 0
     try:
         with compiled_receiver() as receiver:
             kept = _isolation(receiver, options) if options.rounds else True
@@ -177,6 +182,7 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
     """Let a target begin to hang, for a runner of each mode, and print what its neighbours got then and before."""
     seconds = options.begins
     runs = f"{options.begin_rounds} runs of {seconds:g} s before and after"
+    runs += ", through Airflow" if options.airflow else ""
     table = Table(
         title=f"nine rules, {options.rate} events a second, while the target of a tenth begins to hang; {runs}"
     )
@@ -196,26 +202,48 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
 
 def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) -> Load:
     """Publish before and after a target's last answer; return when that was, and what was heard of its neighbours."""
-    with site(large=False) as place:
+
+    def write(place: Site) -> None:
         target = {"type": "http", "allow_http": True, "connection": "signed"}
         paths = [f"/ok/{number}" for number in range(_RULES - 1)] + ["/later/hangs"]
         place.write_rules(
             {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
         )
-        if mode == "express" and options.rate < 10:  # its window would last a minute
-            quick = f"runners: {{{RUNNER}: {{mode: express, express: {{window: 1s}}}}}}\n"
-            (place.folder / "rules" / "runner.yaml").write_text(quick)
-        place.publish(1, 1024)
-        with _running(place, mode), place.bus() as bus:
-            _until_answered(place, mode)
-            published = _feed(bus, options.rate, options.warm / 2 + options.begins, 1)
-            _ask(receiver, "begin")
-            began = datetime.now(UTC)
-            published = _feed(bus, options.rate, options.begins, published)
-            _wait(place, published)
+        window = ", express: {window: 1s}" if options.rate < 10 else ""  # it would last a minute
+        (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{window}}}}}\n")
+
+    there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
+    with there as (work, bus):
+        _publish(bus, 0, 1)
+        _until_answered(work)
+        published = _feed(bus, options.rate, options.warm / 2 + options.begins, 1)
+        _ask(receiver, "begin")
+        began = datetime.now(UTC)
+        published = _feed(bus, options.rate, options.begins, published)
+        _wait_for(work, published)
         _ask(receiver, "end")
-        with closing(place.open()) as work:
-            return Load(began, list(_heard(work)))
+        return Load(began, list(_heard(work)))
+
+
+@contextmanager
+def _in_airflow(write: Callable[[Site], None]) -> Iterator[tuple[Runtime, EmbeddedBus]]:
+    """Yield a runtime and the bus beside Airflow's services."""
+    with (
+        airflow(lambda folder: write(Site(folder)), 1) as work,
+        EmbeddedBus(work.settings.bus_folder, BUS, topics=["events"], queues=4, clock=work.clock) as bus,
+    ):
+        yield work, bus
+
+
+@contextmanager
+def _in_processes(write: Callable[[Site], None], mode: str) -> Iterator[tuple[Runtime, EmbeddedBus]]:
+    """Yield a runtime and the bus beside the processes of a runner."""
+    with site(large=False) as place:
+        write(place)
+        with place.bus():
+            pass  # it is there before anybody listens
+        with _running(place, mode), closing(place.open()) as work, place.bus() as bus:
+            yield work, bus
 
 
 def _ask(receiver: CompiledReceiver, what: str) -> None:
@@ -223,17 +251,13 @@ def _ask(receiver: CompiledReceiver, what: str) -> None:
         answer.read()
 
 
-def _until_answered(place: Site, mode: str) -> None:
+def _until_answered(work: Runtime) -> None:
     """Wait until the first event has been answered: of a window only its segments tell."""
-    if mode == "staged":
-        _wait(place, 1)
-        return
     end = time.monotonic() + _LAST_SECONDS
-    with closing(place.open()) as work:
-        while not any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches()):
-            if time.monotonic() > end:
-                raise RuntimeError("the good rules do not get their deliveries")
-            time.sleep(0.1)
+    while not any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches()):
+        if time.monotonic() > end:
+            raise RuntimeError("the good rules do not get their deliveries")
+        time.sleep(0.1)
 
 
 def _publish(bus: Any, first: int, end: int) -> None:
@@ -293,13 +317,17 @@ def _run_retries(place: Site, stop: Any, bell: Any) -> None:
 
 
 def _wait(place: Site, events: int) -> None:
+    with closing(place.open()) as work:
+        _wait_for(work, events)
+
+
+def _wait_for(work: Runtime, events: int) -> None:
     """Wait until every good rule has got so many events."""
     end = time.monotonic() + _LAST_SECONDS
-    with closing(place.open()) as work:
-        while len(list(_heard(work))) < events * len(_OTHERS):
-            if time.monotonic() > end:
-                raise RuntimeError("the good rules do not get their deliveries")
-            time.sleep(0.5)
+    while len(list(_heard(work))) < events * len(_OTHERS):
+        if time.monotonic() > end:
+            raise RuntimeError("the good rules do not get their deliveries")
+        time.sleep(0.5)
 
 
 def _heard(work: Runtime) -> Iterator[Heard]:
