@@ -35,6 +35,11 @@ _REMEDIES = {
     errno.EXDEV: "The whole store must lie on one file system.",
     errno.EIO: "The disk reports a fault: look into the kernel's log.",
     errno.EMFILE: "This process has too many files open: raise `ulimit -n`.",
+    errno.ELOOP: "A link there leads back to itself: remove it, then let it run again.",
+    **dict.fromkeys(
+        (errno.EISDIR, errno.EEXIST, errno.ENOTDIR),
+        "A folder lies where a file belongs, or a file where a folder does: remove it, then let it run again.",
+    ),
     errno.ENAMETOOLONG: "A name is too long for the file system: give the bus or runner a shorter one.",
 }
 
