@@ -123,7 +123,8 @@ class Closer:
             self._wait_for(process.stdout)
             said = pickle.load(process.stdout)
         except (OSError, EOFError, pickle.PickleError) as error:
-            said = f"its process is given up: {error!r}"
+            ended = isinstance(error, BrokenPipeError | EOFError)
+            said = "its process has ended" if ended else f"its process is given up: {error}"
             if isinstance(error, TimeoutError):
                 self._rests_until = time.monotonic() + _REST_SECONDS
             self.close()
