@@ -37,8 +37,8 @@ class Looks:
         if self._told is None or self._untold >= _MOST_UNTOLD or self._targets.waits:
             self._targets.carry(look_seconds(found, since))
             return
-        if found:  # so that what comes close behind is found together
-            self._targets.carry(look_seconds(found, 0.0))
+        if found and self._targets.carry(look_seconds(found, 0.0)):  # so that what comes close behind is found together
+            return
         if not left:
             began = time.monotonic()
             self._targets.carry(UNTOLD_SECONDS, self._told)

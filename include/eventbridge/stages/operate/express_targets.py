@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 
 import pyarrow as pa
 
@@ -148,9 +149,12 @@ class TargetQueues:
         stands = [(run.presence.silent_seconds, run.presence.typical) for run in self._runs.values() if not run.ended]
         return any(usual is not None and not is_silent(silent, usual) for silent, usual in stands)
 
-    def carry(self, seconds: float, heeds: HasFileno | None = None) -> None:
-        """Send, and hear answers, for so long; `heeds`: no longer than until that is readable."""
-        self._loop.carry(seconds, heeds)
+    def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
+        """Send, and hear answers, for so long, or until a run has ended with something left: True, it is for `poll`.
+
+        `heeds`: no longer than until that is readable.
+        """
+        return self._loop.carry(seconds, heeds)
 
     def take(self) -> pa.Table:
         """Return the outcomes that wait to be recorded, as rows of schema OUTCOME; again until they are `recorded`."""
@@ -216,7 +220,12 @@ class TargetQueues:
             else:
                 if run.queue is not None:
                     self._keeping.add(key)
-                self._threads.add(run.run)
+                self._threads.add(partial(self._deliver, run))
+
+    def _deliver(self, run: TargetRun) -> None:
+        run.run()
+        if run.queue:
+            self._loop.wake()
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
         """Return pieces in queues, of the targets that can have a live run."""

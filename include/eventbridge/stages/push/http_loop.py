@@ -65,6 +65,7 @@ class HttpLoop:
         self._told: deque[TargetRun] = deque()  # that there is more for them
         self._looked_at = time.monotonic()
         self._carrying = threading.Lock()
+        self._has_left = False
 
     @property
     def failed(self) -> bool:
@@ -89,15 +90,16 @@ class HttpLoop:
         """Let runs that wait for news see that there is more for them."""
         self._told.extend(runs)
 
-    def carry(self, seconds: float, heeds: HasFileno | None = None) -> None:
+    def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
         """Carry runs in this thread for so long, and for a moment longer while answers come.
 
+        No longer than until a live run has ended with something left, for its next run. Returns whether one has.
         `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two windows of
         a shift have their runs in one loop.
         """
         if not self._carrying.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
-            return
+            return False
         until = time.monotonic() + seconds
         try:
             engine = self._engine = self._engine or engine_of_push()
@@ -106,12 +108,22 @@ class HttpLoop:
             had_news = True
             while (left := until - time.monotonic()) > 0 and not (heeds is not None and engine.heard):
                 had_news = self._turn(engine, left)
+                if self._has_left:
+                    break
             while had_news and time.monotonic() < until + _BUSY_SECONDS:
                 had_news = self._turn(engine, 0.0)
         except Exception as error:  # of the loop, not of a run, which keeps its own
             self._fail(error)
         finally:
+            has_left, self._has_left = self._has_left, False
             self._carrying.release()
+        return has_left
+
+    def wake(self) -> None:
+        """Let who carries runs see that a live one in a thread has ended with something left; any thread may."""
+        self._has_left = True
+        if (engine := self._engine) is not None:
+            engine.wake()
 
     def drop(self, runs: Iterable[TargetRun]) -> None:
         """Carry these no more, and break off what they have in flight; any thread may."""
@@ -137,6 +149,7 @@ class HttpLoop:
         try:
             while self._fresh or self._lanes:
                 self._turn(engine, _TICK_SECONDS)
+                self._has_left = False
         except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
             self._fail(error)
         engine.close()
@@ -176,7 +189,7 @@ class HttpLoop:
 
     def _patience(self, seconds: float) -> float:
         """Return how long an answer may be waited for, at most so long."""
-        if self._fresh or self._called or self._told:
+        if self._fresh or self._called or self._told or self._has_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)
         if not self._napping:
@@ -197,6 +210,7 @@ class HttpLoop:
             step = next(lane.steps)
         except StopIteration:
             self._drop(lane)
+            self._has_left = self._has_left or bool(lane.run.queue)
             return
         if step is None:
             lane.waits = "news"

@@ -1,0 +1,77 @@
+"""The loop that carries http targets gives its thread back when there is something to do for whoever carries it."""
+
+from __future__ import annotations
+
+import threading
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from eventbridge.decision.token_bucket import Lease
+from eventbridge.model import rowset
+from eventbridge.model.chunk import Piece
+from eventbridge.rule.model import RetryPolicy
+from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.chunk_rows import ReadPiece
+from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
+from eventbridge.stages.push.rows import OutcomeRows
+from eventbridge.stages.push.run import RunSettings, TargetRun
+from eventbridge.stages.push.threads import Threads
+from eventbridge.stages.push.token_lease import Pace
+from eventbridge.targets.access import Access
+from eventbridge.targets.address_guard import AddressGuard
+from eventbridge.targets.credentials import Credentials
+from eventbridge.targets.endpoint import Endpoint
+from eventbridge.targets.http import HttpTarget
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+def no_lease(_rate: float, _wanted: int) -> Lease:
+    raise AssertionError("there is no rate")
+
+
+def target() -> HttpTarget:
+    """Return one that nothing is sent to."""
+    access = Access(Credentials, lambda _client, _seconds: pytest.fail("it has no token"), now)
+    return HttpTarget(
+        Endpoint("http://127.0.0.1:1/", 1.0, True, AddressGuard(())), max_in_flight=1, access=access, clock=now
+    )
+
+
+def over(queue: LiveQueue) -> TargetRun:
+    """Return a live run whose budget is over."""
+    settings = RunSettings(
+        "orders",
+        "crm",
+        open_target=target,
+        policy=RetryPolicy(),
+        breaker=RunBreaker("orders", "crm"),
+        pace=Pace(no_lease, None),
+        until=now(),
+        clock=now,
+        stop=threading.Event(),
+        rows=OutcomeRows(1_000),
+        seated=True,
+    )
+    return TargetRun(settings, LiveDeliveries(queue, None), queue)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_live_run_that_ends_with_something_left_ends_the_turn(count: int) -> None:
+    """It is for the next run, which would begin only when the turn is over; one that leaves nothing does not."""
+    loop, queue = HttpLoop([], Threads("test", 1)), LiveQueue()
+    for _ in range(count):
+        piece = Piece("", rowset.run(0, 0), 1, 2, "orders", "crm")
+        queue.put(ReadPiece(piece, 1, 0, pa.table, list))
+    run = over(queue)
+    loop.add(run)
+
+    has_left = loop.carry(5.0 if count else 0.5)
+
+    assert (run.ended, run.report.crashed, has_left, bool(queue)) == (True, None, bool(count), bool(count))
+    loop.close()
