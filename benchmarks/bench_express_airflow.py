@@ -1,7 +1,8 @@
 """The lines of bench_express through a real Airflow, one after the other: `make bench-express AIRFLOW=1`.
 
-The services are those of the demo. CPU time is that of the task's process and its closer, without its supervisor and
-Airflow's own; of a staged runner, whose tasks are processes of a second, it is not known.
+The services are those of the demo, and the DAG processor gives way, as docker-compose.yaml says. CPU time is that of
+the task's process and its closer, without its supervisor and Airflow's own; of a staged runner, whose tasks are
+processes of a second, it is not known.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
     slots = {"AIRFLOW__CORE__PARALLELISM": str(runners + _SPARE_SLOTS)}
     try:
         write(folder)
-        services = Services(fresh(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots}))
+        places = fresh(folder / "demo", rules_folder=folder / "rules", settings={**_SETTINGS, **slots})
+        services = Services(places, giving_way=["dag-processor"])
         try:
             services.start()
             settings = product_settings(services.places)

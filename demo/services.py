@@ -41,9 +41,6 @@ AIRFLOW = (
 _PATIENT = frozenset({"scheduler", "dag-processor", "triggerer"})
 _LOCK_SECONDS = 30
 
-#: Where processors are short these go behind all others: nobody waits for a DAG file to be read again.
-_GIVES_WAY = frozenset({"dag-processor"})
-
 #: A service that ends is told at once; Airflow's API server alone may take two minutes on a busy machine.
 _READY_SECONDS = 300.0
 _POLITE_SECONDS = 8.0
@@ -55,6 +52,8 @@ class Services:
     """The running services of one environment; each is a process group of its own."""
 
     places: Places
+    #: Of these where processors are short the session goes behind all others, as containers do by `cpu_shares`.
+    giving_way: Collection[str] = ()
     groups: dict[str, int] = field(default_factory=dict)
     _commands: dict[str, Sequence[str]] = field(default_factory=dict)
     _children: list[subprocess.Popen[bytes]] = field(default_factory=list)
@@ -227,7 +226,7 @@ class Services:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # ended as a group, and not by the terminal's Ctrl-C
             )
-        if name in _GIVES_WAY:
+        if name in self.giving_way:
             let_give_way(process.pid)
         self._children.append(process)
         self._add(name, process.pid)

@@ -18,8 +18,6 @@ OWN_IMAGE: Final = "eventbridge:"
 
 _VARIABLE = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<name>[A-Z_0-9]+)(?:(?P<kind>:-|:\?)(?P<other>[^}]*))?\})")
 _COMPLETED = "service_completed_successfully"
-#: What a container has that says nothing.
-_CPU_SHARES = 1024
 
 
 @dataclass(frozen=True)
@@ -38,8 +36,6 @@ class Service:
     check: tuple[str, ...]
     replicas: int
     restarts: bool
-    #: Whether it has less than its share of short processors.
-    gives_way: bool
 
     @property
     def is_own(self) -> bool:
@@ -108,5 +104,4 @@ def _service(name: str, fields: Mapping[str, Any]) -> Service:
         check=tuple(check[1:]) if fields["image"].startswith(OWN_IMAGE) else (),
         replicas=fields.get("deploy", {}).get("replicas", 1),
         restarts=fields["restart"] != "no",
-        gives_way=fields.get("cpu_shares", _CPU_SHARES) < _CPU_SHARES,
     )

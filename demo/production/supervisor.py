@@ -17,7 +17,7 @@ from demo.places import ROOT, DemoError
 from demo.production.compose import Service, services
 from demo.production.images import PORTS, follow_up, image_of, prepare
 from demo.production.native import Native, Process
-from demo.services import let_give_way, note_groups, stop_groups
+from demo.services import note_groups, stop_groups
 
 #: On two cores that do other things too, fifteen services take minutes.
 _READY_SECONDS: Final = 600.0
@@ -119,8 +119,6 @@ class Supervisor:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        if process.service.gives_way:
-            let_give_way(self.running[process.name].pid)
         note_groups(self.folder, {name: running.pid for name, running in self.running.items()})
 
     def _is_started(self, name: str) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from demo import places, services
 from demo.places import DemoError, environment, fresh
 from demo.ports import listens
-from demo.services import left_behind, stop_groups
+from demo.services import left_behind, let_give_way, stop_groups
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -142,6 +142,19 @@ def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
         running.stop()
 
     assert left_behind(made.folder) == {}
+
+
+def test_a_service_can_be_made_to_give_way() -> None:
+    """Its priority is lower, and that of its session, where Linux has one."""
+    sleeper = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, start_new_session=True)
+    try:
+        let_give_way(sleeper.pid)
+        autogroup = Path(f"/proc/{sleeper.pid}/autogroup")
+
+        assert psutil.Process(sleeper.pid).nice() == max(10, psutil.Process().nice())
+        assert not autogroup.exists() or autogroup.read_text().endswith(" nice 10\n")
+    finally:
+        sleeper.communicate()
 
 
 def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:

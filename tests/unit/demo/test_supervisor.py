@@ -27,7 +27,6 @@ services:
   third:
     image: eventbridge:1
     command: [{command}]
-    cpu_shares: 128
     restart: unless-stopped
     depends_on: {{second: {{condition: service_healthy}}}}
     healthcheck: {{test: [CMD, "{check}"]}}
@@ -57,18 +56,6 @@ def test_services_start_once_what_they_wait_for_is_well(started: Callable[..., S
 
     assert sorted(supervisor.running) == ["first", "second-1", "second-2", "third"]
     assert sorted((tmp_path / "began").read_text().split()) == ["second-1", "second-2"]
-
-
-def test_a_service_of_fewer_shares_gives_way(started: Callable[..., Supervisor]) -> None:
-    """A container would have less of a short processor; here its session has, of which Linux may tell."""
-    supervisor = started()
-    third = supervisor.running["third"].pid
-    autogroup = Path(f"/proc/{third}/autogroup")
-
-    own = psutil.Process().nice()
-    priorities = [psutil.Process(supervisor.running[name].pid).nice() for name in ("second-1", "third")]
-    assert priorities == [own, max(own, 10)]
-    assert not autogroup.exists() or autogroup.read_text().endswith(" nice 10\n")
 
 
 def test_what_is_killed_goes_with_its_children_and_is_started_again(started: Callable[..., Supervisor]) -> None:
