@@ -16,8 +16,9 @@ SLOW_ANSWER_SECONDS = 0.1
 CUT_OFF_SECONDS = 2.0
 #: An answer may take so many times as long as its target's median.
 _LONGER = 1.25
-#: A target is silent if no answer came for so long, and for so many times what one usually takes.
+#: So long, and as long again as the others took, a batch waits for answers that do not come, once the others are done.
 PATIENCE_SECONDS = 1.0
+#: A target is silent if no answer came for so many times what one usually takes.
 _SILENT_TIMES = 4
 
 
@@ -94,12 +95,11 @@ def is_silent(seconds: float, usual: float | None) -> bool:
 
 
 def is_left_behind(beyond: float, others: float) -> bool:
-    """Return whether a batch no longer waits for the answers of a silent target `beyond` the others: as long again.
+    """Return whether a batch no longer waits for the answers of a silent target `beyond` the others.
 
-    Those took `others` seconds. The patience is in the silence, which begins with what was sent: counted from when the
-    others are done, they would wait once more as long as they took.
+    Those took `others` seconds.
     """
-    return beyond >= others
+    return beyond >= max(PATIENCE_SECONDS, others)
 
 
 def winds_down(left: float, typical: float | None) -> bool:

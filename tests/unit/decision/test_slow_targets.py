@@ -62,9 +62,9 @@ def test_a_target_is_silent_after_a_second_and_four_usual_answers() -> None:
     assert not is_silent(60.0, None)
 
 
-def test_a_silent_target_is_waited_for_as_long_again_as_the_others_took() -> None:
-    """Its second of silence may have begun before they were done."""
-    assert [is_left_behind(beyond, 0.2) for beyond in (0.1, 0.2)] == [False, True]
+def test_a_silent_target_is_waited_for_a_second_or_as_long_as_the_others_took() -> None:
+    """Once those are done."""
+    assert [is_left_behind(beyond, 0.2) for beyond in (0.9, 1.0)] == [False, True]
     assert [is_left_behind(beyond, 3.0) for beyond in (2.9, 3.0)] == [False, True]
 
 

@@ -15,8 +15,8 @@ from eventbridge.stages.push.under_way import Begun, UnderWay
 from eventbridge.stages.push.usual_answers import longest_answer
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: How often it is looked whether somebody is waited for too long; and while only a few are, which costs nothing.
-_LOOK_SECONDS, _LAST_LOOK_SECONDS, _FEW = 0.25, 0.05, 16
+#: How often it is looked whether somebody is waited for too long.
+_LOOK_SECONDS = 0.25
 
 
 class Company:
@@ -55,8 +55,7 @@ class Company:
 
     def look(self) -> None:
         """Cut off those for whom the others have waited long enough, or whose answers would come too late."""
-        few = self._half_may_be_done and self._under_way.left <= _FEW
-        if time.monotonic() - self._looked_at < (_LAST_LOOK_SECONDS if few else _LOOK_SECONDS):
+        if time.monotonic() - self._looked_at < _LOOK_SECONDS:
             return
         self._looked_at = time.monotonic()
         now = self._work.clock()

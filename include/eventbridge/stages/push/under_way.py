@@ -41,8 +41,3 @@ class UnderWay:
     def ended(self) -> int:
         """How many had ended at the last look."""
         return self._seen - len(self._left)
-
-    @property
-    def left(self) -> int:
-        """How many had not, of those that had begun."""
-        return len(self._left)
