@@ -116,6 +116,23 @@ def test_a_target_that_begins_to_hang_is_not_waited_for(sending: Sending, clock:
     assert delivered(sending) == {"crm": 2, "note": 8}
 
 
+def test_a_hanging_target_is_left_behind_in_a_chunk_of_its_own(sending: Sending) -> None:
+    """The others of its batch are done in theirs, of which the ledger tells."""
+    settings = {"chunk_max_deliveries": 8}
+    work = sending.begin(8, settings=settings, crm="/healthy/crm", mail="/healthy/mail", note="/healthy/note")
+    sending.deliver_batch()
+    hanging = http("/hang/crm", timeout="30s", max_in_flight=8)
+    sending.rules(crm=hanging, mail="/healthy/mail", note="/healthy/note")
+    sending.publish(8)
+
+    batch_id = sending.deliver_batch()
+
+    assert batch_id is not None
+    assert len(work.ledger.chunks(batch_id)) == 3
+    assert {row.verdict for row in verdicts(work, batch_id)["crm"]} == {"RetryAt"}
+    assert delivered(sending) == {"crm": 8, "mail": 16, "note": 16}
+
+
 def test_it_is_found_out_in_a_chunk_of_its_own(sending: Sending) -> None:
     """The others of its batch are done in theirs."""
     settings = {"chunk_max_deliveries": 8}
