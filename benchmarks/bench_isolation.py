@@ -26,8 +26,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from benchmarks.bench_express_airflow import airflow
-from benchmarks.bench_site import BUS, RUNNER, Site, event, measured, push_all, site
+from benchmarks.bench_site import BUS, RUNNER, Site, event, site
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
+from benchmarks.push_memory import memory_is_flat
 from rich.console import Console
 from rich.table import Table
 
@@ -36,13 +37,10 @@ from eventbridge.orchestrate.names import RETRIES
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.settle.settlement import settled_as
 
 _RULES = 10
@@ -54,8 +52,6 @@ _OTHERS = [f"rule-{number}" for number in range(_RULES) if number not in _BAD]
 LOST_GOAL, P99_GOAL = 0.05, 1.2
 #: Their p99 in the seconds in which a target begins to hang, beside those before, at most so many times as long.
 BEGINS_GOAL = 1.3
-#: Memory of push counts as flat up to this.
-_FLAT = 1.1
 
 _PUBLISH_SECONDS = 0.05
 #: How often it is looked whether retries are due.
@@ -108,7 +104,7 @@ def main() -> int:
         with compiled_receiver() as receiver:
             kept = _isolation(receiver, options) if options.rounds else True
             kept = _beginnings(receiver, options) and kept
-            kept = (_memory(receiver, options.parked) if options.parked else True) and kept
+            kept = (memory_is_flat(receiver, options.parked) if options.parked else True) and kept
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
@@ -363,57 +359,6 @@ def _compared(line: Line, healthy: Line) -> tuple[float, float]:
 
 def _quantile(ordered: Sequence[float], share: float) -> float:
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
-
-
-def _memory(receiver: CompiledReceiver, parked: int) -> bool:
-    """Park deliveries for a dead target, batch by batch, and print what push took of memory meanwhile."""
-    table = Table(title=f"push while {parked:,} deliveries wait for a dead target")
-    for title in ("waiting", "push, MiB", "settle, park and commit, MiB", "plan retries, push and commit, MiB"):
-        table.add_column(title, justify="right")
-    peaks: list[float] = []
-    with site() as place:
-        http = {"type": "http", "allow_http": True, "timeout": "1s"}
-        rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
-        place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
-        with closing(place.open()) as work:
-            work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
-        each = max(1, min(50_000, parked // 2))
-        for first in range(0, parked, each):
-            few = max(1, each // 50)
-            place.publish(few, 256, first, "few")
-            place.publish(each - few, 256, first + few)
-            batch_id, chunk_ids = measured(place.routed).result
-            pushed = measured(lambda batch_id=batch_id, chunk_ids=chunk_ids: push_all(place, batch_id, chunk_ids))
-            settled = measured(lambda batch_id=batch_id: _settle(place, batch_id))
-            retried = measured(lambda: _retry(place))
-            peaks.append(max(pushed.peak_mib, retried.peak_mib))
-            table.add_row(
-                f"{first + each:,}", f"{pushed.peak_mib:.0f}", f"{settled.peak_mib:.0f}", f"{retried.peak_mib:.0f}"
-            )
-    kept = peaks[-1] <= peaks[0] * _FLAT
-    Console(width=120).print(table)
-    print(f"goal: flat, at most {_FLAT:g} times of what it was at first: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
-    return kept
-
-
-_MEMORY = {"dead": "hang", "healthy": "ok"}
-
-
-def _settle(place: Site, batch_id: str) -> None:
-    with closing(place.open()) as work:
-        write_dead_letters(work, batch_id)
-        schedule_retries(work, batch_id)
-        commit(work, batch_id)
-
-
-def _retry(place: Site) -> None:
-    """Do one retry run, which meets the dead target; its budget is cut short by the stop flag."""
-    stop = threading.Event()
-    timer = threading.Timer(3.0, stop.set)
-    timer.start()
-    with closing(place.open()) as work:
-        deliver_retries(work, RUNNER, stop)
-    timer.cancel()
 
 
 if __name__ == "__main__":

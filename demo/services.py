@@ -52,7 +52,7 @@ class Services:
     """The running services of one environment; each is a process group of its own."""
 
     places: Places
-    #: Of these where processors are short the session goes behind all others, as containers do by `cpu_shares`.
+    #: Services whose sessions go behind all others where processors are short, as containers do by `cpu_shares`.
     giving_way: Collection[str] = ()
     groups: dict[str, int] = field(default_factory=dict)
     _commands: dict[str, Sequence[str]] = field(default_factory=dict)

@@ -1,0 +1,70 @@
+"""What push takes of memory while ever more deliveries wait for a dead target: a part of `make bench-isolation`."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+from benchmarks.bench_site import RUNNER, Site, measured, push_all, site
+from benchmarks.compiled_receiver import CompiledReceiver
+from rich.console import Console
+from rich.table import Table
+
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.deliver import deliver_retries
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+
+#: Memory of push counts as flat up to this.
+_FLAT = 1.1
+
+
+def memory_is_flat(receiver: CompiledReceiver, parked: int) -> bool:
+    """Park deliveries for a dead target, batch by batch, and print what push took of memory meanwhile."""
+    table = Table(title=f"push while {parked:,} deliveries wait for a dead target")
+    for title in ("waiting", "push, MiB", "settle, park and commit, MiB", "plan retries, push and commit, MiB"):
+        table.add_column(title, justify="right")
+    peaks: list[float] = []
+    with site() as place:
+        http = {"type": "http", "allow_http": True, "timeout": "1s"}
+        rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
+        place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
+        with closing(place.open()) as work:
+            work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
+        each = max(1, min(50_000, parked // 2))
+        for first in range(0, parked, each):
+            few = max(1, each // 50)
+            place.publish(few, 256, first, "few")
+            place.publish(each - few, 256, first + few)
+            batch_id, chunk_ids = measured(place.routed).result
+            pushed = measured(lambda batch_id=batch_id, chunk_ids=chunk_ids: push_all(place, batch_id, chunk_ids))
+            settled = measured(lambda batch_id=batch_id: _settle(place, batch_id))
+            retried = measured(lambda: _retry(place))
+            peaks.append(max(pushed.peak_mib, retried.peak_mib))
+            table.add_row(
+                f"{first + each:,}", f"{pushed.peak_mib:.0f}", f"{settled.peak_mib:.0f}", f"{retried.peak_mib:.0f}"
+            )
+    kept = peaks[-1] <= peaks[0] * _FLAT
+    Console(width=120).print(table)
+    print(f"goal: flat, at most {_FLAT:g} times of what it was at first: {'kept' if kept else 'NOT KEPT'}")  # noqa: T201
+    return kept
+
+
+_MEMORY = {"dead": "hang", "healthy": "ok"}
+
+
+def _settle(place: Site, batch_id: str) -> None:
+    with closing(place.open()) as work:
+        write_dead_letters(work, batch_id)
+        schedule_retries(work, batch_id)
+        commit(work, batch_id)
+
+
+def _retry(place: Site) -> None:
+    """Do one retry run, which meets the dead target; its budget is cut short by the stop flag."""
+    stop = threading.Event()
+    timer = threading.Timer(3.0, stop.set)
+    timer.start()
+    with closing(place.open()) as work:
+        deliver_retries(work, RUNNER, stop)
+    timer.cancel()
