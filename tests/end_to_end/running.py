@@ -22,6 +22,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.sources.embedded.bus import EmbeddedBus
+from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -52,7 +53,10 @@ class Running:
 
     def publish(self, bus: str, numbers: range) -> None:
         """Publish one CloudEvent a number, all durable on return; the number is in its id, its subject and data.n."""
-        with EmbeddedBus(self.work.settings.bus_folder, bus, clock=self.work.clock) as log:
+        source = self.work.rule_set().buses[bus].source
+        assert isinstance(source, EmbeddedFields)
+        # whoever opens it first makes it: with more queues than its rules say, order would be promised within each only
+        with EmbeddedBus(self.work.settings.bus_folder, bus, queues=source.queues, clock=self.work.clock) as log:
             for start in range(0, len(numbers), 1_000):
                 log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
 
