@@ -53,7 +53,8 @@ class Running:
 
     def publish(self, bus: str, numbers: range) -> None:
         """Publish one CloudEvent a number, all durable on return; the number is in its id, its subject and data.n."""
-        source = self.work.rule_set().buses[bus].source
+        # by the files alone: a test may have taken the ledger away
+        source = self.work.rule_files().buses[bus].source
         assert isinstance(source, EmbeddedFields)
         # whoever opens it first makes it: with more queues than its rules say, order would be promised within each only
         with EmbeddedBus(self.work.settings.bus_folder, bus, queues=source.queues, clock=self.work.clock) as log:
