@@ -1,0 +1,44 @@
+"""The queues of an express window: what one run of a target leaves is sent by the next."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from stages.delivering import RunningClock, Sending
+from stages.sending.test_open_batch import Q0, opened
+from stages.shifts import until
+
+from eventbridge.event.cloudevent import parse_event
+from eventbridge.model.fresh_event import FreshEvent
+from eventbridge.stages.operate.express_routing import WindowRouting
+from eventbridge.stages.operate.express_targets import TargetQueues, http_loop
+from eventbridge.stages.operate.express_turns import Turns
+
+
+def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
+    """It is not left to the close of the window: whoever carries is told at once, and the next run has it."""
+    sending.rules(crm="/healthy/crm")
+    work, batch = sending.work, opened(sending)
+    rules = work.rules_of(batch)
+    routing = WindowRouting(work, batch, rules, set())
+
+    def fresh(number: int) -> FreshEvent:
+        event = parse_event(sending.order(number), max_bytes=1 << 20)
+        return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
+
+    turns = Turns(rules, None, work.ledger.said_by_operators())
+    with closing(http_loop()) as loop, closing(TargetQueues(work, batch, rules, loop, None, turns)) as queues:
+
+        def answers() -> int:
+            queues.poll()
+            queues.carry(0.05)
+            return queues.answers
+
+        queues.offer(routing.pieces([fresh(1)]))
+        until(lambda: answers() == 1)
+        clock.advance(work.settings.push_budget_seconds + 1)
+        queues.offer(routing.pieces([fresh(2)]))
+
+        assert queues.carry(10.0), "the run is over its time, and ends with the second event in its queue"
+        until(lambda: answers() == 2)
+    assert len(sending.requests()) == 2
