@@ -50,6 +50,8 @@ _LEFT_OUT = {
     """,
     "of how many events a batch takes: a shift takes what comes": """
         sending/test_pace.py sending/test_fan_out.py
+        sending/test_broken_rules.py::test_a_batch_under_way_is_finished_while_the_rule_files_are_broken
+        sending/test_moved_rules.py::test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one
     """,
     "a shift sends before it lands, so that the steps come in another order": """
         sending/test_why.py::test_an_event_is_told_from_publishing_to_delivery

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 from services.brokers import Broker
 from stages.broker_shop import deliver, delivered, publish, shop_on
+from stages.modes import carry
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
@@ -83,6 +85,44 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
     gap = 3 if policy == "earliest" else 6
     assert delivered(tmp_path) == sorted(["first", *taken])
     assert (found.events["gaps"], found.events["read"], found.differences) == (gap, 8 - gap, ())
+
+
+@pytest.mark.parametrize("has_window", [False, True], ids=["before its shift", "when a window is open"])
+def test_what_a_shift_passes_over_takes_a_batch_of_its_own(
+    shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_window: bool
+) -> None:
+    """What comes later is sent, and is in the books, in another one; what was passed over is not sent."""
+    broker.make_topics("orders")
+    rules = (shop.folder / "rules" / "rules.yaml").read_text()
+    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, if_deleted: latest"))
+    publish(shop, order("first", 5000))
+    carry(shop.work, "orders", "express")
+    left = [1]
+
+    def drop() -> None:
+        left.clear()
+        publish(shop, *(order(number, 5000) for number in range(3)))
+        dropping = broker.dropper("orders")
+        publish(shop, *(order(number, 5000) for number in range(3, 6)))
+        dropping()
+
+    class LateWindow(Window):
+        def run(self) -> bool:
+            if left:
+                drop()
+            return super().run()
+
+    if has_window:
+        monkeypatch.setattr("eventbridge.stages.operate.express.Window", LateWindow)
+    else:
+        drop()
+    carry(shop.work, "orders", "express")
+    publish(shop, order("new", 5000))
+    carry(shop.work, "orders", "express")
+
+    found = audit(shop.work)
+    assert delivered(tmp_path) == ["first", "new"]
+    assert (left, found.events["gaps"], found.events["read"], found.differences) == ([], 6, 2, ())
 
 
 def test_queues_that_are_added_are_read_from_their_beginning(

@@ -173,10 +173,10 @@ class Landing:
             elif len(self.samples) < MOST_TYPES:
                 self.samples[name] = sample
 
-    def take(self, queue: Queue, start: int, limit: int) -> FreshRange:
-        """Return what comes next of a queue, landed nowhere."""
+    def take(self, queue: Queue, start: int, limit: int) -> FreshRange | None:
+        """Return what comes next of a queue, landed nowhere; None: its begin was dropped, a listen plans the rest."""
         if passes_over(self.bus_today, self.source, queue, start):
-            return FreshRange(limit, 0, 0, [])
+            return None
         return self._fresh.next_events(queue, start, limit, self.seen)
 
     def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 
 from eventbridge.decision.batch_size import Waiting
 from eventbridge.errors import OffsetGapError
@@ -37,6 +38,17 @@ def passes_over(bus: Bus, source: LogSource, queue: Queue, offset: int) -> bool:
     if offset < earliest:
         _tell(bus, queue, offset, earliest)
     return offset < earliest
+
+
+def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> bool:
+    """Return whether of any of the bus's queues the messages that are there are passed over; raises OffsetGapError.
+
+    A batch without an end must not begin there: what comes later would be passed over with them, though it was sent.
+    """
+    if bus.source.if_deleted == "earliest":
+        return False
+    existing = [queue for queue in source.queues() if queue in offsets and queue.topic in bus.source.topics]
+    return any(passes_over(bus, source, queue, offsets[queue]) for queue in existing)
 
 
 def _tell(bus: Bus, queue: Queue, offset: int, earliest: int) -> None:

@@ -18,7 +18,7 @@ from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
-from eventbridge.stages.ingest.deleted_range import waiting_of
+from eventbridge.stages.ingest.deleted_range import any_passed_over, waiting_of
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
 from eventbridge.stages.ingest.handover import (
     Arrival,
@@ -99,6 +99,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
                 return None
             _take_in(work, runner, source, _Room(offsets, handover.until, most))
         opens = holder is not None and not (handover.until or handover.waiting)
+        opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
         room = _Room(offsets, handover.until, most)
         plan = _opened(bus, source, offsets) if opens else _plan(work, runner, bus, source, room)
     if is_intake_stopped(work):

@@ -11,6 +11,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.queue import Queue
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
+from eventbridge.stages.ingest.deleted_range import any_passed_over
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.room import is_intake_stopped
 from eventbridge.stages.runtime.owner_quota import storage_refusal
@@ -25,7 +26,7 @@ def open_following(
     """Open a batch of the same rules behind one that its shift has read up to `ends`, and that is to be committed yet.
 
     None where a listen is to plan what comes next, once the former is committed: rules or the queues of the bus have
-    changed, nothing may be taken now, or the shift is another's than `holder`'s.
+    changed, messages are to be passed over, nothing may be taken now, or the shift is another's than `holder`'s.
     """
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(former.runner)
@@ -35,6 +36,8 @@ def open_following(
     if {queue for queue in source.queues() if queue.topic in bus.source.topics} != ends.keys():
         return None
     refuse_other_log(work, former.runner, bus, source)
+    if any_passed_over(bus, source, ends):
+        return None
     if storage_refusal(work, taken.rules, bus) or is_intake_stopped(work):
         return None
     now = work.ledger.now()

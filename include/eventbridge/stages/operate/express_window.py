@@ -71,6 +71,7 @@ class Window:
     busy_seconds: float = 0.0  # in which it dealt with what had come
     _bytes: int = 0
     _answered: int = 0
+    _has_gap: bool = False  # what is to be passed over takes a batch of its own, whose end is known before
     _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or was answered
 
     def run(self) -> bool:
@@ -160,7 +161,7 @@ class Window:
         began = self._begun_at = came = time.monotonic()
         first: float | None = None
         looks = Looks(source, self.targets)
-        while not self.lease.over and not self._full:
+        while not (self.lease.over or self._full or self._has_gap):
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
@@ -290,7 +291,9 @@ class Window:
         return kept
 
     def _take(self, landing: Landing, queue: Queue, limit: int) -> list[FreshEvent]:
-        found = landing.take(queue, self._ends[queue], limit)
+        if (found := landing.take(queue, self._ends[queue], limit)) is None:
+            self._has_gap = True
+            return []
         self._ends[queue] = found.end
         self.events += found.read
         self._bytes += found.size
