@@ -205,7 +205,7 @@ def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) 
         place.write_rules(
             {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
         )
-        window = ", express: {window: 1s}" if options.rate < 10 else ""  # it would last a minute
+        window = ", express: {window: 1s}" if mode == "express" and options.rate < 10 else ""  # else it lasts a minute
         (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{window}}}}}\n")
 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
