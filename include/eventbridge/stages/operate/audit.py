@@ -56,7 +56,8 @@ def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) ->
     """Audit one batch, or all of them with offsets, parked generations and manifests; changes nothing.
 
     `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
-    Batches that are not committed yet are counted and left out: their books are still open.
+    Batches that are not committed yet are counted and left out: their books are still open. What is committed while it
+    looks is no difference: of two facts it reads first the one that follows from the other.
     """
     batches = [work.ledger.batch(batch_id)] if batch_id else work.ledger.batches(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
@@ -73,13 +74,13 @@ def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) ->
         found += _parked_differences(work)
         found += _reference_differences(work)
         found += coverage_differences(work)
-        found += _unknown_manifests(work, {batch.batch_id for batch in batches})
+        found += _unknown_manifests(work)
     return Audit(
         batches=len(committed),
         open_batches=len(batches) - len(committed),
         pruned=sum(batch.kept != "all" for batch in committed),
         events=_event_sums(books),
-        deliveries=_delivery_sums(work, books, with_parked=batch_id is None),
+        deliveries=_delivery_sums(work, books, None if batch_id else committed),
         differences=tuple(found),
     )
 
@@ -138,27 +139,37 @@ def _damaged(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
 
 def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:
     """Committed ranges of a group's queue must follow one another without a hole, up to the committed offset."""
+    offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
     by_queue: dict[tuple[str, Queue], list[tuple[int, int, str]]] = defaultdict(list)
+    later: dict[tuple[str, Queue], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
     for batch in committed:
         if batch.kind == "normal":
             for part in work.ledger.ranges(batch.batch_id):
                 by_queue[batch.runner, part.queue].append((part.start, part.end, batch.batch_id))
-    offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
+    for batch in _committed_since(work, committed):
+        for part in work.ledger.ranges(batch.batch_id):
+            later[batch.runner, part.queue].add(part.end)
     for (group, queue), parts in by_queue.items():
         parts.sort()
         for (_, end, _), (start, _, batch_id) in pairwise(parts):
             if start != end:
                 yield f"group {group}, {queue}: batch {batch_id} starts at {start}, the one before ended at {end}"
         reached, committed_offset = parts[-1][1], offsets.get((group, queue))
-        if reached != committed_offset:
+        if committed_offset not in {reached, *(end for end in later[group, queue] if end > reached)}:
             yield f"group {group}, {queue}: committed offset {committed_offset}, but batches reach {reached}"
+
+
+def _committed_since(work: Runtime, committed: list[Batch]) -> list[Batch]:
+    known = {batch.batch_id for batch in committed}
+    return [batch for batch in work.ledger.batches(limit=None, state="committed") if batch.batch_id not in known]
 
 
 def _parked_differences(work: Runtime) -> Iterator[str]:
     """Every delivery ever parked is today delivered, dead-lettered, or a parked row whose file exists."""
+    rows = work.ledger.parked()
     states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
-    for row in work.ledger.parked():
+    for row in rows:
         name = f"parked row {row.parked_id} of {row.rule}/{row.target}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
@@ -173,9 +184,10 @@ def _closing_differences(row: Parked | Reference, name: str, states: Mapping[str
 
 def _reference_differences(work: Runtime) -> Iterator[str]:
     """Every event ever referred is today routed, or named by a reference whose file exists."""
+    rows = work.ledger.references()
     states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
-    for row in work.ledger.references():
+    for row in rows:
         name = f"reference {row.reference_id} of {row.rule}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
@@ -199,8 +211,10 @@ def _file_differences(
             yield f"{name}: names rows that {file} does not have"
 
 
-def _unknown_manifests(work: Runtime, known: set[str]) -> Iterator[str]:
-    for path in work.store.list("manifests/"):
+def _unknown_manifests(work: Runtime) -> Iterator[str]:
+    paths = list(work.store.list("manifests/"))
+    known = {batch.batch_id for batch in work.ledger.batches(limit=None)}
+    for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
         if batch_id not in known:
             yield f"{path}: this ledger does not know the batch; another ledger wrote into this store"
@@ -211,22 +225,26 @@ def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
     return {name: sum(getattr(each, name) for _, each in books) for name in names}
 
 
-def _delivery_sums(work: Runtime, books: list[tuple[Batch, Books]], *, with_parked: bool) -> dict[str, dict[str, int]]:
-    """Return per `<rule>/<target>`: matched, delivered, dead, and what is parked today."""
+def _delivery_sums(
+    work: Runtime, books: list[tuple[Batch, Books]], committed: list[Batch] | None
+) -> dict[str, dict[str, int]]:
+    """Return per `<rule>/<target>`: matched, delivered, dead, and what is parked today; of one batch what it parked."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
     for batch, each in books:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
         columns.append(("matched", each.copies))
         if batch.routes or batch.kind == "redrive":
             columns.append(("matched", each.matched))
-        if not with_parked:
+        if committed is None:
             columns += [("parked", each.parked), ("parked", each.copies)]
         for name, fingerprints in columns:
             for key, value in fingerprints.items():
                 sums[key][name] += value.count
-    if with_parked:
-        committed = {batch.batch_id for batch, _ in books}
-        for row in work.ledger.parked():
-            if row.state != "closed" and row.batch_id in committed:
+    if committed is not None:
+        summed = {batch.batch_id for batch, _ in books}
+        rows = work.ledger.parked()
+        since = {batch.batch_id for batch in _committed_since(work, committed)}
+        for row in rows:  # what closed one meanwhile is not among the sums
+            if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
                 sums[f"{row.rule}/{row.target}"]["parked"] += row.count
     return {key: dict(sums[key]) for key in sorted(sums)}
