@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from eventbridge.errors import StoreError, StoreFileUnreadable
 from eventbridge.fault_points import reach
-from eventbridge.store.protocol import checked_path, checked_prefix, missing
+from eventbridge.store.protocol import checked_path, checked_prefix, gone, missing
 
 #: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
 INCOMING = ".incoming"
@@ -201,6 +201,8 @@ class FileStore:
         with self._lock:
             if folder in self._durable and folder.is_dir():
                 return
+            if (incoming := self.root / INCOMING) in self._durable and not incoming.exists():
+                raise gone(self.uri)
             missing = [upper for upper in (folder, *folder.parents) if not upper.exists()]
             self._durable.difference_update(missing)
             folder.mkdir(parents=True, exist_ok=True)

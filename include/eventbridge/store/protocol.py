@@ -70,6 +70,14 @@ def missing(path: str, uri: str) -> StoreFileMissing:
     )
 
 
+def gone(uri: str) -> StoreError:
+    """Return the error for a store that vanished under a process, as that of a volume that is not mounted any more."""
+    return StoreError(
+        f"The store {uri} is gone, or is another one than this process wrote to. Put it back, or mount it again: "
+        "into a new one this process writes nothing"
+    )
+
+
 def checked_path(path: str) -> str:
     """Return `path` if it names a file inside a store, else raise StoreError.
 
