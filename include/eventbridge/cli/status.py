@@ -60,7 +60,7 @@ def _show(found: Status) -> None:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
     for each in found.express:
         said = (
-            f"{each.holder} delivers its events until {cell_text(each.until)} UTC"
+            f"{each.holder} delivers its events, by a lease until {cell_text(each.until)} UTC that it renews"
             if each.holder
             else "no shift is under way"
         )

@@ -130,8 +130,8 @@ def _told(runner: str, arrival: Arrival, further: int) -> str:
         )
     return (
         f"The rules {names} moved from runner {arrival.old!r} to {runner!r}, which is {further:,} events further: they "
-        f"would be missed. Move them back until `eventbridge status` shows that {arrival.old!r} has caught up, or give "
-        "them a runner of a new name, which starts where the old one stands"
+        "would be missed. Give them a runner of a new name, which starts where the old one stands; or move them back, "
+        f"publish nothing until `eventbridge status` shows no lag of {arrival.old!r} and {runner!r}, and move them then"
     )
 
 
