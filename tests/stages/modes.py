@@ -34,7 +34,7 @@ _LEFT_OUT = {
         sending/test_try_target.py
     """,
     "tells of shifts and stages together in any mode": """
-        sending/test_chunk_pages.py sending/test_express.py sending/test_express_change.py
+        test_dropped_window.py sending/test_chunk_pages.py sending/test_express.py sending/test_express_change.py
         sending/test_express_close.py sending/test_express_file.py sending/test_express_left.py
         sending/test_express_taken_over.py sending/test_express_targets.py
         sending/test_open_batch.py

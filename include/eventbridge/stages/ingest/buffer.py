@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from eventbridge.decision.schema_sample import merged
 from eventbridge.errors import EventBridgeError
@@ -23,9 +23,11 @@ from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
 from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJob, Part, log_of, parts_of
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
+from eventbridge.stages.segments.segments import is_of_shift, segments
 
 log = logging.getLogger(__name__)
 
@@ -36,14 +38,16 @@ def buffer(
     batch_id: str,
     open_lander: Callable[[Bus], Lander | None] | None = None,
     check: Check = check_singly,
+    taken: TakenMessages | None = None,
 ) -> None:
     """Land what is not landed yet of a planned batch, then move it to `buffered`; later calls do nothing.
 
     Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
     kept as `malformed` with the reason, an id that the batch holds already as `duplicate`; an offset that the log no
     longer holds is a recorded gap. Of a large batch `open_lander` says who lands it in parts, several at a time, for
-    its bus; what they leave, or fail at, is landed here, checked by `check`. Raises InfrastructureError when the
-    prepare budget is spent: run it again; OffsetGapError where the bus is not the one that the batch was planned on.
+    its bus; what they leave, or fail at, is landed here, checked by `check`. What a window has `taken` of its bus is
+    not read again: it is landed whatever the bus has dropped since. Raises InfrastructureError when the prepare budget
+    is spent: run it again; OffsetGapError where the bus is not the one that the batch was planned on.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
@@ -51,7 +55,7 @@ def buffer(
     bus = work.rules_of(batch).buses[batch.bus]
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
-        landing = Landing(work, batch, bus, source, check)
+        landing = Landing(work, batch, bus, source, check, taken or TakenMessages())
         landed = landing.run(open_lander)
     if landed:
         work.ledger.end_landing(batch_id, learned_of(work, batch, landing.samples))
@@ -66,6 +70,7 @@ class Landing:
     bus: Bus
     source: LogSource
     check: Check = check_singly
+    taken: TakenMessages = field(default_factory=TakenMessages)
     seen: set[bytes] = field(default_factory=set)
     recorded: dict[str, BatchFile] = field(default_factory=dict)
     samples: dict[str, TypeSample] = field(default_factory=dict)  # of what this try landed
@@ -80,7 +85,7 @@ class Landing:
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         mapping = self.bus.source.mapping
         self._checking = Checking(self.source, mapping, limits, self.work.clock, self.check)
-        self._fresh = FreshReading(self.source, mapping, limits.event_max_bytes)
+        self._fresh = FreshReading(self.source, mapping, limits.event_max_bytes, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; False: the batch is not `planned` any more, somebody else was faster."""
@@ -180,8 +185,15 @@ class Landing:
         return self._fresh.next_events(queue, start, limit, self.seen)
 
     def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
-        passed_over = passes_over(self.bus_today, self.source, queue, start)
+        if self.taken.covers(queue, start, limit):
+            return replace(self._checking, source=self.taken).next_file(queue, start, limit, self.seen)
+        passed_over = passes_over(self.bus_today, self.source, queue, start) and not self._is_answered
         return self._checking.next_file(queue, start, limit, self.seen, is_gap=passed_over)
+
+    @property
+    def _is_answered(self) -> bool:
+        """Whether a shift, which died since, has sent some of the batch: what is there of it is not passed over."""
+        return any(map(is_of_shift, segments(self.work, self.batch.batch_id)))
 
     def _learn(self) -> None:
         """Take over what is recorded: where each queue stands, and the ids of its valid events."""

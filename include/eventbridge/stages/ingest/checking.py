@@ -21,7 +21,7 @@ from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.protocol import LogSource
+from eventbridge.sources.protocol import Reads
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.stages.ingest.checked import Check, Checked, check_singly, identity_of
 from eventbridge.store import layout
@@ -70,9 +70,9 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of a log and checks them by `check`; `clock` says when they arrived."""
+    """Reads messages of queues and checks them by `check`; `clock` says when they arrived."""
 
-    source: LogSource
+    source: Reads
     mapping: EventMapping | None
     limits: Limits
     clock: Callable[[], datetime]
@@ -141,7 +141,7 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
     return min(events, enough, int(block.num_rows))
 
 
-def reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+def reading(source: Reads, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield what a source reads, to be closed early or not."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(queue, start, end)

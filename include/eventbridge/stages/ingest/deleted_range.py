@@ -61,4 +61,4 @@ def _tell(bus: Bus, queue: Queue, offset: int, earliest: int) -> None:
             f"{what[:1].upper()}{what[1:]}, and its if_deleted is fail. To go on, write if_deleted: earliest, which "
             "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
         )
-    log.error("ALARM: %s: a gap in the books of the next batch, then %s", what, bus.source.if_deleted)
+    log.error("ALARM: %s: a gap in the books; if_deleted is %s", what, bus.source.if_deleted)

@@ -14,10 +14,11 @@ from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.protocol import LogSource, Paged
+from eventbridge.sources.protocol import LogSource, Paged, Trimmable
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.stages.ingest.checked import identity_of, names_of
 from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, reading
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.store.columns import vector_of
 
 #: Offset, when it was published in microseconds since 1970, body.
@@ -35,17 +36,23 @@ class FreshRange(NamedTuple):
 
 @dataclass(frozen=True)
 class FreshReading:
-    """Reads messages of a log, a few at a time: by pages where it gives them, as columns cost more than few rows do."""
+    """Reads messages of a log, a few at a time: by pages where it gives them, as columns cost more than few rows do.
+
+    What a log with a retention of its own gave is added to `taken`; one that is told to drop messages keeps these.
+    """
 
     source: LogSource
     mapping: EventMapping | None
     max_bytes: int
+    taken: TakenMessages
     _pages: Paged | None = field(init=False)
+    _adds: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Know how messages are read."""
         pages = self.source if self.mapping is None and isinstance(self.source, Paged) else None
         object.__setattr__(self, "_pages", pages)
+        object.__setattr__(self, "_adds", not isinstance(self.source, Trimmable))
 
     def next_events(self, queue: Queue, start: int, limit: int, seen: set[bytes]) -> FreshRange:
         """Return what comes next of a queue, at least a block; adds the identities of what is valid to `seen`."""
@@ -82,6 +89,8 @@ class FreshReading:
                 if size >= FILE_MAX_BYTES:
                     limit = int(block["offset"][-1].as_py()) + 1
                     break
+        if self._adds:
+            self.taken.add(queue, start, limit, blocks)
         table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
         offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
         return list(zip(offsets, published, table["body"].to_pylist(), strict=True)), refused, limit

@@ -30,6 +30,7 @@ from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.checked import Check, check_singly
 from eventbridge.stages.ingest.compiled_check import check_compiled
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -72,9 +73,13 @@ def do_books(
     stop: threading.Event = ALREADY,
     only: Collection[tuple[str, str]] | None = None,
     check: Check = check_singly,
+    taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a window that is planned; what has no outcome is sent to `only`, until `stop`."""
-    buffer(work, batch_id, check=check)
+    """Land, route, settle and commit a window that is planned; what has no outcome is sent to `only`, until `stop`.
+
+    What it has `taken` of its bus is not read again.
+    """
+    buffer(work, batch_id, check=check, taken=taken)
     chunks = route(work, batch_id, InProcessRouter(work.store), pools, refers_costly=True)
     push_and_settle(work, batch_id, chunks, stop, only)
 

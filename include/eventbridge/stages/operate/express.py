@@ -25,6 +25,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
 from eventbridge.stages.ingest.open_batch import end_open, open_following
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
 from eventbridge.stages.operate.express_bus import ShiftBus
@@ -94,6 +95,7 @@ class _Loop:
         self._closer = Closer(work.settings, lease.stop)
         self._former: Close | None = None  # the window that is being closed
         self._following: Batch | None = None  # the batch that was opened behind it
+        self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
         self._is_behind = False  # as of the last close: more waits than a window of it should take
         self._ended = threading.Event()
         self._busy_seconds = 0.0
@@ -139,6 +141,7 @@ class _Loop:
         if self._http.failed:
             self._http = http_loop()
         window = Window(self._work, batch, self._lease, self._bus, self._http, self._pools, former, on_large)
+        self._taken[batch.batch_id] = window.taken
         try:
             kept = window.run()
         finally:
@@ -240,6 +243,7 @@ class _Loop:
         if window.end():
             self._close_window(window)
             repeat_bus_commits(self._work, self._runner)
+        self._taken.pop(window.batch.batch_id, None)
         self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_window(self, window: Window) -> None:
@@ -262,7 +266,8 @@ class _Loop:
         return replace(self._work, settings=self._work.settings.model_copy(update={"push_budget_seconds": budget}))
 
     def _close(self, work: Runtime, batch_id: str, stop: threading.Event, only: Collection[Key] | None = None) -> None:
-        do_books(work, batch_id, self._pools, stop, only)
+        do_books(work, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
+        self._taken.pop(batch_id, None)
         self._done.windows += 1
 
     def _is_backlog(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.express_pace import segment_is_due, window_is_over
@@ -15,6 +15,7 @@ from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.express_close import Close
 from eventbridge.stages.operate.express_fit import refuse_unfit
@@ -69,6 +70,7 @@ class Window:
     number: int = 0
     events: int = 0
     busy_seconds: float = 0.0  # in which it dealt with what had come
+    taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
     _answered: int = 0
     _has_gap: bool = False  # what is to be passed over takes a batch of its own, whose end is known before
@@ -84,7 +86,7 @@ class Window:
         self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
-            landing = Landing(self.work, self.batch, bus, source)
+            landing = Landing(self.work, self.batch, bus, source, taken=self.taken)
             before = self.former.targets if self.former is not None else None
             self.targets = TargetQueues(self.work, self.batch, rules, self.http, before, turns)
             going = False
@@ -102,7 +104,16 @@ class Window:
 
     def record(self) -> bool:
         """Record what was answered, and how far it has read; False: the batch is another's now."""
-        return self._segment()
+        begun, rows = time.monotonic(), self.targets.take()
+        number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
+        kept = write_open_segment(self.work, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
+        self.targets.recorded()
+        self._cpu = 0.0 if rows.num_rows else self._cpu
+        self._answered += rows.num_rows
+        self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
+        if not kept:
+            log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
+        return kept
 
     def end(self) -> bool:
         """Wait a moment for the last answers, and move the batch to `planned`; any thread may do it after `run`.
@@ -265,30 +276,18 @@ class Window:
     def _segment_if_due(self) -> bool:
         settings, age = self.work.settings, time.monotonic() - self._begun_at
         due = segment_is_due(age, self.targets.answers, settings.segment_seconds, settings.segment_answers)
-        return self._segment() if due else True
+        return self.record() if due else True
 
     def _last_segment(self) -> bool:
         """Record what is left; while that fails, for some seconds, it is tried again: all of it would come twice."""
         end = time.monotonic() + _LAST_SEGMENT_SECONDS
         while True:
             try:
-                return self._segment()
+                return self.record()
             except InfrastructureError as error:
                 if time.monotonic() >= end or self.lease.lost.wait(_AGAIN_SECONDS):
                     raise
                 log.warning("runner %s: answers are recorded at the next try: %s", self.batch.runner, error)
-
-    def _segment(self) -> bool:
-        begun, rows = time.monotonic(), self.targets.take()
-        number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
-        kept = write_open_segment(self.work, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
-        self.targets.recorded()
-        self._cpu = 0.0 if rows.num_rows else self._cpu
-        self._answered += rows.num_rows
-        self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
-        if not kept:
-            log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
-        return kept
 
     def _take(self, landing: Landing, queue: Queue, limit: int) -> list[FreshEvent]:
         if (found := landing.take(queue, self._ends[queue], limit)) is None:

@@ -1,0 +1,167 @@
+"""A broker drops what a window of the express lane has sent, before the books of it are done."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.brokers import Broker, OnKafka
+from services.kafka import Kafka
+from stages.broker_shop import delivered, publish, shop_on
+from stages.conftest import Killed
+from stages.delivering import RunningClock
+from stages.modes import carry
+
+from eventbridge import fault_points
+from eventbridge.errors import StoreError
+from eventbridge.stages.operate import express
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.express_window import Window
+
+Order = Callable[..., bytes]
+
+
+@pytest.fixture
+def clock() -> RunningClock:
+    """The machine's clock: who probes a target waits by it."""
+    return RunningClock()
+
+
+@pytest.fixture
+def shop(site: Any, broker: Broker, tmp_path: Path) -> Any:
+    """The installation of `away_on`."""
+    return away_on(site, broker, tmp_path)
+
+
+def away_on(site: Any, broker: Broker, folder: Path) -> Any:
+    """Return the installation of the page's example with a second target, whose folder cannot be made."""
+    shop = shop_on(site, broker, folder)
+    rules = (shop.folder / "rules" / "rules.yaml").read_text()
+    retry = "{policy: own, attempts: 3, initial: 1h, maximum: 1h}"
+    shop.write_rules(f"{rules}      away: {{type: file, path: {folder}/away/big.jsonl, retry: {retry}}}\n")
+    (folder / "away").write_text("no folder")
+    broker.make_topics("orders")
+    return shop
+
+
+def if_deleted(shop: Any, policy: str) -> None:
+    """Say where a runner goes on whose next messages were dropped."""
+    rules = (shop.folder / "rules" / "rules.yaml").read_text()
+    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, if_deleted: {policy}"))
+
+
+def after_the_first_window(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Do something once the first window has recorded all its answers, and its books are to be done."""
+    ended: list[Window] = []
+
+    class EndedWindow(Window):
+        def end(self) -> bool:
+            kept = super().end()
+            if self.events:
+                ended.append(self)
+            if ended == [self]:
+                then()
+            return kept
+
+    monkeypatch.setattr(express, "Window", EndedWindow)
+
+
+def retry(shop: Any) -> None:
+    """Deliver what is parked, and what has come: a target that failed is probed first."""
+    for _ in range(3):
+        shop.clock.advance(3601)
+        carry(shop.work, "orders", "staged")
+
+
+@pytest.mark.parametrize("policy", ["earliest", "latest"])
+def test_what_a_window_has_taken_is_in_its_books(
+    shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    """What its target refused is tried again, and nothing of it is a gap: it is kept in memory until it is landed."""
+    shop.reopen(buffer_range_events=2)
+    if_deleted(shop, policy)
+
+    def drop() -> None:
+        dropping = broker.dropper("orders")
+        publish(shop, order("late", 5000))
+        dropping()
+
+    after_the_first_window(monkeypatch, drop)
+    publish(shop, order("first", 5000), order("first", 5000), b"no event", order("small"), order("second", 5000))
+    carry(shop.work, "orders", "express")
+    (tmp_path / "away").unlink()
+    retry(shop)
+
+    found = audit(shop.work)
+    assert delivered(tmp_path) == delivered(tmp_path / "away") == ["first", "late", "second"]
+    assert found.differences == ()
+    assert {name: found.events[name] for name in ("gaps", "read", "valid", "duplicate", "malformed")} == {
+        "gaps": 0,
+        "read": 6,
+        "valid": 4,
+        "duplicate": 1,
+        "malformed": 1,
+    }
+
+
+def test_books_that_failed_are_done_from_memory_as_well(
+    site: Any, kafka: Kafka, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shift tries again what it could not write, and has what it took until then."""
+    broker = OnKafka(kafka)
+    shop = away_on(site, broker, tmp_path)
+    failures = [StoreError("the disk is away")]
+
+    def fail(point: str) -> None:
+        if point == "store.put" and failures:
+            raise failures.pop()
+
+    def drop() -> None:
+        dropping = broker.dropper("orders")
+        publish(shop, order("late", 5000))
+        dropping()
+        fault_points.install(fail)
+
+    after_the_first_window(monkeypatch, drop)
+    rules = (shop.folder / "rules" / "rules.yaml").read_text()
+    shop.write_rules(rules + "runners:\n  orders: {mode: express, express: {window: 1s}}\n")
+    publish(shop, *(order(number, 5000) for number in range(30)))
+    carry(shop.work, "orders", "express")
+    fault_points.install(None)
+    (tmp_path / "away").unlink()
+    retry(shop)
+
+    found = audit(shop.work)
+    assert delivered(tmp_path) == delivered(tmp_path / "away") == sorted([*map(str, range(30)), "late"])
+    assert (failures, found.events["gaps"], found.events["read"], found.differences) == ([], 0, 31, ())
+
+
+def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
+    shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with `if_deleted: latest`: what was answered is not passed over. Of the rest nobody knows any more."""
+    if_deleted(shop, "latest")
+    publish(shop, order("gone", 5000))
+    dropping = broker.dropper("orders")
+    publish(shop, order("there", 5000))
+
+    class DyingWindow(Window):
+        def run(self) -> bool:
+            super().run()
+            assert self.record()
+            dropping()
+            raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(express, "Window", DyingWindow)
+        with pytest.raises(Killed):
+            carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "express")
+    (tmp_path / "away").unlink()
+    retry(shop)
+
+    found = audit(shop.work)
+    assert (delivered(tmp_path), delivered(tmp_path / "away")) == (["gone", "there"], ["there"])
+    assert (found.events["gaps"], found.events["read"], found.differences) == (1, 1, ())
