@@ -162,6 +162,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "intake_stop": "null",
         "store_quota": "null",
         "unregistered": [],
+        "refused": [],
         "express": [],
         "batches": [BATCH],
         "chunks": {},

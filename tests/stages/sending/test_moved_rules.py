@@ -17,6 +17,8 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
+from eventbridge.stages.operate.refused_runners import RefusedRunner
+from eventbridge.stages.operate.status import status
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.upkeep.maintain import maintain
 
@@ -183,9 +185,10 @@ def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sen
     assert sending.deliver_batch("old")
     sending.write(both("old", "old"))
 
-    with pytest.raises(RuleMovedError, match="3 events without them"):
+    with pytest.raises(RuleMovedError, match="3 events without them") as refusal:
         listen(sending.work, "old")
 
+    assert status(sending.work).refused == (RefusedRunner("old", str(refusal.value)),)
     sending.write(both("third", "old"))
     assert sending.deliver_batch("third")
     assert len(set(got(sending))) == len(got(sending)) == 5
@@ -233,10 +236,12 @@ def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(sending: Sen
 
     sending.write(together)
     sending.publish(1)
-    with pytest.raises(RuleMovedError, match="6 events further"):
+    with pytest.raises(RuleMovedError, match="6 events further") as refusal:
         listen(sending.work, "ahead")
 
+    assert status(sending.work).refused == (RefusedRunner("ahead", str(refusal.value)),)
     sending.write(apart)
+    assert status(sending.work).refused == ()
     for runner in ("old", "ahead"):
         while sending.deliver_batch(runner):
             pass
