@@ -98,7 +98,7 @@ def deliver(
 def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.stages.operate.express import deliver_express
     from eventbridge.stages.operate.find import find_runner
-    from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
+    from eventbridge.stages.operate.shift_lease import Bounds
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
@@ -107,7 +107,10 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
             what = f"`eventbridge deliver` for runner {runner!r}"
             stack.enter_context(alone(work.settings, f"deliver.{runner}", what))
         interrupts.begin()
-        bounds = Bounds(stands_by=True, patience_seconds=TAKE_OVER_SECONDS) if take_over else UNBOUNDED
+        note("loading the matcher, which the first start after an update compiles for up to a minute")
+        begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
+        patience = TAKE_OVER_SECONDS if take_over else 0.0
+        bounds = Bounds(stands_by=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         shift = deliver_express(work, runner, interrupts.stop, bounds)
     if as_json:
         show_json(shift)

@@ -142,6 +142,7 @@ def test_a_shift_that_stood_still_and_wakes_changes_nothing(sending: Sending, cl
             sending.publish(5)
             until(lambda: len(ids(sending)) == 15)
 
+    assert b"delivering the events of runner 'orders' as they come; Ctrl-C ends it" in said
     assert b"another process has taken the shift of runner 'orders'" in said
     assert child.returncode != 0
     assert sending.work.ledger.batch(batch.batch_id).state == "committed"

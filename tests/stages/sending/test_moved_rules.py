@@ -185,7 +185,7 @@ def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sen
     assert sending.deliver_batch("old")
     sending.write(both("old", "old"))
 
-    with pytest.raises(RuleMovedError, match="3 events without them") as refusal:
+    with pytest.raises(RuleMovedError, match="3 events without it") as refusal:
         listen(sending.work, "old")
 
     assert status(sending.work).refused == (RefusedRunner("old", str(refusal.value)),)

@@ -122,16 +122,19 @@ def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arriva
 
 
 def _told(runner: str, arrival: Arrival, further: int) -> str:
-    names = ", ".join(arrival.rules)
+    rules, them = f"rules {', '.join(arrival.rules)}", "them"
+    if len(arrival.rules) == 1:
+        rules, them = f"rule {arrival.rules[0]}", "it"
     if arrival.old == runner:
         return (
-            f"The rules {names} came back to runner {runner!r}, which took {further:,} events without them: they would "
-            "be missed. Give them a runner of a new name, which starts where they were left"
+            f"The {rules} came back to runner {runner!r}, which took {further:,} events without {them}: these would be "
+            f"missed. Give {them} a runner of a new name, which starts where this one left {them}"
         )
     return (
-        f"The rules {names} moved from runner {arrival.old!r} to {runner!r}, which is {further:,} events further: they "
-        "would be missed. Give them a runner of a new name, which starts where the old one stands; or move them back, "
-        f"publish nothing until `eventbridge status` shows no lag of {arrival.old!r} and {runner!r}, and move them then"
+        f"The {rules} moved from runner {arrival.old!r} to {runner!r}, which is {further:,} events further: these "
+        f"would be missed. Give {them} a runner of a new name, which starts where the old one stands; or move {them} "
+        f"back, publish nothing until `eventbridge status` shows no lag of {arrival.old!r} and {runner!r}, and move "
+        f"{them} then"
     )
 
 

@@ -39,7 +39,8 @@ class Bounds:
     It ends after `seconds`, or after `idle_seconds` without an event; `patience_seconds` it waits for a former shift to
     run out. What waits longer than `backlog_seconds` is handed over. `pools` tells the Airflow pools as they stand.
     `asks_for_next`: before its end somebody hears, and starts the process that goes on. `stands_by`: it is that one.
-    `others_at_work` tells whether a batch that no shift opened may be in the hands of another.
+    `others_at_work` tells whether a batch that no shift opened may be in the hands of another. `on_begin` is called
+    once the shift is this process's.
     """
 
     seconds: float | None = None
@@ -51,6 +52,7 @@ class Bounds:
     asks_for_next: bool = False
     stands_by: bool = False
     others_at_work: Callable[[], bool] = lambda: False
+    on_begin: Callable[[], None] = lambda: None
 
 
 UNBOUNDED: Final = Bounds()
@@ -130,6 +132,7 @@ class Lease:
                 raise self._refusal()
         self._began = self._came = time.monotonic()
         self._thread.start()
+        self.bounds.on_begin()
         return self
 
     def __exit__(self, *_: object) -> None:
