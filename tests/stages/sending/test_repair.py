@@ -66,8 +66,9 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
 
 
 def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
-    """The same rows in the same order, and the batch goes on where it stood."""
-    work = sending.begin(3, b"no event", crm="/healthy/crm")
+    """The same rows in the same order, and the batch goes on where it stood; also of two files that have one event."""
+    same = b'{"specversion": "1.0", "id": "same", "source": "/shop", "type": "order.placed", "data": {"id": "same"}}'
+    work = sending.begin(3, b"no event", same, same, crm="/healthy/crm")
     batch_id = listen(work, RUNNER)
     assert batch_id is not None
     buffer(work, batch_id)
@@ -81,7 +82,8 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
     sending.deliver()
 
     assert [each.drop(["arrived_at"]) for each in again] == [each.drop(["arrived_at"]) for each in before]
-    assert len(sending.requests()) == 3
+    assert sum(each["status"].to_pylist().count("duplicate") for each in before) == 1
+    assert len(sending.requests()) == 4
     assert audit(work).differences == ()
 
 

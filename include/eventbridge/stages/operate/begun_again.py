@@ -5,6 +5,7 @@ Called by the repair of a batch.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from datetime import datetime
 
@@ -28,48 +29,66 @@ def begins_batch(batch: Batch, file: BatchFile) -> bool:
     return landed or of_letters.is_of_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
-def begun_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
-    """Return the path of a file that is made again, under another name; raises BooksError where that cannot be."""
-    if isinstance(file.detail, LandedRange):
-        return _landed_again(work, batch, file, file.detail)
+def begun_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
+    """Return the paths of files that are made again, under other names; raises BooksError where that cannot be."""
+    landed = _all_landed_again(work, batch, [file for file in files if isinstance(file.detail, LandedRange)])
+    return [landed[file.key] if file.key in landed else _taken_again(work, batch, file) for file in files]
+
+
+def _taken_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
     if batch.kind == "replay":
         return str(of_events.make_again(work, batch).path)
     return str(of_letters.make_again(work, batch, file).file.path)
 
 
-def _landed_again(work: Runtime, batch: Batch, file: BatchFile, had: LandedRange) -> str:
+def _all_landed_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
+    """Make files again in whatever order they can be: a duplicate shows as one once the file with its event is there.
+
+    What is recorded of each says whether it could be.
+    """
+    made: dict[str, str] = {}
+    while left := [file for file in files if file.key not in made]:
+        before = len(made)
+        for file in left:
+            if (path := _landed_again(work, batch, file, made)) is not None:
+                made[file.key] = path
+        if len(made) == before:
+            raise BooksError(
+                f"batch {batch.batch_id}: {left[0].path}, read again from the bus {batch.bus}, is not what it was: "
+                "nothing else can make it again. Put it back from a copy of the store; nothing was changed"
+            )
+    return made
+
+
+def _landed_again(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
     """Read the range of a file from the bus again, which must come to what was recorded: the same rows in that order.
 
     Only the moment of landing is perhaps another: that of the deliveries that were made of it or, without any, when
-    the batch was planned.
+    the batch was planned. None: it did not, with what is `made` again until now, paths by keys.
     """
+    had = file.detail
+    assert isinstance(had, LandedRange), "it is landed"
     bus = work.rules_of(batch).buses[batch.bus]
     limits = Limits(had.read + 1, work.settings.event_max_bytes)  # one more: the range ends it, not their number
     arrived_at = _arrived_at(work, batch, file)
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
-        found = checking.next_file(had.queue, had.start, had.end, _seen(work, batch, file))
+        found = checking.next_file(had.queue, had.start, had.end, _seen(work, batch, file, made))
     # a version that did not record the last message recorded all else
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
-    path = None
-    if has == had:
-        path = write_file(work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
-    if path is None:
-        raise BooksError(
-            f"batch {batch.batch_id}: {file.path}, read again from the bus {batch.bus}, is not what it was: nothing "
-            "else can make it again. Put it back from a copy of the store; nothing was changed"
-        )
-    return path
+    if has != had:
+        return None
+    return write_file(work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
 
 
-def _seen(work: Runtime, batch: Batch, file: BatchFile) -> set[bytes]:
+def _seen(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
     """Return the identities of the valid events in the other files that the batch landed."""
     seen: set[bytes] = set()
     for other in work.ledger.files(batch.batch_id, "buffer"):
         if other.key != file.key and other.path is not None:
             try:
-                seen |= valid_identities(work.store, other.path)
+                seen |= valid_identities(work.store, made.get(other.key, other.path))
             except StoreError:  # lost as well: where that makes a difference, what is recorded shows it
                 continue
     return seen

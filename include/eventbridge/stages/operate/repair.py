@@ -141,7 +141,7 @@ def _make_again(work: Runtime, batch: Batch, files: Sequence[BatchFile], router:
         some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
         if not some:
             continue
-        made = [begun_again(work, batch, file) if first else _routed(work, batch, file, router) for file in some]
+        made = begun_again(work, batch, some) if first else [_routed(work, batch, file, router) for file in some]
         record = record or _write_record(work, batch, known)
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))
