@@ -63,12 +63,15 @@ EXTRAS = {
     "confluent_kafka": "kafka",
     "fastapi": "api",
     "great_expectations": "quality",
+    "httptools": "api",
+    "jinja2": "api",
     "opentelemetry": "otel",
     "pandas": "spark",
     "prometheus_client": "api",
     "psycopg": "postgresql",
     "pyspark": "spark",
     "uvicorn": "api",
+    "uvloop": "api",
 }
 
 

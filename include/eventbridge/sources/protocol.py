@@ -14,20 +14,7 @@ import pyarrow as pa
 from eventbridge.model.queue import Queue
 
 
-class Reads(Protocol):
-    """Where messages of queues are read by range."""
-
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
-
-        A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
-        An offset that is in no block is a gap: the log no longer holds it.
-        Raises BusError rather than leave out a message it holds, and OffsetGapError at the call
-        if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
-        """
-
-
-class LogSource(Reads, Protocol):
+class LogSource(Protocol):
     """A bus whose messages keep their offsets and can be read again; raises BusError where it cannot answer."""
 
     kind: Literal["log"]
@@ -56,6 +43,15 @@ class LogSource(Reads, Protocol):
 
     def offset_at(self, queue: Queue, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
+
+    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+        """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
+
+        A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
+        An offset that is in no block is a gap: the log no longer holds it.
+        Raises BusError rather than leave out a message it holds, and OffsetGapError at the call
+        if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
+        """
 
     def committed(self, group: str) -> Mapping[Queue, int]:
         """Return the offsets that the bus itself has on record for a consumer group (empty: none)."""

@@ -66,7 +66,8 @@ def missing(path: str, uri: str) -> StoreFileMissing:
     """Return the error for a file that should be there, with what to do about it."""
     return StoreFileMissing(
         f"The store {uri} holds no file {path!r}. Put it back from a copy of the store, or point "
-        "EVENTBRIDGE_STORE_URI at the store that has it; `eventbridge audit` names every file that is missing."
+        "EVENTBRIDGE_STORE_URI at the store that has it. `eventbridge audit` names every file that is missing of "
+        "committed batches, and `eventbridge batch repair BATCH` makes most files of a batch again."
     )
 
 

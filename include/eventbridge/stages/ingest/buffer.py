@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from eventbridge.decision.schema_sample import merged
 from eventbridge.errors import EventBridgeError
@@ -186,7 +186,7 @@ class Landing:
 
     def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
         if self.taken.covers(queue, start, limit):
-            return replace(self._checking, source=self.taken).next_file(queue, start, limit, self.seen)
+            return self._checking.taken_file(self.taken, queue, start, limit, self.seen)
         passed_over = passes_over(self.bus_today, self.source, queue, start) and not self._is_answered
         return self._checking.next_file(queue, start, limit, self.seen, is_gap=passed_over)
 

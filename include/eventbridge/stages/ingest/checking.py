@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import closing
 from dataclasses import dataclass
@@ -21,9 +21,10 @@ from eventbridge.model.last_message import LastMessage
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.protocol import Reads
+from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.stages.ingest.checked import Check, Checked, check_singly, identity_of
+from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.store import layout
 from eventbridge.store.columns import (
     column_of,
@@ -70,9 +71,9 @@ class CheckedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class Checking:
-    """Reads messages of queues and checks them by `check`; `clock` says when they arrived."""
+    """Reads messages of a log and checks them by `check`; `clock` says when they arrived."""
 
-    source: Reads
+    source: LogSource
     mapping: EventMapping | None
     limits: Limits
     clock: Callable[[], datetime]
@@ -86,7 +87,24 @@ class Checking:
         An event with an identity in `seen` is a duplicate.
         """
         messages, end = self._read(queue, start if not is_gap else limit, limit)
-        messages, refused = as_events(messages, queue, self.mapping)
+        return self._file(queue, start, end, *as_events(messages, queue, self.mapping), seen)
+
+    def taken_file(
+        self, taken: TakenMessages, queue: Queue, start: int, limit: int, seen: AbstractSet[bytes]
+    ) -> CheckedFile:
+        """Return what comes next of a queue and was taken, as much as fits one file; no log is read."""
+        messages, refused, end = taken.messages(queue, start, limit, self.limits.file_events, FILE_MAX_BYTES)
+        return self._file(queue, start, end, messages, refused, seen)
+
+    def _file(
+        self,
+        queue: Queue,
+        start: int,
+        end: int,
+        messages: pa.Table,
+        refused: Mapping[int, str],
+        seen: AbstractSet[bytes],
+    ) -> CheckedFile:
         checked = self.check(messages["body"], refused, seen, self.limits.event_max_bytes)
         rows = _rows(queue, messages, checked, self.clock())
         samples = self._sample(messages, checked)
@@ -141,7 +159,7 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
     return min(events, enough, int(block.num_rows))
 
 
-def reading(source: Reads, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+def reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield what a source reads, to be closed early or not."""
     # A generator of our own: a source may give any iterator, and only generators have close().
     yield from source.read(queue, start, end)

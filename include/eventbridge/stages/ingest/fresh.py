@@ -18,11 +18,8 @@ from eventbridge.sources.protocol import LogSource, Paged, Trimmable
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.stages.ingest.checked import identity_of, names_of
 from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, reading
-from eventbridge.stages.ingest.taken_messages import TakenMessages
+from eventbridge.stages.ingest.taken_messages import Row, TakenMessages
 from eventbridge.store.columns import vector_of
-
-#: Offset, when it was published in microseconds since 1970, body.
-_Row = tuple[int, int, bytes | None]
 
 
 class FreshRange(NamedTuple):
@@ -73,13 +70,13 @@ class FreshReading:
                 events.append(FreshEvent(queue, offset, published_at, event_id, source, body or b""))
         return FreshRange(end, len(rows), size, events)
 
-    def _read(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[_Row], Mapping[int, str], int]:
+    def _read(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
         """Return messages, why some are no events, and the offset up to which that accounts for."""
         if self._pages is not None:
             return _rows_of(self._pages, queue, start, limit)
         return self._read_blocks(queue, start, limit)
 
-    def _read_blocks(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[_Row], Mapping[int, str], int]:
+    def _read_blocks(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
         blocks: list[pa.RecordBatch] = []
         size = 0
         with closing(reading(self.source, queue, start, limit)) as messages:
@@ -89,15 +86,16 @@ class FreshReading:
                 if size >= FILE_MAX_BYTES:
                     limit = int(block["offset"][-1].as_py()) + 1
                     break
-        if self._adds:
-            self.taken.add(queue, start, limit, blocks)
         table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
         offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
-        return list(zip(offsets, published, table["body"].to_pylist(), strict=True)), refused, limit
+        rows = list(zip(offsets, published, table["body"].to_pylist(), strict=True))
+        if self._adds:
+            self.taken.add(queue, start, limit, rows, refused)
+        return rows, refused, limit
 
 
-def _rows_of(source: Paged, queue: Queue, start: int, limit: int) -> tuple[list[_Row], Mapping[int, str], int]:
-    rows: list[_Row] = []
+def _rows_of(source: Paged, queue: Queue, start: int, limit: int) -> tuple[list[Row], Mapping[int, str], int]:
+    rows: list[Row] = []
     size = 0
     with closing(source.pages(queue, start, limit)) as pages:
         for page in pages:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from eventbridge.model.queue import Queue
-from eventbridge.sources.messages import MESSAGES
+from eventbridge.sources.messages import message_block
+
+#: Offset, when it was published in microseconds since 1970, body: in structured JSON, unless the message is refused.
+Row = tuple[int, int, bytes | None]
 
 
 @dataclass
@@ -18,20 +22,25 @@ class _Taken:
 
     start: int
     end: int
-    blocks: list[pa.RecordBatch]
+    rows: list[Row] = field(default_factory=list)
+    refused: dict[int, str] = field(default_factory=dict)  # by offsets
 
 
 @dataclass
 class TakenMessages:
-    """Messages as a log gave them, by queue; one thread adds to them, or after it another reads them."""
+    """Messages by queue, as objects: small blocks of columns take more room than what is in them.
+
+    One thread adds to them, or after it another reads them.
+    """
 
     _queues: dict[Queue, _Taken] = field(default_factory=dict)
 
-    def add(self, queue: Queue, start: int, end: int, blocks: Sequence[pa.RecordBatch]) -> None:
-        """Add all that the log held from `start` to `end`, where what was added of the queue before it ends."""
-        taken = self._queues.setdefault(queue, _Taken(start, start, []))
+    def add(self, queue: Queue, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
+        """Add all that the log held from `start` on, where what was added before ends; `refused` says why, by row."""
+        taken = self._queues.setdefault(queue, _Taken(start, start))
         assert start == taken.end, "a window reads on where it stands"
-        taken.blocks += blocks
+        taken.rows += rows
+        taken.refused.update((rows[row][0], why) for row, why in refused.items())
         taken.end = end
 
     def covers(self, queue: Queue, start: int, end: int) -> bool:
@@ -39,10 +48,25 @@ class TakenMessages:
         taken = self._queues.get(queue)
         return taken is not None and taken.start <= start and end <= taken.end
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range that was taken, as the log does."""
-        blocks = self._queues[queue].blocks
-        table = pa.Table.from_batches(blocks, schema=MESSAGES)
-        offsets = table["offset"]
-        wanted = table.filter(pc.and_(pc.greater_equal(offsets, start), pc.less(offsets, end)))
-        yield from wanted.combine_chunks().to_batches()
+    def messages(
+        self, queue: Queue, start: int, end: int, most: int, most_bytes: int
+    ) -> tuple[pa.Table, Mapping[int, str], int]:
+        """Return what comes first in a range that was taken, why rows of it are no events, and up to where that is.
+
+        At most `most` messages, and none after those that reach `most_bytes`.
+        """
+        taken = self._queues[queue]
+        first = bisect_left(taken.rows, start, key=itemgetter(0))
+        last = min(first + most, bisect_left(taken.rows, end, key=itemgetter(0)))
+        size = 0
+        for number in range(first, last):
+            size += len(taken.rows[number][2] or b"")
+            if size >= most_bytes:
+                last = number + 1
+                break
+        rows = taken.rows[first:last]
+        offsets, published, bodies = zip(*rows, strict=True) if rows else ((), (), ())
+        refused = {row: taken.refused[each] for row, each in enumerate(offsets) if each in taken.refused}
+        if last < len(taken.rows) and taken.rows[last][0] < end:
+            end = offsets[-1] + 1
+        return pa.Table.from_batches([message_block(offsets, published, bodies)]), refused, end

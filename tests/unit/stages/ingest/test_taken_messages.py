@@ -1,0 +1,54 @@
+"""What a window took is read back by range, as much as fits one file."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.model.queue import Queue
+from eventbridge.stages.ingest.taken_messages import TakenMessages
+
+QUEUE = Queue("orders", "", 0)
+
+
+@pytest.fixture
+def taken() -> TakenMessages:
+    """Offsets 5 to 15 in two pieces: 8 and 9 hold nothing, 7 has no body, 6 and 12 are no events."""
+    found = TakenMessages()
+    found.add(QUEUE, 5, 10, [(5, 100, b"a"), (6, 101, b"bb"), (7, 102, None)], {1: "no type"})
+    found.add(QUEUE, 10, 15, [(10, 103, b"c"), (12, 104, b"ddd"), (14, 105, b"e")], {1: "no source"})
+    return found
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "most", "most_bytes", "offsets", "refused", "until"),
+    [
+        (5, 15, 10, 99, [5, 6, 7, 10, 12, 14], {1: "no type", 4: "no source"}, 15),
+        (6, 13, 10, 99, [6, 7, 10, 12], {0: "no type", 3: "no source"}, 13),
+        (8, 10, 10, 99, [], {}, 10),
+        (5, 15, 3, 99, [5, 6, 7], {1: "no type"}, 8),
+        (8, 15, 10, 4, [10, 12], {1: "no source"}, 13),
+        (5, 11, 4, 99, [5, 6, 7, 10], {1: "no type"}, 11),
+    ],
+    ids=["all", "a part", "a gap", "so many", "so many bytes", "so many, to its end"],
+)
+def test_a_range_is_read_as_far_as_it_fits(
+    taken: TakenMessages,
+    start: int,
+    end: int,
+    most: int,
+    most_bytes: int,
+    offsets: list[int],
+    refused: dict[int, str],
+    until: int,
+) -> None:
+    """With why rows are no events, by their number, and up to where that accounts for."""
+    table, why, to = taken.messages(QUEUE, start, end, most, most_bytes)
+
+    assert (table["offset"].to_pylist(), why, to) == (offsets, refused, until)
+
+
+@pytest.mark.parametrize(("start", "end", "covered"), [(5, 15, True), (4, 9, False), (9, 16, False)])
+def test_it_covers_what_was_taken_and_no_more(taken: TakenMessages, start: int, end: int, covered: bool) -> None:
+    """Of another queue it has nothing."""
+    assert taken.covers(QUEUE, start, end) is covered
+    assert not taken.covers(Queue("orders", "", 1), start, end)
