@@ -162,7 +162,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "intake_stop": "null",
         "store_quota": "null",
         "unregistered": [],
-        "refused": [],
+        "stalled": [],
         "express": [],
         "batches": [BATCH],
         "chunks": {},

@@ -36,7 +36,7 @@ _LEFT_OUT = {
     "tells of shifts and stages together in any mode": """
         test_dropped_window.py sending/test_chunk_pages.py sending/test_express.py sending/test_express_change.py
         sending/test_express_close.py sending/test_express_file.py sending/test_express_left.py
-        sending/test_express_taken_over.py sending/test_express_targets.py
+        sending/test_express_taken_over.py sending/test_express_targets.py sending/test_moved_between_shifts.py
         sending/test_open_batch.py
     """,
     "a shift as short as a story's makes one attempt and waits for no time-out: the rest is the retries'": """

@@ -58,8 +58,8 @@ def _show(found: Status) -> None:
         say()
     for new in found.unregistered:
         say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
-    for refused in found.refused:
-        say(f"The runner {refused.runner} takes nothing. {refused.why}.")
+    for stalled in found.stalled:
+        say(f"The runner {stalled.runner} takes nothing. {stalled.why}.")
     for each in found.express:
         said = (
             f"{each.holder} delivers its events, by a lease until {cell_text(each.until)} UTC that it renews"
@@ -70,7 +70,7 @@ def _show(found: Status) -> None:
     gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
     for gap in reversed(gaps.values()):
         say(gap)
-    if found.unregistered or found.refused or found.express or gaps:
+    if found.unregistered or found.stalled or found.express or gaps:
         say()
     show_table(
         "Queues, in events",

@@ -117,13 +117,16 @@ class RuleSet(Frozen):
 
     def for_runner(self, name: str) -> RuleSet:
         """Return the rules of one runner, disabled ones included, how it works, and the bus it consumes."""
-        found = RuleLines.of_rules(self.rules)
-        rules = found.only([rule.name for rule in found.values() if rule.runner == name])
-        buses = {rule.bus: self.buses[rule.bus] for rule in rules.values()}
+        own = self.only([rule.name for rule in RuleLines.of_rules(self.rules).values() if rule.runner == name])
         modes = {name: self.modes[name]} if name in self.modes else {}
+        return RuleSet(buses=own.buses, rules=own.rules, modes=modes, quotas=own.quotas)
+
+    def only(self, names: Collection[str]) -> RuleSet:
+        """Return these of its rules, with their buses and the quotas of their owners; of runners it says nothing."""
+        rules = RuleLines.of_rules(self.rules).only(list(names))
         owners = {self.owner_of(rule) for rule in rules.values()}
         quotas = {owner: quota for owner, quota in self.quotas.items() if owner in owners}
-        return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
+        return RuleSet(buses={rule.bus: self.buses[rule.bus] for rule in rules.values()}, rules=rules, quotas=quotas)
 
     def owner_of(self, rule: Rule) -> str | None:
         """Return whose rule it is: its bus's owner if it names none, None: nobody's."""

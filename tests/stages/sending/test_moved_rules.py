@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from stages.conftest import Site
 from stages.delivering import RunningClock, Sending, http, rules
 
 from eventbridge.errors import RuleMovedError
@@ -16,10 +17,11 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import push_and_settle
-from eventbridge.stages.operate.refused_runners import RefusedRunner
+from eventbridge.stages.operate.deliver import deliver_until_idle, push_and_settle
+from eventbridge.stages.operate.stalled_runners import StalledRunner
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
 
 CRM = {"crm": "/healthy/crm"}
@@ -188,7 +190,7 @@ def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sen
     with pytest.raises(RuleMovedError, match="3 events without it") as refusal:
         listen(sending.work, "old")
 
-    assert status(sending.work).refused == (RefusedRunner("old", str(refusal.value)),)
+    assert status(sending.work).stalled == (StalledRunner("old", str(refusal.value)),)
     sending.write(both("third", "old"))
     assert sending.deliver_batch("third")
     assert len(set(got(sending))) == len(got(sending)) == 5
@@ -225,31 +227,90 @@ def test_a_rule_moved_to_a_new_runner_goes_on_where_the_old_one_stands(sending: 
     assert len(requests) == len(set(requests)) == 10
 
 
-def test_a_rule_that_would_miss_events_at_its_new_runner_is_refused(sending: Sending) -> None:
-    """A runner that is further than the rule's old one takes nothing until the old one has caught up."""
-    apart, together = both("old", "ahead"), both("ahead", "ahead")
-    sending.write(apart)
+@pytest.mark.parametrize("others", ["old", "ahead"], ids=["that has other rules", "that has none"])
+def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending: Sending, others: str) -> None:
+    """Up to where it is the old runner delivers for the rule; of one without rules the new one does that."""
+    third = OTHER.replace("other:", "third:")
+    sending.write(both("old", "ahead") + third.format(runner=others))
     sending.publish(4)
     assert sending.deliver_batch("old")
     sending.publish(6)
     assert sending.deliver_batch("ahead")
-
-    sending.write(together)
+    sending.write(both("ahead", "ahead") + third.format(runner=others))
     sending.publish(1)
-    with pytest.raises(RuleMovedError, match="6 events further") as refusal:
-        listen(sending.work, "ahead")
 
-    assert status(sending.work).refused == (RefusedRunner("ahead", str(refusal.value)),)
-    sending.write(apart)
-    assert status(sending.work).refused == ()
-    for runner in ("old", "ahead"):
-        while sending.deliver_batch(runner):
-            pass
-    sending.write(together)
-    sending.publish(1)
+    (waits,) = status(sending.work).stalled
+    assert waits.runner == "ahead"
+    assert waits.why.startswith("The rule orders comes from runner 'old', which delivers 6 events more before: this")
+    taken = sending.deliver_batch("ahead")
+    assert (taken is None) == (others == "old")
+    for runner in ("old", "ahead", "old", "ahead"):
+        if runner == "ahead" or others == "old":
+            sending.deliver_batch(runner)
+    sending.publish(2)
+    while sending.deliver_batch("ahead"):
+        pass
+
+    assert status(sending.work).stalled == ()
+    assert sending.work.ledger.assignments()["orders", "crm"].runner == "ahead"
+    assert len(set(got(sending))) == len(got(sending)) == 13
+    assert audit(sending.work).differences == ()
+
+
+def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: Sending) -> None:
+    """Each has one queue further than the other: both go up to there, and neither misses anything or waits for ever."""
+    sending.write(both("one", "two"))
+    sending.publish(5)
+    for runner in ("one", "two"):
+        assert sending.deliver_batch(runner)
+    sending.site.publish(sending.order(101), key="left")
+    assert sending.deliver_batch("one")
+    sending.site.publish(*(sending.order(number) for number in range(102, 110)))
+    assert sending.deliver_batch("two")
+    sending.write(both("two", "one"))
+    sending.publish(3)
+
+    for _ in range(4):
+        for runner in ("one", "two"):
+            sending.deliver_batch(runner)
+
+    assert [len(got(sending, name)) for name in ("crm", "log")] == [17, 17]
+    assert len(set(got(sending))) == len(set(got(sending, "log"))) == 17
+    assert {pair[0]: was.runner for pair, was in sending.work.ledger.assignments().items()} == {
+        "orders": "two",
+        "other": "one",
+    }
+    assert audit(sending.work).differences == ()
+
+
+@pytest.mark.parametrize("others", ["old", "ahead"], ids=["that has other rules", "that has none"])
+def test_a_listen_that_dies_while_the_old_runner_catches_up_loses_and_repeats_nothing(
+    sending: Sending, dying_everywhere: Callable[..., Iterator[Site]], others: str
+) -> None:
+    """Whichever runner's it was, and wherever it died: the next ones decide by where both stand."""
+    third = OTHER.replace("other:", "third:")
+    sending.write(both("old", "ahead") + third.format(runner=others))
+    sending.publish(2)
+    assert sending.deliver_batch("old")
+    sending.publish(3)
     assert sending.deliver_batch("ahead")
-    crm = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
-    assert len(crm) == len(set(crm)) == 12
+    sending.write(both("ahead", "ahead") + third.format(runner=others))
+    sending.publish(1)
+
+    def go_on(work: Runtime, runner: str) -> None:
+        deliver_until_idle(work, runner, InProcessRouter(work.store))
+
+    def deliver_all(work: Runtime) -> None:
+        for runner in ("ahead", "old", "ahead", "old") if others == "old" else ("ahead", "ahead"):
+            go_on(work, runner)
+
+    for wreck in dying_everywhere(sending.site, deliver_all, every=7):
+        deliver_all(wreck.reopen())
+        found = audit(wreck.work)
+        assert found.differences == ()
+        delivered = {rule: counts["delivered"] for rule, counts in found.deliveries.items()}
+        assert sum(delivered.values()) == 18, delivered
+        assert wreck.work.ledger.assignments()["orders", "crm"].runner == "ahead"
 
 
 def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:

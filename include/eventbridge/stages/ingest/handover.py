@@ -2,14 +2,15 @@
 
 A runner that has a rule no more notes where it stands before it plans its first batch without it. The rule's new runner
 takes the rule from there on, and not while the old one's last batch with it is under way: what that delivers comes
-first. A runner that is not as far yet goes on without the rule up to there; one that is further refuses.
+first. A runner that is not as far yet goes on without the rule up to there. For one that is further the old one catches
+up first: `eventbridge.stages.ingest.catching_up`.
 """
 
 from __future__ import annotations
 
 import logging
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -28,20 +29,47 @@ log = logging.getLogger(__name__)
 
 
 class Arrival(NamedTuple):
-    """Rules that come from an old runner: up to where that delivers for them, and its last batch with them, if open."""
+    """Rules that come from an old runner: up to where that delivers for them, and its last batch with them, if open.
+
+    `is_left`: that has gone on without them, and delivers no more for them.
+    """
 
     old: str
     rules: tuple[str, ...]
     line: Mapping[Queue, int]
     batch: Batch | None
+    is_left: bool
+
+
+class Behind(NamedTuple):
+    """Rules whose old runner has so many events to deliver for them before the new one, which is further, takes them.
+
+    `is_at_work`: it is, with a batch that ends perhaps further.
+    """
+
+    old: str
+    rules: tuple[str, ...]
+    events: int
+    is_at_work: bool
+
+    def __str__(self) -> str:
+        """Return what is waited for, to people."""
+        return (
+            f"the {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
+            f"delivers {self.events:,} events more before: this runner waits for it meanwhile"
+        )
 
 
 @dataclass(frozen=True)
 class Handover:
-    """What a runner must not take yet: `waiting` rules at all, and queues only `until` there while these wait."""
+    """What a runner must not take yet: `waiting` rules at all, and queues only `until` there while these wait.
+
+    `behind`: those of them for which an old runner is to catch up.
+    """
 
     waiting: frozenset[str] = frozenset()
     until: Mapping[Queue, int] = field(default_factory=dict)
+    behind: tuple[Behind, ...] = ()
 
 
 def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
@@ -59,7 +87,7 @@ def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSo
                 found[was.runner, was.left].append(rule.name)
     queues = {queue for queue in source.queues() if queue.topic in bus.source.topics} if found else set()
     return [
-        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left))
+        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left), bool(left))
         for (old, left), names in found.items()
     ]
 
@@ -103,28 +131,37 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:
 def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arrival]) -> Handover:
     """Return which arriving rules a group that stands at `known` must leave out of its next batch.
 
-    Raises RuleMovedError if it is further than a rule is: what lies between would be missed, as the old runner no
-    longer has the rule and this one is past the events.
+    Raises RuleMovedError if it is further than a rule was left: what lies between would be missed, as the old runner
+    has gone on without the rule and this one is past the events.
     """
+    behind: list[Behind] = []
     waiting: set[str] = set()
     until: dict[Queue, int] = {}
     for each in arriving:
         line = {queue: offset for queue, offset in each.line.items() if queue in known}
-        if further := sum(max(0, known[queue] - offset) for queue, offset in line.items()):
+        further = sum(max(0, known[queue] - offset) for queue, offset in line.items())
+        if further and each.is_left:
             raise RuleMovedError(_told(runner, each, further))
-        if each.batch is not None or any(known[queue] < offset for queue, offset in line.items()):
+        if further:
+            behind.append(Behind(each.old, each.rules, further, each.batch is not None))
+        if each.batch is not None or any(known[queue] != offset for queue, offset in line.items()):
             waiting.update(each.rules)
             for queue, offset in line.items():
-                until[queue] = min(offset, until.get(queue, offset))
+                place = max(offset, known[queue])
+                until[queue] = min(place, until.get(queue, place))
     if waiting:
         log.info("rules that come to runner %s and wait for their place: %s", runner, ", ".join(sorted(waiting)))
-    return Handover(frozenset(waiting), until)
+    for each_behind in behind:
+        log.info("runner %s: %s", runner, each_behind)
+    return Handover(frozenset(waiting), until, tuple(behind))
+
+
+def _named(rules: Sequence[str]) -> str:
+    return f"rule {rules[0]}" if len(rules) == 1 else f"rules {', '.join(rules)}"
 
 
 def _told(runner: str, arrival: Arrival, further: int) -> str:
-    rules, them = f"rules {', '.join(arrival.rules)}", "them"
-    if len(arrival.rules) == 1:
-        rules, them = f"rule {arrival.rules[0]}", "it"
+    rules, them = _named(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
     if arrival.old == runner:
         return (
             f"The {rules} came back to runner {runner!r}, which took {further:,} events without {them}: these would be "
@@ -138,24 +175,22 @@ def _told(runner: str, arrival: Arrival, further: int) -> str:
     )
 
 
+def to_catch_up(behind: Iterable[Behind], runners: Collection[str]) -> str | None:
+    """Return an old runner that has no rules any more and is to catch up, so that nobody else would plan its batch."""
+    return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
+
+
 def left_behind(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
     """Return the open batch of an old runner that has no rules any more, so that nobody else would finish it."""
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
-def leave(work: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
+def leave(work: Runtime, taken: TakenUp, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Note where a runner stands that is about to plan without rules which today's files give to another one.
 
     False if rule files have changed since, or another attempt has planned a batch: then there is nothing to plan.
     """
-    (bus,) = rules.buses
-    today = taken.rules.rules
-    gone = [
-        (rule, target)
-        for (rule, target), was in work.ledger.assignments().items()
-        if was.runner == runner and not was.left and rule not in rules.rules and rule in today
-    ]
-    return work.ledger.leave_targets(runner, [each for each in gone if today[each[0]].bus == bus], taken.rule_set)
+    return work.ledger.leave_targets(runner, gone, taken.rule_set)
 
 
 def assign(work: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:

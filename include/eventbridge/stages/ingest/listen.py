@@ -18,6 +18,7 @@ from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
+from eventbridge.stages.ingest.catching_up import moved_away, nearest, staying
 from eventbridge.stages.ingest.deleted_range import any_passed_over, waiting_of
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
 from eventbridge.stages.ingest.handover import (
@@ -28,6 +29,7 @@ from eventbridge.stages.ingest.handover import (
     inherited_offsets,
     leave,
     left_behind,
+    to_catch_up,
 )
 from eventbridge.stages.ingest.later_queue import later_start
 from eventbridge.stages.ingest.open_batch import end_open
@@ -73,9 +75,11 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
         return unfinished.batch_id if end_open(work, unfinished, holder) else None
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(runner)
-    if not rules.buses:
+    moved = moved_away(work, taken.rules, rules, runner)
+    buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
+    if not buses:
         raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
-    (bus,) = rules.buses.values()
+    (bus,) = buses.values()
     if full := storage_refusal(work, taken.rules, bus):
         log.warning("runner %s: no new batch is planned: %s", runner, full)
         return None
@@ -86,21 +90,32 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
             return _of_nobody(work, runner, arriving)
         offsets = _registered(work, runner, bus, source, arriving, known)
         refuse_other_log(work, runner, bus, source)
+        stays = staying(work, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
+        if stays.waits:
+            log.info("runner %s waits until the window ends of a runner that its rules move to", runner)
+        if stays.waits or not (rules.rules or stays.rules):
+            return None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
-        if not leave(work, taken, rules, runner):
+        if not leave(work, taken, [each for each in moved if each[0] not in stays.rules], runner):
             return _listen(work, runner, pools, holder)
         handover = hand_over(runner, offsets, arriving)
+        if (old := to_catch_up(handover.behind, taken.rules.runners())) is not None:
+            log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
+            return _listen(work, old, pools, None)
         rules = rules.without(handover.waiting)
+        if stays.rules:
+            rules = RuleSet.joined([rules, taken.rules.only(stays.rules)])
+        until = nearest(handover.until, stays.until)
         if not assign(work, taken, rules, runner):
             return _listen(work, runner, pools, holder)
         most = events_to_hand_out(work, runner, rules, pools)
         if isinstance(source, TakesIn):
             if is_intake_stopped(work):
                 return None
-            _take_in(work, runner, source, _Room(offsets, handover.until, most))
-        opens = holder is not None and not (handover.until or handover.waiting)
+            _take_in(work, runner, source, _Room(offsets, until, most))
+        opens = holder is not None and not (until or handover.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
-        room = _Room(offsets, handover.until, most)
+        room = _Room(offsets, until, most)
         plan = _opened(bus, source, offsets) if opens else _plan(work, runner, bus, source, room)
     if is_intake_stopped(work):
         return None

@@ -24,7 +24,7 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
 from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
-from eventbridge.stages.operate.refused_runners import RefusedRunner, refused_runners
+from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners
 from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
@@ -98,7 +98,7 @@ class Status:
     intake_stop: IntakeStop | None  # why no runner plans a batch
     store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
     unregistered: tuple[NewRunner, ...]
-    refused: tuple[RefusedRunner, ...]
+    stalled: tuple[StalledRunner, ...]
     express: tuple[ExpressRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
@@ -145,7 +145,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         intake_stop=work.ledger.intake_stop(),
         store_quota=store_quota(work),
         unregistered=tuple(unregistered),
-        refused=tuple(refused_runners(work, rules)),
+        stalled=tuple(stalled_runners(work, rules)),
         express=tuple(_express(work, name) for name in runners if rules.mode_of(name).mode == "express"),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),

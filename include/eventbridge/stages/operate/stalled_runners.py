@@ -1,4 +1,4 @@
-"""Runners that plan no batch: a rule moved to them that they are past, and that would miss what lies between."""
+"""Stalled runners: a rule moved to them that they are past; they take nothing until its old runner has caught up."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.ingest.handover import arrivals, hand_over
 from eventbridge.stages.runtime.runtime import Runtime
 
+_REMEDY = "If that takes more than some minutes, see that the old runner's DAG, or its `eventbridge deliver`, runs"
+
 
 @dataclass(frozen=True)
-class RefusedRunner:
-    """A runner that takes nothing until somebody acts; `why` says what helps."""
+class StalledRunner:
+    """A runner that takes nothing; `why` says what it waits for or, if that never comes, what helps."""
 
     runner: str
     why: str
 
 
-def refused_runners(work: Runtime, rules: RuleSet) -> Iterator[RefusedRunner]:
-    """Yield the runners whose next listen refuses their rules; one whose bus cannot answer is left out."""
+def stalled_runners(work: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
+    """Yield the runners whose next listen refuses a rule, or waits for its old runner; not of a bus that is away."""
     assigned = work.ledger.assignments()
     for runner, bus in rules.runners().items():
         own = rules.for_runner(runner)
@@ -32,8 +34,9 @@ def refused_runners(work: Runtime, rules: RuleSet) -> Iterator[RefusedRunner]:
         try:
             with closing(work.open_source(rules.buses[bus])) as source:
                 arriving = arrivals(work, own, runner, rules.buses[bus], source)
-            hand_over(runner, work.ledger.committed_offsets(runner), arriving)
+            for behind in hand_over(runner, work.ledger.committed_offsets(runner), arriving).behind:
+                yield StalledRunner(runner, f"{str(behind)[:1].upper()}{str(behind)[1:]}. {_REMEDY}")
         except RuleMovedError as error:
-            yield RefusedRunner(runner, str(error))
+            yield StalledRunner(runner, str(error))
         except BusError:
             continue

@@ -1,0 +1,110 @@
+"""A rule moves between two runners of which each has a shift at work."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+from stages.delivering import Sending, http, rules
+from stages.shifts import until
+
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.operate.express import deliver_express
+
+_RUNNERS = ("one", "two")
+_OTHERS = """\
+  {runner}-log:
+    bus: orders
+    runner: {runner}
+    pattern: {{type: [order.placed]}}
+    targets:
+      log: {target}
+"""
+
+
+def write(sending: Sending, runner: str, window: str = "1s") -> None:
+    """Write the rule `orders`, of a runner, and one that stays with each; `window`: when those are closed."""
+    text = rules({"crm": "/healthy/crm"}, runner=runner)
+    text += "".join(_OTHERS.format(runner=each, target=http(f"/healthy/{each}")) for each in _RUNNERS)
+    text += "runners:\n" + "".join(f"  {each}: {{mode: express, express: {{window: {window}}}}}\n" for each in _RUNNERS)
+    sending.write(text)
+
+
+def got(sending: Sending, target: str) -> list[str]:
+    """Return the delivery ids that a target got, in order."""
+    return [each["webhook_id"] for each in sending.requests() if each["path"] == f"/healthy/{target}"]
+
+
+@contextmanager
+def shifts(sending: Sending, *runners: str) -> Iterator[None]:
+    """Deliver for runners, each in a shift of its own, until the block ends."""
+    stop, opened = threading.Event(), len(runners)
+    with ThreadPoolExecutor(opened) as pool:
+        running = [pool.submit(deliver_express, sending.site.reopen(), runner, stop) for runner in runners]
+        try:
+            until(lambda: any(e.done() for e in running) or len(sending.work.ledger.batches(state="open")) == opened)
+            yield
+        finally:
+            stop.set()
+    for each in running:
+        each.result()
+
+
+def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
+    """There and back, whoever is further by then: it misses nothing and gets nothing twice, and no neighbour stops."""
+    write(sending, "one")
+    published = 0
+
+    def publish_until_it_is(runner: str) -> None:
+        nonlocal published
+        ledger = sending.work.ledger
+        pair, deadline = ("orders", "crm"), threading.Event()
+        for _ in range(600):
+            sending.publish(10)
+            published += 10
+            deadline.wait(0.1)
+            was = ledger.assignments().get(pair)
+            if was is not None and (was.runner, was.left) == (runner, ()):
+                return
+        raise AssertionError(f"{runner} never took the rule")
+
+    with shifts(sending, *_RUNNERS):
+        publish_until_it_is("one")
+        for runner in ("two", "one"):
+            write(sending, runner)
+            publish_until_it_is(runner)
+        sending.publish(10)
+        published += 10
+        for target in ("crm", *_RUNNERS):
+            until(lambda target=target: len(got(sending, target)) >= published)  # type: ignore[misc]
+
+    for target in ("crm", *_RUNNERS):
+        assert len(got(sending, target)) == len(set(got(sending, target))) == published
+    assert audit(sending.work).differences == ()
+
+
+def test_a_runner_waits_for_the_window_of_the_one_that_takes_its_rule(sending: Sending) -> None:
+    """How far that comes nobody knows: to go on without the rule might leave it behind, with it, give it to both."""
+    write(sending, "one", window="1m")
+    sending.publish(5)
+    for runner in _RUNNERS:
+        deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
+    with shifts(sending, "two"):
+        sending.publish(7)
+        until(lambda: len(got(sending, "two")) == 12)
+        write(sending, "two", window="1m")
+        waits = listen(sending.work, "one")
+        was = sending.work.ledger.assignments()["orders", "crm"]
+    for runner in (*_RUNNERS, *_RUNNERS):
+        deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
+
+    assert (waits, was.runner, was.left) == (None, "one", ())
+    assert sending.work.ledger.assignments()["orders", "crm"].runner == "two"
+    for target in ("crm", *_RUNNERS):
+        assert len(got(sending, target)) == len(set(got(sending, target))) == 12
+    assert audit(sending.work).differences == ()
