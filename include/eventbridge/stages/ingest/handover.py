@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 class Arrival(NamedTuple):
     """Rules that come from an old runner: up to where that delivers for them, and its last batch with them, if open.
 
-    `is_left`: that has gone on without them, and delivers no more for them.
+    `is_over`: that delivers no more for them, as it has gone on without them, or as its offsets count on another log.
     """
 
     old: str
     rules: tuple[str, ...]
     line: Mapping[Queue, int]
     batch: Batch | None
-    is_left: bool
+    is_over: bool
 
 
 class Behind(NamedTuple):
@@ -87,7 +87,7 @@ def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSo
                 found[was.runner, was.left].append(rule.name)
     queues = {queue for queue in source.queues() if queue.topic in bus.source.topics} if found else set()
     return [
-        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left), bool(left))
+        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left))
         for (old, left), names in found.items()
     ]
 
@@ -100,19 +100,20 @@ def _line(
     known: Deliverers,
     old: str,
     left: tuple[LeftAt, ...],
-) -> tuple[Mapping[Queue, int], Batch | None]:
+) -> tuple[Mapping[Queue, int], Batch | None, bool]:
     if left:
         rows = [ConsumerOffset(old, bus.name, *each[:2], "", work.clock(), each.bus_identity) for each in left]
     else:
         rows = [row for row in known.offsets if row.group == old]
     line = {row.queue: standing(row, bus, source) for row in rows if row.queue in queues}
+    is_over = bool(left) or any(line.get(row.queue, row.offset) != row.offset for row in rows)
     # A broker that is away cannot be asked; what the rule has not seen of it is there still when it comes back.
     line |= {row.queue: row.offset for row in rows if row.queue not in queues and _is_away(row.queue, bus)}
     at_work = None if left else known.open.get(old)
     if at_work is None:
-        return line, None
+        return line, None, is_over
     ends = {taken.queue: taken.end for taken in at_work.ranges}
-    return line | {queue: ends[queue] for queue in line.keys() & ends.keys()}, at_work.batch
+    return line | {queue: ends[queue] for queue in line.keys() & ends.keys()}, at_work.batch, is_over
 
 
 def _is_away(queue: Queue, bus: Bus) -> bool:
@@ -131,8 +132,8 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:
 def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arrival]) -> Handover:
     """Return which arriving rules a group that stands at `known` must leave out of its next batch.
 
-    Raises RuleMovedError if it is further than a rule was left: what lies between would be missed, as the old runner
-    has gone on without the rule and this one is past the events.
+    Raises RuleMovedError if it is further than a rule whose old runner delivers no more for it: what lies between would
+    be missed.
     """
     behind: list[Behind] = []
     waiting: set[str] = set()
@@ -140,7 +141,7 @@ def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arriva
     for each in arriving:
         line = {queue: offset for queue, offset in each.line.items() if queue in known}
         further = sum(max(0, known[queue] - offset) for queue, offset in line.items())
-        if further and each.is_left:
+        if further and each.is_over:
             raise RuleMovedError(_told(runner, each, further))
         if further:
             behind.append(Behind(each.old, each.rules, further, each.batch is not None))
