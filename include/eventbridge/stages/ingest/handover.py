@@ -169,10 +169,8 @@ def _told(runner: str, arrival: Arrival, further: int) -> str:
             f"missed. Give {them} a runner of a new name, which starts where this one left {them}"
         )
     return (
-        f"The {rules} moved from runner {arrival.old!r} to {runner!r}, which is {further:,} events further: these "
-        f"would be missed. Give {them} a runner of a new name, which starts where the old one stands; or move {them} "
-        f"back, publish nothing until `eventbridge status` shows no lag of {arrival.old!r} and {runner!r}, and move "
-        f"{them} then"
+        f"The {rules} moved from runner {arrival.old!r}, which delivers no more for {them}, to {runner!r}, which is "
+        f"{further:,} events further: these would be missed. Give {them} a runner of a new name, which misses none"
     )
 
 
