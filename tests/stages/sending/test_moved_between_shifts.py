@@ -27,11 +27,11 @@ _OTHERS = """\
 """
 
 
-def write(sending: Sending, runner: str, window: str = "1s") -> None:
-    """Write the rule `orders`, of a runner, and one that stays with each; `window`: when those are closed."""
+def write(sending: Sending, runner: str, **windows: str) -> None:
+    """Write the rule `orders`, of a runner, and one that stays with each; `windows` say when theirs are closed."""
     text = rules({"crm": "/healthy/crm"}, runner=runner)
     text += "".join(_OTHERS.format(runner=each, target=http(f"/healthy/{each}")) for each in _RUNNERS)
-    text += "runners:\n" + "".join(f"  {each}: {{mode: express, express: {{window: {window}}}}}\n" for each in _RUNNERS)
+    text += "runners:\n" + "".join(f"  {each}: {{mode: express, express: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
     sending.write(text)
 
 
@@ -57,7 +57,7 @@ def shifts(sending: Sending, *runners: str) -> Iterator[None]:
 
 def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
     """There and back, whoever is further by then: it misses nothing and gets nothing twice, and no neighbour stops."""
-    write(sending, "one")
+    write(sending, "one", one="1s", two="3s")
     published = 0
 
     def publish_until_it_is(runner: str) -> None:
@@ -75,8 +75,8 @@ def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
 
     with shifts(sending, *_RUNNERS):
         publish_until_it_is("one")
-        for runner in ("two", "one"):
-            write(sending, runner)
+        for runner in ("two", "one", "two"):
+            write(sending, runner, one="1s", two="3s")
             publish_until_it_is(runner)
         sending.publish(10)
         published += 10
@@ -90,14 +90,14 @@ def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
 
 def test_a_runner_waits_for_the_window_of_the_one_that_takes_its_rule(sending: Sending) -> None:
     """How far that comes nobody knows: to go on without the rule might leave it behind, with it, give it to both."""
-    write(sending, "one", window="1m")
+    write(sending, "one", one="1m", two="1m")
     sending.publish(5)
     for runner in _RUNNERS:
         deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
     with shifts(sending, "two"):
         sending.publish(7)
         until(lambda: len(got(sending, "two")) == 12)
-        write(sending, "two", window="1m")
+        write(sending, "two", one="1m", two="1m")
         waits = listen(sending.work, "one")
         was = sending.work.ledger.assignments()["orders", "crm"]
     for runner in (*_RUNNERS, *_RUNNERS):
