@@ -31,7 +31,8 @@ def write(sending: Sending, runner: str, **windows: str) -> None:
     """Write the rule `orders`, of a runner, and one that stays with each; `windows` say when theirs are closed."""
     text = rules({"crm": "/healthy/crm"}, runner=runner)
     text += "".join(_OTHERS.format(runner=each, target=http(f"/healthy/{each}")) for each in _RUNNERS)
-    text += "runners:\n" + "".join(f"  {each}: {{mode: express, express: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
+    text += "runners:\n"
+    text += "".join(f"  {each}: {{mode: express, express: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
     sending.write(text)
 
 
