@@ -50,15 +50,15 @@ def staying(
 
     Call it after today's rules came into force: by others no new runner plans a batch any more.
     """
-    heirs: dict[str, set[str]] = {}
+    of_runner: dict[str, set[str]] = {}
     for rule in moved:
-        heirs.setdefault(today.rules[rule].runner, set()).add(rule)
+        of_runner.setdefault(today.rules[rule].runner, set()).add(rule)
     kept: set[str] = set()
     until = dict(offsets)
-    for heir, rules in heirs.items():
-        if work.ledger.batches(limit=None, runner=heir, state="open") and work.ledger.shift(heir) is not None:
+    for new, rules in of_runner.items():
+        if work.ledger.batches(limit=None, runner=new, state="open") and work.ledger.shift(new) is not None:
             return Staying(frozenset(rules), offsets, waits=True)
-        ends = _taken_by(work, heir, bus, source, offsets.keys())
+        ends = _taken_by(work, new, bus, source, offsets.keys())
         further = {queue: end for queue, end in ends.items() if end > offsets[queue]}
         if further:
             kept |= rules

@@ -55,7 +55,7 @@ class Behind(NamedTuple):
     def __str__(self) -> str:
         """Return what is waited for, to people."""
         return (
-            f"the {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
+            f"The {_named(self.rules)} {'comes' if len(self.rules) == 1 else 'come'} from runner {self.old!r}, which "
             f"delivers {self.events:,} events more before: this runner waits for it meanwhile"
         )
 

@@ -35,7 +35,7 @@ def stalled_runners(work: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
             with closing(work.open_source(rules.buses[bus])) as source:
                 arriving = arrivals(work, own, runner, rules.buses[bus], source)
             for behind in hand_over(runner, work.ledger.committed_offsets(runner), arriving).behind:
-                yield StalledRunner(runner, f"{str(behind)[:1].upper()}{str(behind)[1:]}. {_REMEDY}")
+                yield StalledRunner(runner, f"{behind}. {_REMEDY}")
         except RuleMovedError as error:
             yield StalledRunner(runner, str(error))
         except BusError:
