@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
 # Setuptools leaves it where Airflow would find the package, and its plug-in, a second time: an error in its UI.
-EGG_INFO := include/eventbridge.egg-info
+EGG_INFO := include/eventbridge_airflow.egg-info
 
 # A task is a process. Where Python may keep no bytecode, each would compile all that it imports.
 unexport PYTHONDONTWRITEBYTECODE
@@ -60,6 +60,7 @@ $(INSTALLED): requirements.txt pyproject.toml
 	fi
 	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
+	"$$uv" pip uninstall -q -p $(BIN)/python eventbridge  # the earlier name: Airflow would find the plug-in twice
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
 	rm -rf $(EGG_INFO)
 	touch $@

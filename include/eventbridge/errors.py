@@ -37,6 +37,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from eventbridge.version import wheel_file
+
 
 class EventBridgeError(Exception):
     """Something in EventBridge went wrong."""
@@ -80,11 +82,18 @@ class PackageMissing(UserError):
 
     @classmethod
     def of(cls, error: ModuleNotFoundError) -> PackageMissing | None:
-        """Return what to say of an import that failed, with the command that mends it; None if no extra has it."""
+        """Return the error for an import that failed, with the command that helps; None if no extra has the package."""
         package = (error.name or "").partition(".")[0]
-        if package not in EXTRAS:
-            return None
-        return cls(f"{package} is not installed. Install it with: pip install 'eventbridge[{EXTRAS[package]}]'")
+        return cls.named(package) if package in EXTRAS else None
+
+    @classmethod
+    def named(cls, package: str) -> PackageMissing:
+        """Return the error for a package, given by its import name, that one of our extras would have installed."""
+        extra = EXTRAS[package]
+        return cls(
+            f"{package} is not installed. It belongs to the extra {extra}: pip install './dist/{wheel_file()}[{extra}]'. "
+            f"`make wheel` builds that wheel in a checkout; docs/install.md also shows how to install from a git URL"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,13 @@
-"""The version of this package, beside everything else so that whoever tells it imports nothing more."""
+"""The distribution's name and version, in a module of their own so that reading them imports nothing else."""
 
 from __future__ import annotations
 
+#: The name that pip knows; `eventbridge`, the import name, belongs to another project on public indexes.
+DISTRIBUTION = "eventbridge-airflow"
+
 __version__ = "0.2.0"
+
+
+def wheel_file() -> str:
+    """Return the name of the wheel file that `make wheel` builds of this version."""
+    return f"{DISTRIBUTION.replace('-', '_')}-{__version__}-py3-none-any.whl"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import tomllib
 from pathlib import Path
+
+from eventbridge.version import DISTRIBUTION, __version__, wheel_file
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "include" / "eventbridge"
@@ -149,3 +152,34 @@ def test_great_expectations_is_imported_only_where_a_suite_runs() -> None:
 def _imports(path: Path, package: str) -> bool:
     nodes = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Import | ast.ImportFrom)]
     return any(re.search(rf"^(import|from) {package}\b", ast.unparse(node)) for node in nodes)
+
+
+def test_no_text_installs_another_projects_package() -> None:
+    """`eventbridge` on package indexes is not this project, and no tracked text installs that name."""
+    foreign = re.compile(
+        r"\beventbridge\[[a-z]|\bpip install [^\n`]*?['\" ]eventbridge(?=[\s'\"`=<>~@]|$)", re.MULTILINE
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()}"
+        for path in tracked("*")
+        if path.suffix in {".py", ".md", ".yaml", ".yml", ".toml", ".txt", ".html", ".sh", ""}
+        and path != Path(__file__)
+        for match in foreign.finditer(path.read_text(errors="replace"))
+    ]
+
+    assert found == []
+
+
+def test_every_wheel_that_a_text_names_is_the_one_that_is_built() -> None:
+    """pyproject.toml and the version module agree on name and version, and so does each wheel file that is named."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    named = [
+        (str(path.relative_to(ROOT)), match)
+        for path in [*tracked("*.md"), *tracked("*.py"), *tracked("Makefile"), *tracked("Dockerfile")]
+        if path != Path(__file__)
+        for match in re.findall(r"\beventbridge\w*-\d[\w.]*-py3-none-any\.whl", path.read_text())
+    ]
+
+    assert (project["name"], project["version"]) == (DISTRIBUTION, __version__)
+    assert [each for each in named if each[0] == "docs/install.md"] != []
+    assert [each for each in named if each[1] != wheel_file()] == []

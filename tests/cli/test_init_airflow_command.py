@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import EXTRAS
+from eventbridge.version import __version__
 
 FILES = ["eventbridge_dags.py", "rule_mistakes.py"]
 
@@ -57,8 +58,8 @@ def test_a_file_of_somebody_else_is_left_alone(
     assert (tmp_path / name).read_text() == text
 
 
-def test_a_missing_package_is_told_with_its_extra() -> None:
-    """Whoever installed the package without an extra learns its name when it is needed."""
+def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
+    """A command that needs a package of an extra names the package, the extra and a command that works today."""
     code = (
         "import sys; sys.modules['airflow'] = None; sys.argv[1:] = ['init-airflow']\n"
         "from eventbridge.cli import main\nmain()"
@@ -66,7 +67,11 @@ def test_a_missing_package_is_told_with_its_extra() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
     assert done.returncode == 2
-    assert done.stderr == "error: airflow is not installed. Install it with: pip install 'eventbridge[airflow]'\n"
+    assert done.stderr == (
+        "error: airflow is not installed. It belongs to the extra airflow: "
+        f"pip install './dist/eventbridge_airflow-{__version__}-py3-none-any.whl[airflow]'. "
+        "`make wheel` builds that wheel in a checkout; docs/install.md also shows how to install from a git URL\n"
+    )
 
 
 def test_every_extra_that_is_named_is_one_of_the_package() -> None:

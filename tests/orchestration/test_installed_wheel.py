@@ -77,7 +77,7 @@ def test_nothing_comes_from_the_checkout(venv: FreshVenv) -> None:
 def test_airflow_lists_provider_and_plugin(venv: FreshVenv) -> None:
     """`airflow providers list` and `airflow plugins` know the package, once, in its version."""
     providers, plugins = map(listed, venv.airflow("providers list -o json", "plugins -o json"))
-    (provider,) = [each for each in providers if each["package_name"] == "eventbridge"]
+    (provider,) = [each for each in providers if each["package_name"] == "eventbridge-airflow"]
     (plugin,) = [each for each in plugins if each["name"] == "eventbridge"]
 
     assert provider["version"] in plugin["source"]

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic.fields import FieldInfo
 
 from eventbridge.config.settings import Settings
-from eventbridge.version import __version__
+from eventbridge.version import DISTRIBUTION, __version__
 
 #: Settings that may hold a credential: Airflow hides them, and takes them from a command or a secrets backend too.
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})
@@ -23,7 +23,7 @@ _SECRET_LINES = {"type": ["string", "null"], "format": "multiline"}
 def get_provider_info() -> dict[str, Any]:
     """Return what Airflow asks of a provider."""
     return {
-        "package-name": "eventbridge",
+        "package-name": DISTRIBUTION,
         "name": "EventBridge",
         "description": "Rules in files, events from a bus to targets, at least once, every event accounted for.",
         "versions": [__version__],

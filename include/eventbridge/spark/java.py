@@ -43,7 +43,7 @@ def spark_home() -> Path:
     """Return the folder of the installed pyspark package, without importing it; raises PackageMissing."""
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
-        raise PackageMissing("pyspark is not installed. Install it with: pip install 'eventbridge[spark]'")
+        raise PackageMissing.named("pyspark")
     return Path(found.origin).parent
 
 
