@@ -91,8 +91,9 @@ class PackageMissing(UserError):
         """Return the error for a package, given by its import name, that one of our extras would have installed."""
         extra = EXTRAS[package]
         return cls(
-            f"{package} is not installed. It belongs to the extra {extra}: pip install './dist/{wheel_file()}[{extra}]'. "
-            f"`make wheel` builds that wheel in a checkout; docs/install.md also shows how to install from a git URL"
+            f"{package} is not installed. It belongs to the extra {extra}: "
+            f"pip install './dist/{wheel_file()}[{extra}]'. `make wheel` builds that wheel in a checkout; "
+            "docs/install.md also shows how to install from a git URL"
         )
 
 
