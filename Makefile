@@ -17,9 +17,6 @@ EGG_INFO := include/eventbridge_airflow.egg-info
 unexport PYTHONDONTWRITEBYTECODE
 
 export EVENTS ?= 60000
-export STORE ?= file
-export LEDGER ?= sqlite
-export BUS ?= embedded
 PAIRS ?= 10000000
 DOCUMENTS ?= 1000000
 SCHEDULES ?= 1000
@@ -34,7 +31,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
   $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/match/test_*.py)) \
   tests/unit/decision tests/unit/pattern tests/unit/transform/test_native_transforms.py
 
-.PHONY: help setup wheel demo up down env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-express bench-windows requirements
@@ -79,7 +76,7 @@ wheel: setup ## build the wheel, into dist/
 demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express
 	@exec $(BIN)/python -m demo.run
 
-up: setup ## start Airflow, Spark and the receiver and leave them running; prints URL, user and password
+up: setup ## start Airflow, Spark and the receiver, with the data of the last time, and leave them running; prints URL, user and password
 	@exec $(BIN)/python -m demo.up
 
 env: ## write .env, with random passwords, for docker-compose.yaml; never over one that is there
@@ -92,9 +89,13 @@ smoke-production: EVENTS = 10000
 smoke-production: setup ## deliver EVENTS flights (10000) by those services, kill workers and Spark's master meanwhile, prove that none is lost
 	@PYTHONPATH=tests:. exec $(BIN)/python -m demo.production.run --smoke $(EVENTS)
 
-down: ## end what `make up` started
+down: ## end what `make up` started; its data stay
 	@[ -x $(BIN)/python ] || { echo "Nothing was running."; exit 0; }
 	exec $(BIN)/python -m demo.down
+
+clean-up: ## remove the ledger, archive, rules and Airflow database of `make up`, and what the last demo kept
+	@[ -x $(BIN)/python ] || { echo "Nothing to remove."; exit 0; }
+	exec $(BIN)/python -m demo.clean_up
 
 # What tests write lies in memory, where nobody waits for a disk; on the disk where there is less than 8 GB of it.
 test: setup ## every test: the fast ones, the crash matrix, the others, several at a time; beside them those that only compute

@@ -15,7 +15,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from demo.places import FOLDER, ROOT, DemoError, fresh, product_settings
+from demo.places import ROOT, RUN_FOLDER, DemoError, fresh, product_settings
 from demo.services import Services, left_behind
 
 from eventbridge.config.connection import connections_from_environment
@@ -64,9 +64,9 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=60, help="how many, one a second (default: 60)")
     events = parser.parse_args().events
     try:
-        if left_behind():
+        if left_behind(RUN_FOLDER):
             raise DemoError("An environment is running already: `make down` ends it.")
-        services = Services(fresh(FOLDER, rules_folder=RULES))
+        services = Services(fresh(RUN_FOLDER, rules_folder=RULES))
         try:
             services.start()
             passages = _measure(services, events)

@@ -1,15 +1,18 @@
-"""Where the demo environment keeps its state: everything below `.demo/` of the checkout, fresh at every start."""
+"""Where an environment keeps its state: `.demo/` of the checkout for `make up`, which keeps it from start to start,
+and `.demo-run/` for `make demo`, which starts with an empty folder every time."""
 
 from __future__ import annotations
 
 import base64
+import contextlib
 import fcntl
 import json
 import os
 import secrets
 import shlex
 import shutil
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -19,9 +22,12 @@ from eventbridge.testing.receiver import ADDRESSES
 from eventbridge.testing.s3 import connection_uri
 
 ROOT = Path(__file__).resolve().parents[1]
+#: The environment of `make up`; its state stays until `make clean-up`.
 FOLDER = ROOT / ".demo"
+#: The environment of `make demo` and of benchmarks; each start empties it.
+RUN_FOLDER = ROOT / ".demo-run"
 
-#: The shipped rule files, as users know them: relative to the checkout, where every service works.
+#: The shipped rule files. An environment works with a copy of them, so that a tour leaves the checkout as it was.
 RULES_FOLDER = Path("include/rules")
 
 #: The ports that people know; an environment takes others if these are taken, or if it is not the checkout's own.
@@ -75,7 +81,11 @@ class Places:
     s3_port: int = 0
     #: Where the PostgreSQL server listens that holds ledger and buses; 0: they are files.
     ledger_port: int = 0
-    #: What the bus is, and where its broker listens; the first port is the one that clients are told.
+    #: Where that server keeps its data: outside of this folder if root starts it, as it then runs as another user.
+    ledger_folder: str = ""
+    #: How the runner of the shipped rules works.
+    mode: str = MODES[0]
+    #: What the bus is, and where its broker listens; clients use the first port.
     bus: str = "embedded"
     bus_ports: list[int] = field(default_factory=list)
 
@@ -98,14 +108,6 @@ class Places:
     def received(self) -> Path:
         """The receiver's own record."""
         return self.folder / "received.jsonl"
-
-    @property
-    def rules(self) -> str:
-        """The folder of the rule files, and what is to be known about it."""
-        if self.rules_folder.is_relative_to(self.folder):
-            named = f"the receiver's port {self.receiver_port}" + f" and {self.bus}" * bool(self.bus_ports)
-            return f"{self.rules_folder}, a copy that names {named}"
-        return str(self.rules_folder)
 
     @property
     def url(self) -> str:
@@ -134,40 +136,35 @@ def fresh(
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
-    The rule files are used where they are if the receiver gets the port that they name; else, and outside of
-    `.demo/`, a copy in the folder names the receiver and the files of this environment.
-    Raises DemoError if another process has the folder.
+    It works with a copy of the rule files that names its own receiver, files and broker.
+    Raises DemoError if an option is unknown, before anything is removed, or if another process has the folder.
     """
-    if store not in STORES:
-        raise DemoError(f"STORE is {store!r}; it must be {' or '.join(STORES)}")
-    if ledger not in LEDGERS:
-        raise DemoError(f"LEDGER is {ledger!r}; it must be {' or '.join(LEDGERS)}")
-    if bus not in BUSES:
-        raise DemoError(f"BUS is {bus!r}; it must be {', '.join(BUSES)}")
-    if mode not in MODES:
-        raise DemoError(f"MODE is {mode!r}; it must be {' or '.join(MODES)}")
+    _check("STORE", store, STORES)
+    _check("LEDGER", ledger, LEDGERS)
+    _check("BUS", bus, BUSES)
+    _check("MODE", mode, MODES)
     empty(folder)
-    usual = folder == FOLDER
+    usual = folder in (FOLDER, RUN_FOLDER)
     receiver_port = reserve(RECEIVER_PORT if usual else None)
-    if not usual or receiver_port != RECEIVER_PORT or BUSES[bus] or mode == "express":
-        changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
-        if BUSES[bus]:
-            changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
-        if mode == "express":
-            changes |= _EXPRESS
-        rules_folder = own_rules(folder, ROOT / rules_folder, changes)
+    changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
+    if BUSES[bus]:
+        changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
+    if mode == "express":
+        changes |= _EXPRESS
     places = Places(
         folder,
         airflow_port=reserve(AIRFLOW_PORT if usual else None),
         spark_port=reserve(SPARK_PORT if usual else None),
         receiver_port=receiver_port,
-        rules_folder=rules_folder,
+        rules_folder=own_rules(folder, ROOT / rules_folder, changes),
         password=secrets.token_urlsafe(9),
         jwt_secret=secrets.token_hex(32),
         signing_secret=new_signing_secret(),
         settings=dict(settings or {}),
         s3_port=reserve() if store == "s3" else 0,
         ledger_port=reserve() if ledger == "postgresql" else 0,
+        ledger_folder=_ledger_folder(folder) if ledger == "postgresql" else "",
+        mode=mode,
         bus=bus,
         bus_ports=[reserve() for _ in range(BUSES[bus])],
     )
@@ -178,10 +175,69 @@ def fresh(
     return places
 
 
-def chosen() -> Places:
-    """Return the places of a new environment of the kind that STORE, LEDGER, BUS and MODE of the environment name."""
-    wanted = {name: os.environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
-    return fresh(**{name: value for name, value in wanted.items() if value})  # type: ignore[arg-type]
+def options(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of `fresh` that STORE, LEDGER, BUS and MODE of a process's environment choose."""
+    chosen = {name: environ.get(name.upper(), "") for name in ("store", "ledger", "bus", "mode")}
+    return {name: value for name, value in chosen.items() if value}
+
+
+def kept(folder: Path, chosen: Mapping[str, str]) -> Places | None:
+    """Return the places of the environment that was started in a folder before, with its data; None if none was.
+
+    Raises DemoError if another process has the folder, if the environment is of another kind than the chosen options
+    say, if one of its ports is taken, or if its ledger's folder is gone.
+    """
+    keep(folder)
+    try:
+        places = load(folder)
+    except DemoError:
+        return None
+    has = {
+        "store": STORES[bool(places.s3_port)],
+        "ledger": LEDGERS[bool(places.ledger_port)],
+        "bus": places.bus,
+        "mode": places.mode,
+    }
+    for name, value in chosen.items():
+        if has[name] != value:
+            raise DemoError(
+                f"The environment in {folder} has {name.upper()}={has[name]}, not {value}. `make clean-up` removes it "
+                f"with all its data; then `make up {name.upper()}={value}` makes a new one."
+            )
+    ports = (places.airflow_port, places.spark_port, places.receiver_port, places.s3_port, places.ledger_port)
+    for port in filter(None, (*ports, *places.bus_ports)):
+        if reserve(port) != port:
+            raise DemoError(
+                f"Port {port}, which the environment in {folder} uses, is taken. End the process that listens there "
+                f"(`ss -ltnp 'sport = :{port}'` names it), then run `make up` again."
+            )
+    if places.ledger_folder and not Path(places.ledger_folder).is_dir():
+        raise DemoError(
+            f"The ledger's folder {places.ledger_folder} does not exist any more. `make clean-up` removes the rest of "
+            "the environment; then `make up` makes a new one."
+        )
+    return places
+
+
+def remove(folder: Path) -> bool:
+    """Remove an environment with all its data, and return whether there was one; raises DemoError if it runs."""
+    if not folder.exists():
+        return False
+    empty(folder)
+    folder.rmdir()
+    return True
+
+
+def _check(name: str, value: str, known: Collection[str]) -> None:
+    if value not in known:
+        *first, last = known
+        raise DemoError(f"{name} is {value!r}; it must be {', '.join(first)} or {last}")
+
+
+def _ledger_folder(folder: Path) -> str:
+    if os.getuid():
+        return str(folder / "postgresql")
+    return tempfile.mkdtemp(prefix="eventbridge-postgresql-")
 
 
 def new_signing_secret() -> str:
@@ -192,6 +248,10 @@ def new_signing_secret() -> str:
 def empty(folder: Path) -> None:
     """Take a folder for this process, until it ends, and remove what is in it; raises DemoError if another has it."""
     keep(folder)
+    with contextlib.suppress(DemoError):
+        ledger = load(folder).ledger_folder
+        if ledger and Path(ledger).exists():
+            shutil.rmtree(ledger)
     for left in folder.iterdir():
         shutil.rmtree(left) if left.is_dir() and not left.is_symlink() else left.unlink()
 
@@ -226,7 +286,7 @@ def own_rules(folder: Path, rules_folder: Path, changes: Mapping[str, str]) -> P
 
 
 def save(places: Places) -> None:
-    """Write the places down, for `make down` and for whoever asks for the password again."""
+    """Write the places down, for `make down`, for the next `make up`, and for a person who needs the password."""
     (places.folder / "places.json").write_text(json.dumps(asdict(places), default=str, indent=1))
     lines = [f"export {name}={shlex.quote(value)}\n" for name, value in shell_settings(places).items()]
     (places.folder / "settings.sh").write_text("".join(lines))

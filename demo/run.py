@@ -13,7 +13,7 @@ from types import FrameType
 
 from demo.airflow import Airflow
 from demo.flights import publish_flights
-from demo.places import RECEIVER_PORT, ROOT, DemoError, chosen, product_settings
+from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, fresh, options, product_settings
 from demo.progress import watch
 from demo.proof import differences, say_verdict
 from demo.services import Services, left_behind
@@ -39,9 +39,9 @@ def main() -> int:
     services = None
     try:
         total = _how_many(os.environ.get("EVENTS", "60000"))
-        if left_behind():
-            raise DemoError("An environment is running already: `make down` ends it.")
-        services = Services(chosen())
+        if left_behind(RUN_FOLDER):
+            raise DemoError("A demo is running already, or was killed: `make down` ends its services.")
+        services = Services(fresh(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
         _say(f"\n{error}")
@@ -65,7 +65,7 @@ def _demo(services: Services, total: int) -> int:
     services.start()
     _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
     if places.receiver_port != RECEIVER_PORT:
-        _say(f"Rules: {places.rules}")
+        _say(f"Receiver: http://127.0.0.1:{places.receiver_port}")
     settings = Settings.from_mapping(product_settings(places))
     with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as work:
         _deliver(services, work, total)

@@ -167,9 +167,9 @@ class Services:
 
     def _start_postgresql(self) -> None:
         """Start the server that holds the ledger, which is fetched if it is not there, and wait until it listens."""
-        port = self.places.ledger_port
+        port, folder = self.places.ledger_port, self.places.ledger_folder
         environ = {"PYTHONPATH": f"tests{os.pathsep}.", "PGPASSWORD": self.places.password}
-        self._spawn("postgresql", [sys.executable, "-m", "services.postgresql", str(port)], environ)
+        self._spawn("postgresql", [sys.executable, "-m", "services.postgresql", str(port), folder], environ)
         until = time.monotonic() + _READY_SECONDS
         while not listens(port):
             self.check()
@@ -180,6 +180,7 @@ class Services:
     def _start_broker(self) -> None:
         """Start the broker of the bus, which is fetched if it is not there, and wait until its topic is made."""
         bus, folder = self.places.bus, self.places.folder / "broker"
+        (folder / "ready").unlink(missing_ok=True)  # of an earlier start
         program = [sys.executable, "-m", "services.run_broker", bus, str(folder), *map(str, self.places.bus_ports)]
         self._spawn("bus", program, {"PYTHONPATH": f"tests{os.pathsep}."})
         until = time.monotonic() + _READY_SECONDS

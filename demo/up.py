@@ -1,11 +1,12 @@
-"""`make up`: starts the environment, leaves it running and says where it is; `make down` ends it."""
+"""`make up`: starts the environment, or starts it again with its data, and leaves it running until `make down`."""
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 
-from demo.places import USER, DemoError, Places, chosen
+from demo.places import FOLDER, USER, DemoError, Places, fresh, kept, options
 from demo.services import Services, left_behind
 
 
@@ -15,8 +16,11 @@ def main() -> int:
     try:
         if left_behind():
             raise DemoError("An environment is running already: `make down` ends it.")
-        places = chosen()
-        print("Starting Airflow, Spark Connect and the receiver ...", flush=True)  # noqa: T201
+        chosen = options(os.environ)
+        places = kept(FOLDER, chosen)
+        again = "" if places is None else f" again, with the data in {FOLDER.name}"
+        places = places or fresh(FOLDER, **chosen)  # type: ignore[arg-type]
+        print(f"Starting Airflow, Spark Connect and the receiver{again} ...", flush=True)  # noqa: T201
         Services(places).start()
     except DemoError as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -35,9 +39,10 @@ def told(places: Places, seconds: float) -> str:
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
         f"  page      {places.url}/plugin/eventbridge\n"
         f"  Spark     {places.spark_url}\n"
-        f"  rules     {places.rules}\n"
+        f"  rules     {places.rules_folder}, a copy of include/rules that is yours to edit\n"
         f"  logs      {places.logs}\n"
-        f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge; `make down` ends it."
+        f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge.\n"
+        "`make down` ends it and keeps its data; `make clean-up` removes them."
     )
 
 

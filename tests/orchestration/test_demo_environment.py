@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo import places
-from demo.places import DemoError, environment, fresh, load, save
+from demo import clean_up, down, places
+from demo.places import DemoError, environment, fresh, kept, load, save
 from demo.ports import reserve
 from demo.up import told
 
@@ -172,19 +172,79 @@ def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
     assert {name.rpartition("/")[0] for name in ones if "://" not in name} == {str(tmp_path / "one" / "files")}
 
 
-def test_the_checkouts_environment_uses_the_shipped_rules_while_it_can(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a person edits while `make up` runs is what runs; with the receiver's port taken it is told to be a copy."""
-    monkeypatch.setattr(places, "FOLDER", tmp_path / "demo")
-    monkeypatch.setattr(places, "RECEIVER_PORT", reserve())
-    taken = fresh(tmp_path / "demo")
-    monkeypatch.setattr(places, "reserve", lambda wanted=None: wanted)
-    free = fresh(tmp_path / "demo")
+def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -> None:
+    """A rule that you change or add while it runs changes no file of the checkout."""
+    made = fresh(tmp_path / "demo")
 
-    assert (free.rules_folder, free.rules) == (places.RULES_FOLDER, "include/rules")
-    assert taken.rules_folder == tmp_path / "demo" / "rules"
-    assert f"names the receiver's port {taken.receiver_port}" in taken.rules
+    assert made.rules_folder == tmp_path / "demo" / "rules"
+    assert load_rules(made.rules_folder).rules.keys() == load_rules(ROOT / places.RULES_FOLDER).rules.keys()
+
+
+def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> None:
+    """Passwords, ports, ledger, archive, rules and Airflow's database stay; a folder without one has none to keep."""
+    folder = tmp_path / "demo"
+    assert kept(tmp_path / "new", {}) is None
+    first = in_another_process(folder, "fresh(folder)")
+    files = ("eventbridge/ledger.db", "airflow/airflow.db", "rules/mine.yaml")
+    for file in files:
+        (folder / file).write_text("mine")
+    again = kept(folder, {"store": "file", "mode": "staged"})
+
+    assert again is not None
+    assert again == load(folder)
+    assert again.password == first
+    assert {
+        (folder / file).read_text() for file in ("eventbridge/ledger.db", "airflow/airflow.db", "rules/mine.yaml")
+    } == {"mine"}
+
+
+def test_an_environment_of_another_kind_is_kept_and_named(tmp_path: Path) -> None:
+    """STORE=s3 beside data that lie in a folder: an error that says which command removes them, and nothing is."""
+    folder = tmp_path / "demo"
+    in_another_process(folder, "fresh(folder)")
+    with pytest.raises(DemoError, match=r"has STORE=file, not s3\. `make clean-up` removes it"):
+        kept(folder, {"store": "s3"})
+
+    assert (folder / "places.json").exists()
+
+
+def test_an_environment_whose_port_is_taken_names_the_port(tmp_path: Path) -> None:
+    """Its rules name the receiver's port, so it does not start on another one."""
+    folder = tmp_path / "demo"
+    in_another_process(folder, "fresh(folder)")
+    port = load(folder).receiver_port
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", port))
+        taken.listen()
+        with pytest.raises(DemoError, match=f"Port {port}, which the environment in .* uses, is taken"):
+            kept(folder, {})
+
+
+def test_only_clean_up_removes_an_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`make down` keeps every file; `make clean-up` removes the environment, its ledger's folder, and the demo's."""
+    up, run = tmp_path / "demo", tmp_path / "demo-run"
+    for module in (down, clean_up):
+        monkeypatch.setattr(module, "FOLDER", up)
+        monkeypatch.setattr(module, "RUN_FOLDER", run)
+    in_another_process(up, "fresh(folder, ledger='postgresql')")
+    in_another_process(run, "fresh(folder)")
+    ledger = Path(load(up).ledger_folder)
+    ledger.mkdir(exist_ok=True)
+    before = sorted(up.rglob("*"))
+    assert down.main() == 0
+    assert sorted(up.rglob("*")) == before
+
+    assert clean_up.main() == 0
+    assert not any(folder.exists() for folder in (up, run, ledger))
+
+
+def in_another_process(folder: Path, code: str) -> str:
+    """Make an environment as an earlier command did, and return its password; its locks end with that process."""
+    code = (
+        f"from pathlib import Path; from demo.places import fresh, save; folder = Path({str(folder)!r}); made = {code}"
+    )
+    command = [sys.executable, "-c", f"{code}; save(made); print(made.password)"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
 def destinations(rules: RuleSet) -> list[str]:

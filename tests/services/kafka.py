@@ -105,7 +105,8 @@ class Kafka:
             self.ports.setdefault(name, reserve())
 
     def __enter__(self) -> Self:
-        self._format()
+        if not (self.folder / "logs" / "meta.properties").exists():
+            self._format()
         self.start()
         return self
 

@@ -56,7 +56,8 @@ class Postgresql:
     _process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._make()
+        if not (self.folder / "data").exists():
+            self._make()
         self.start()
         return self
 
@@ -226,9 +227,12 @@ def as_nobody() -> tuple[str, ...]:
 
 
 def main() -> None:
-    """Run a server on the port that is the argument, with the password PGPASSWORD, until SIGTERM."""
+    """Run a server until SIGTERM: on the port, with its data in the folder, that are the arguments.
+
+    PGPASSWORD has the password of a server that is made; one that exists keeps its own.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
-    with postgresql(int(sys.argv[1]), os.environ["PGPASSWORD"]):
+    with Postgresql(Path(sys.argv[2]), int(sys.argv[1]), os.environ["PGPASSWORD"]):
         signal.pause()
 
 

@@ -15,21 +15,25 @@ QUEUES: Final = 4
 
 
 def main() -> None:
-    """Run the broker, make the topic, and say so by the file `ready` in the folder."""
+    """Run the broker, make the topic if the folder is new, and then the file `ready` in the folder."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     kind, folder, ports = sys.argv[1], Path(sys.argv[2]), [int(port) for port in sys.argv[3:]]
+    made = folder / "topic-made"
     if kind == "kafka":
         with kafka.Kafka(folder, dict(zip(("open", "secure", "controller"), ports, strict=True))) as broker:
-            kafka.make_topics(broker, TOPIC, queues=QUEUES)
+            if not made.exists():
+                kafka.make_topics(broker, TOPIC, queues=QUEUES)
             _wait(folder)
     else:
         named = dict(zip(("names", "broker"), ports, strict=True))
         with rocketmq.RocketMQ(folder, answers_large=True, ports=named) as server:
-            rocketmq.make_topics(server, TOPIC, queues=QUEUES)
+            if not made.exists():
+                rocketmq.make_topics(server, TOPIC, queues=QUEUES)
             _wait(folder)
 
 
 def _wait(folder: Path) -> None:
+    (folder / "topic-made").touch()
     (folder / "ready").touch()
     signal.pause()
 

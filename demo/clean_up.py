@@ -1,0 +1,26 @@
+"""`make clean-up`: removes the environment of `make up` with all its data, and what the last `make demo` kept."""
+
+from __future__ import annotations
+
+import sys
+
+from demo.places import FOLDER, RUN_FOLDER, DemoError, remove
+from demo.services import left_behind
+
+
+def main() -> int:
+    """Return the exit code: 0 if no environment is left, 1 with one line if one still runs."""
+    try:
+        for folder in (FOLDER, RUN_FOLDER):
+            if left_behind(folder):
+                raise DemoError(f"The environment in {folder.name} runs: `make down` ends it.")
+        removed = [folder.name for folder in (FOLDER, RUN_FOLDER) if remove(folder)]
+    except DemoError as error:
+        print(error, file=sys.stderr)  # noqa: T201
+        return 1
+    print(f"Removed {' and '.join(removed)}." if removed else "Nothing to remove.")  # noqa: T201
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
