@@ -65,6 +65,21 @@ def test_a_refusal_is_not_kept(server: Server, client: httpx.Client) -> None:
     assert post(client, "mended", json.dumps(order(1, type="mended"))).status_code == 200
 
 
+def test_the_answer_that_no_event_was_published_is_not_kept(server: Server, client: httpx.Client) -> None:
+    """An invalid event is refused each time it is sent, and the corrected one is published under the same key."""
+    event = order(1, type="corrected")
+    invalid = json.dumps({"x": 1})
+    incomplete = json.dumps({**event, "type": ""})
+
+    refused = [post(client, "corrected", content) for content in (invalid, invalid, incomplete, incomplete)]
+    published = post(client, "corrected", json.dumps(event))
+
+    assert [each.status_code for each in refused] == [400] * 4
+    assert [each.headers.get("idempotency-replayed") for each in refused] == [None] * 4
+    assert published.status_code == 200
+    assert on_bus(server.installation, "corrected") == ["o1"]
+
+
 def test_many_at_once_publish_once(server: Server, client: httpx.Client) -> None:
     """Of calls of one key that come together one is made; the others are told to wait, or get its answer."""
     content = json.dumps(order(1, type="together"))

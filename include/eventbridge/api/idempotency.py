@@ -34,6 +34,7 @@ class Idempotency:
     ) -> Response:
         """Return the kept answer to a caller's key, else make the call and keep its answer; no key: make the call.
 
+        An answer of 400 or above is not kept: nothing was done, so a corrected call may use the same key.
         Raises Refused if the key was used for another call (422), or is being used at this moment (409).
         """
         if key is None:
@@ -55,6 +56,8 @@ class Idempotency:
 
     async def _made(self, caller: str, key: str, call_hash: str, call: Callable[[], Awaitable[Response]]) -> Response:
         response = await call()
+        if response.status_code >= HTTPStatus.BAD_REQUEST:
+            return response
         body = bytes(response.body).decode()
 
         def keep() -> None:

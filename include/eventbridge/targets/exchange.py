@@ -11,7 +11,7 @@ import pycurl
 from eventbridge.decision.request_batch_answer import Said
 from eventbridge.model.answer import Answer
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.endpoint import Door, Endpoint, easy_handle
+from eventbridge.targets.endpoint import Door, Endpoint, easy_handle, send_to
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.redaction import veiled
 
@@ -78,14 +78,14 @@ class Exchange:
         if endpoint is not self.endpoint:
             self.endpoint = endpoint
             self.credentials = NO_CREDENTIALS
-            self.curl.setopt(pycurl.URL, endpoint.url)
+            send_to(self.curl, endpoint.url)
             self._hide(())
 
     def use(self, credentials: Credentials) -> None:
         """Take up other credentials for the next requests."""
         if credentials.query != self.credentials.query:
             url = self.endpoint.url
-            self.curl.setopt(pycurl.URL, with_query(url, credentials.query) if credentials.query else url)
+            send_to(self.curl, with_query(url, credentials.query) if credentials.query else url)
         self.credentials = credentials
         self._hide(credentials.secrets)
 

@@ -58,6 +58,18 @@ def test_a_connection_may_hold_the_whole_url(receiver: Receiver, form: str) -> N
     assert request["headers"]["authorization"].startswith("Basic ")
 
 
+@pytest.mark.parametrize("path", ["/healthy/%2fa/./b/../c?sig=ab%2fcd", "/healthy/..", "/healthy/.?a=/../b", "/healthy//x/"])
+@pytest.mark.parametrize("secret", [True, False])
+def test_a_url_is_sent_byte_for_byte(receiver: Receiver, path: str, secret: bool) -> None:
+    """Dot segments, which may be part of what a service signs, stay in the path of a request."""
+    url = receiver.url(path)
+    held = holding(url) if secret else Connection("hooks", "http")
+    with closing(opened(lambda _: held, **({} if secret else {"url": url}))) as target:
+        answer_of(target)
+
+    assert [each["path"] for each in receiver.requests()][-1] == path
+
+
 def test_an_answer_that_repeats_a_secret_url_is_kept_without_it(receiver: Receiver) -> None:
     """`Cannot POST /services/...`, which many servers answer, would put the secret into the audit record."""
     with closing(opened(lambda _: holding(receiver.url("/echo/T0/hunter2hunter2")))) as target:
