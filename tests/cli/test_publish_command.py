@@ -59,6 +59,24 @@ def test_events_of_one_key_lie_in_one_queue_in_order(
     assert [json.loads(body)["id"] for body in bodies] == [f"o{number}" for number in range(20)]
 
 
+def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Events whose `partitionkey` is 7 or "7" (binary mode makes text of it) lie in one queue; -0 is 0."""
+    lines = [
+        json.dumps({"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "partitionkey": key})
+        for number, key in enumerate([7, "7"] * 10)
+    ]
+    zeros = ['{"specversion":"1.0","id":"z%s","source":"/s","type":"t","partitionkey":%s}' % (n, n) for n in ("-0", "0")]
+
+    eventbridge("bus", "publish", "orders", shop.write("sevens.jsonl", *lines))
+    (sevens,) = [bodies for bodies in messages(shop).values() if bodies]
+    eventbridge("bus", "publish", "orders", shop.write("zeros.jsonl", *zeros))
+
+    assert [json.loads(body)["id"] for body in sevens] == [str(number) for number in range(20)]
+    places = [queue for queue, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
+    assert len(places) == 2
+    assert len(set(places)) == 1
+
+
 def test_it_warns_of_what_is_malformed(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """What is not a CloudEvent is published all the same, with a warning that names the first and its line."""
     file = shop.write("mixed.jsonl", (shop.folder / shop.orders(1)).read_text().strip(), "", "nonsense", "{}")

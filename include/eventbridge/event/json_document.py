@@ -126,7 +126,7 @@ def _order_of(text: str) -> tuple[int, Any, str]:
 
 def _sum(integer: str, addend: int) -> Decimal:
     # Decimal, as an int of a million digits costs the square of their count; exact, as the context rounds nothing
-    return _EXACT.add(Decimal(integer), addend)
+    return EXACT.add(Decimal(integer), addend)
 
 
 def parse_document(text: bytes | str) -> Document:
@@ -209,7 +209,7 @@ def _refuse(word: str) -> NoReturn:
     raise _NotJson(word)
 
 
-_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)  # rounds nothing
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, parse_constant=_refuse)
 _quote = json.encoder.encode_basestring
 _AS_IS = frozenset((str, bool, type(None), Number))

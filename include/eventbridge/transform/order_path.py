@@ -7,7 +7,8 @@ from functools import lru_cache
 from typing import Final
 
 from eventbridge.errors import TransformError
-from eventbridge.event.json_document import JsonValue, write_document
+from eventbridge.event.canonical_json import canonical_text
+from eventbridge.event.json_document import JsonValue
 from eventbridge.transform.jsonpath import MISSING, Path, parse_path
 
 #: Characters of a key; of a longer value, an object or a list perhaps, a hash is the key.
@@ -33,11 +34,14 @@ def order_path_problem(text: str) -> tuple[str, str] | None:
 
 
 def find_order_key(text: str, document: JsonValue) -> str | None:
-    """Return the value at a path as JSON text: so 1 and "1" are two keys; None where the path leads to nothing."""
+    """Return the value at a path as canonical JSON text; None where the path leads to nothing.
+
+    7 and 7.0 are one key, and 7 and "7" are two, as in patterns.
+    """
     value = _path(text).find(document)
     if value is MISSING:
         return None
-    key = write_document(value)
+    key = canonical_text(value)
     return key if len(key) <= _LONGEST_KEY else hashlib.blake2b(key.encode(), digest_size=16).hexdigest()
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from eventbridge.errors import EventError
+from eventbridge.event.canonical_json import canonical_text
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.recognise import recognised
 from eventbridge.model.queue import Queue
@@ -56,9 +57,16 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
             document = parse_event(body, max_bytes=max_bytes).document
         except EventError as error:
             return Submission(body, error=str(error))
-    key = document.get("partitionkey", document.get("subject"))
     # both readers have seen to it that these are strings
-    return Submission(body, str(document["id"]), str(document["source"]), key if isinstance(key, str) else None)
+    return Submission(body, str(document["id"]), str(document["source"]), _key_of(document))
+
+
+def _key_of(document: dict[str, Any]) -> str | None:
+    """Return the key that chooses an event's queue: 7 and "7" are one, because binary mode makes text of a number."""
+    key = document.get("partitionkey")
+    if key is None:
+        key = document.get("subject")
+    return key if key is None or isinstance(key, str) else canonical_text(key)
 
 
 def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "") -> list[Submission]:
