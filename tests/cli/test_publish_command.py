@@ -65,7 +65,9 @@ def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge:
         json.dumps({"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "partitionkey": key})
         for number, key in enumerate([7, "7"] * 10)
     ]
-    zeros = ['{"specversion":"1.0","id":"z%s","source":"/s","type":"t","partitionkey":%s}' % (n, n) for n in ("-0", "0")]
+    zeros = [
+        f'{{"specversion":"1.0","id":"z{zero}","source":"/s","type":"t","partitionkey":{zero}}}' for zero in ("-0", "0")
+    ]
 
     eventbridge("bus", "publish", "orders", shop.write("sevens.jsonl", *lines))
     (sevens,) = [bodies for bodies in messages(shop).values() if bodies]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
@@ -10,11 +11,12 @@ from eventbridge.errors import TransformError
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED
 from eventbridge.transform.jsonata.expression import expression_mistake
-from eventbridge.transform.jsonpath import parse_path
+from eventbridge.transform.jsonpath import SEVERAL, parse_path
 from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 from eventbridge.transform.source import constant, sources
 from eventbridge.transform.sql_check import expression_problem
-from eventbridge.transform.template import parse_template
+from eventbridge.transform.template import Placeholder, parse_template
+from eventbridge.transform.unused_names import is_right_with_placeholders, unused_names
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
@@ -37,7 +39,7 @@ def transform_mistakes(definition: object) -> list[TransformError]:
     check = _CHECKS.get(form if isinstance(form, str) else _implied(definition))
     if check is None or (form is not None and not isinstance(form, str)):
         return [*mistakes, _unknown_form(form)]
-    return [*mistakes, *check(definition)]
+    return [*mistakes, *map(_with_jsonata, check(definition))]
 
 
 def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
@@ -68,6 +70,16 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         parse_path(value, "$.value")
     except TransformError as error:
         yield error
+
+
+def _with_jsonata(error: TransformError) -> TransformError:
+    """Return a mistake; that of a path which leads to several values with the form that takes all of them."""
+    if SEVERAL not in error.message:
+        return error
+    remedy = f"{error.remedy.removesuffix('.')}; for all of them write form: JSONATA"
+    if isinstance(error.value, str) and _EACH_ELEMENT.fullmatch(error.value):
+        remedy += f", such as value: {error.value[2:].replace('[*]', '')}[]"
+    return TransformError(error.message, path=error.path, value=error.value, remedy=f"{remedy}.")
 
 
 def _check_fields(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
@@ -105,14 +117,22 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield mistake(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
         return
     template, mistakes = parse_template(text, "$.template")
+    if mistakes and is_right_with_placeholders(names, text):
+        mistakes = []
     yield from mistakes
+    known = [*names, *PREDEFINED]
+    meant = []
     for placeholder in template.placeholders():
-        if placeholder.name not in names and placeholder.name not in PREDEFINED:
-            yield _unknown_name(placeholder.name, placeholder.at, text, [*names, *PREDEFINED])
+        if placeholder.name not in known:
+            near = difflib.get_close_matches(placeholder.name, known, n=1)
+            meant += near
+            yield _unknown_name(placeholder, text, near)
+    if not mistakes:
+        yield from unused_names([name for name in names if name not in meant], text, template)
 
 
-def _unknown_name(name: str, at: str, text: str, known: list[str]) -> TransformError:
-    near = difflib.get_close_matches(name, known, n=1)
+def _unknown_name(placeholder: Placeholder, text: str, near: list[str]) -> TransformError:
+    name, at = placeholder.name, placeholder.at
     meant = f"Did you mean ${{{near[0]}}}? If not, define" if near else "Define"
     remedy = f"{meant} {name} under value, such as {name}: $.data.{name}; for the text itself write $${{{name}}}"
     return mistake("$.template", f"${{{name}}} at {at} is not defined", text, remedy)
@@ -148,6 +168,8 @@ def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iter
             )
 
 
+#: A path that leads to a part of every element of a list.
+_EACH_ELEMENT: Final = re.compile(r"\$\.data(\.[A-Za-z_]\w*|\[\*\])+")
 #: The forms that take a field which not all take.
 _OWNERS = {"value": "CONSTANT, JSONPATH, TEMPLATE, JSONATA or SQL", "template": "TEMPLATE", "steps": "FIELDS"}
 _CHECKS: dict[str, Callable[[Mapping[Any, Any]], Iterable[TransformError]]] = {

@@ -38,6 +38,9 @@ KNOWN_NAMES: Final = (
     "type",
 )
 
+#: Words of every message about a path that leads to any number of values.
+SEVERAL: Final = "to more than one value"
+
 _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 _NAME = re.compile(r"[^\W\d][\w-]*")
 _INDEX = re.compile(r"\[[ \t]*(0|-?[1-9][0-9]{0,14})[ \t]*\]")
@@ -132,10 +135,10 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
 
 #: What stands where no step can begin, why it is wrong, what to do about it. The first that fits is told.
 _REFUSALS = [
-    (r"\.\.|\.?\*|\[\s*\*", "it leads to more than one value", "Name one member or element, such as [0]"),
-    (r"\[\s*[?(]", "a filter leads to more than one value", "Name one member or element, such as [0]"),
-    (r"\[\s*-?\d*\s*:", "a slice leads to more than one value", "Name one element, such as [0]"),
-    (r"\[[^\]]*,", "a list of names leads to more than one value", "Name one member or element, such as [0]"),
+    (r"\.\.|\.?\*|\[\s*\*", f"it leads {SEVERAL}", "Name one member or element, such as [0]"),
+    (r"\[\s*[?(]", f"a filter leads {SEVERAL}", "Name one member or element, such as [0]"),
+    (r"\[\s*-?\d*\s*:", f"a slice leads {SEVERAL}", "Name one element, such as [0]"),
+    (r"\[[^\]]*,", f"a list of names leads {SEVERAL}", "Name one member or element, such as [0]"),
     (r"\[\s*(-0|-?0\d+)\s*\]", "a number has no leading zero and no minus zero", "Write it plainly, such as [0]"),
     (r"\[\s*-?\d{16,}\s*\]", "no list is that long", "Write a smaller number"),
     (r"\[\s*\]", "the brackets are empty", "Write [0] or ['name']"),

@@ -21,6 +21,9 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 # What can only be meant as JSON: an object with a first name, or a list of one.
 _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
 
+# What inserts a value in templates of other systems, where it stands in place of a JSON value.
+_FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\})")
+
 
 @dataclass(frozen=True, slots=True)
 class Placeholder:
@@ -70,9 +73,12 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
     if problem and not mistakes and _MEANT_AS_JSON.fullmatch(text):
         remedy = "Correct it; if it is meant as text that only looks like JSON, begin it with something else."
+        if foreign := _FOREIGN.search(text):
+            right = f"${{{foreign[1] or foreign[2]}}}"
+            remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"
         mistakes.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
     if lone := _SURROGATE.search(text):
-        message = f"the template holds half of a surrogate pair at {_place(text, lone.start())}"
+        message = f"the template holds half of a surrogate pair at {place(text, lone.start())}"
         mistakes.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
     parts = tuple(part if isinstance(part, str) else _placed(part, is_json=not problem) for part in raw)
     return Template(parts, is_json=not problem), mistakes
@@ -95,14 +101,14 @@ def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]
                 mistakes.append(_unreadable(text, mark.start(), found, where))
                 continue
             parts.append(text[begin : mark.start()])
-            parts.append(_Raw(found[1], found[2], in_string, _place(text, mark.start()), len(found[0])))
+            parts.append(_Raw(found[1], found[2], in_string, place(text, mark.start()), len(found[0])))
             begin = position = found.end()
     parts.append(text[begin:])
     return [part for part in parts if part != ""], mistakes
 
 
 def _unreadable(text: str, position: int, found: re.Match[str] | None, where: str) -> TransformError:
-    at = _place(text, position)
+    at = place(text, position)
     if found is not None and not found[1]:
         message, remedy = f"the placeholder at {at} has no name", "Write ${name}"
     elif found is not None:
@@ -162,6 +168,7 @@ def _no_constant(word: str) -> NoReturn:
 _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
 
 
-def _place(text: str, position: int) -> str:
+def place(text: str, position: int) -> str:
+    """Return where a character of a text stands: `line 1, column 5`."""
     line = text.count("\n", 0, position) + 1
     return f"line {line}, column {position - text.rfind(chr(10), 0, position)}"

@@ -15,7 +15,9 @@ NUMBERS = st.builds(
     st.sampled_from(["", "-"]),
     _DIGITS,
     st.one_of(st.just(""), _DIGITS.map(lambda digits: f".{digits}")),
-    st.one_of(st.just(""), st.integers(-40, 40).map(lambda power: f"e{power}"), st.just("E+00"), st.just("e99999999999")),
+    st.one_of(
+        st.just(""), st.integers(-40, 40).map(lambda power: f"e{power}"), st.just("E+00"), st.just("e99999999999")
+    ),
 )
 
 

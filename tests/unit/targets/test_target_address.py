@@ -58,7 +58,9 @@ def test_a_connection_may_hold_the_whole_url(receiver: Receiver, form: str) -> N
     assert request["headers"]["authorization"].startswith("Basic ")
 
 
-@pytest.mark.parametrize("path", ["/healthy/%2fa/./b/../c?sig=ab%2fcd", "/healthy/..", "/healthy/.?a=/../b", "/healthy//x/"])
+@pytest.mark.parametrize(
+    "path", ["/healthy/%2fa/./b/../c?sig=ab%2fcd", "/healthy/..", "/healthy/.?a=/../b", "/healthy//x/"]
+)
 @pytest.mark.parametrize("secret", [True, False])
 def test_a_url_is_sent_byte_for_byte(receiver: Receiver, path: str, secret: bool) -> None:
     """Dot segments, which may be part of what a service signs, stay in the path of a request."""

@@ -129,9 +129,9 @@ def test_a_value_in_each_place(name: str, as_value: str, in_string: str, as_text
     """Outside strings JSON, inside strings escaped text, in text the text itself; never looked into again."""
     path = f"$.data.{name}"
 
-    assert filled('{"a":${x}}', x=path, id="$.data.id") == '{"a":' + as_value + "}"
-    assert filled('{"a":"<${x}>"}', x=path, id="$.data.id") == '{"a":"<' + in_string + '>"}'
-    assert filled("<${x}>", x=path, id="$.data.id") == "<" + as_text + ">"
+    assert filled('{"a":${x},"id":${id}}', x=path, id="$.data.id") == '{"a":' + as_value + ',"id":17}'
+    assert filled('{"a":"<${x}>${id}"}', x=path, id="$.data.id") == '{"a":"<' + in_string + '>17"}'
+    assert filled("<${x}>${id}", x=path, id="$.data.id") == "<" + as_text + ">17"
 
 
 def test_the_content_type_says_what_the_template_is() -> None:

@@ -25,11 +25,12 @@ from eventbridge.transform import transform_mistakes
         {"form": "JSONATA", "value": "data.x[y > 1]", "missing": "error"},
         {"form": "SQL", "value": "upper(data:x::string)", "missing": "error"},
         {"form": "JSONATA", "value": "$match(data.x, /[a||b]/)"},  # Python warns of a set union
-        {"form": "TEMPLATE", "template": "${eb.rule} ${x}", "value": {"x": "$.data.x", "unused": "constant"}},
+        {"form": "TEMPLATE", "template": "${eb.rule} ${x}", "value": {"x": "$.data.x"}},
+        {"form": "TEMPLATE", "template": "<x> {{x}} ${x}", "value": {"x": "$.data.x"}},
     ],
 )
 def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
-    """None stands for a field that is not there; a name that no placeholder asks for is not a mistake."""
+    """None stands for a field that is not there; text beside a placeholder may look like another language's."""
     assert transform_mistakes(definition) == []
 
 
@@ -110,14 +111,40 @@ def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
         ({"form": "JSONPATH", "value": "data.x"}, "$.value", "wrong at character 1", "$.data.name"),
         ({"form": "JSONPATH", "value": "$", "template": "x"}, "$.template", "JSONPATH takes no template", "TEMPLATE"),
         ({"form": "TEMPLATE"}, "$", "TEMPLATE needs a text", "${name}"),
+        (
+            {"form": "JSONPATH", "value": "$.data.items[*].id"},
+            "$.value",
+            "more than one value",
+            "such as [0]; for all of them write form: JSONATA, such as value: data.items.id[].",
+        ),
+        (
+            {"form": "JSONPATH", "value": "$.data..id"},
+            "$.value",
+            "more than one value",
+            "such as [0]; for all of them write form: JSONATA.",
+        ),
+        (
+            {"form": "TEMPLATE", "template": "${a}", "value": {"a": "$.data.*"}},
+            "$.value.a",
+            "more than one value",
+            "JSONATA",
+        ),
+        (
+            {"form": "FIELDS", "steps": [{"delete": "$.data.*"}]},
+            "$.steps[0].delete.path",
+            "more than one value",
+            "JSONATA",
+        ),
+        ({"form": "JSONPATH", "value": "$.data[?(@.a)]"}, "$.value", "a filter leads", "form: JSONATA"),
+        ({"form": "JSONPATH", "value": "$.data[1:2]"}, "$.value", "a slice leads", "form: JSONATA"),
         ({"form": "TEMPLATE", "template": ""}, "$.template", "TEMPLATE needs a text", "${name}"),
         ({"form": "TEMPLATE", "template": {"a": 1}}, "$.template", "TEMPLATE needs a text", "${name}"),
         ({"form": "TEMPLATE", "template": "x", "value": "$.data"}, "$.value", "mapping of names", "id: $.data.id"),
         ({"form": "TEMPLATE", "template": "x", "value": {"a b": 1}}, '$.value["a b"]', "cannot be a name", "letters"),
         ({"form": "TEMPLATE", "template": "x", "value": {5: 1}}, '$.value["5"]', "is not text", "quotes"),
         ({"form": "TEMPLATE", "template": "x", "value": {"eb.x": 1}}, '$.value["eb.x"]', "is taken", "another name"),
-        ({"form": "TEMPLATE", "template": "x", "value": {"a": "$.data."}}, "$.value.a", "character 7", "Remove"),
-        ({"form": "TEMPLATE", "template": "x", "value": {"a": date(2026, 1, 1)}}, "$.value.a", "no JSON", "quotes"),
+        ({"form": "TEMPLATE", "template": "${a}", "value": {"a": "$.data."}}, "$.value.a", "character 7", "Remove"),
+        ({"form": "TEMPLATE", "template": "${a}", "value": {"a": date(2026, 1, 1)}}, "$.value.a", "no JSON", "quotes"),
         ({"form": "TEMPLATE", "template": "<${}>"}, "$.template", "line 1, column 2 has no name", "${name}"),
         ({"form": "TEMPLATE", "template": '{"a": 1,}'}, "$.template", "not JSON", "Correct it"),
         ({"form": "TEMPLATE", "template": "\n${eb.rul}"}, "$.template", "line 2, column 1", "Did you mean ${eb.rule}?"),
@@ -171,3 +198,38 @@ def test_a_name_with_a_wrong_path_is_defined_all_the_same() -> None:
     mistakes = transform_mistakes({"form": "TEMPLATE", "value": {"a": "$.data..x"}, "template": "${a}"})
 
     assert [mistake.path for mistake in mistakes] == ["$.value.a"]
+
+
+@pytest.mark.parametrize("foreign", ["<id>", "< id >", "{{id}}", "{{ id }}", "{id}", "%id%", "$id", "$(id)", "$${id}"])
+@pytest.mark.parametrize("quote", ['"', ""])
+def test_a_placeholder_of_another_language_is_named_with_the_right_one(foreign: str, quote: str) -> None:
+    """A name whose value nothing inserts is a mistake, in quotes and outside of them; the remedy shows `${id}`."""
+    template = '{"note": 1,\n "order": ' + quote + foreign + quote + "}"
+
+    mistakes = transform_mistakes({"form": "TEMPLATE", "value": {"id": "$.data.id"}, "template": template})
+
+    assert [mistake.path for mistake in mistakes] == ["$.template"]
+    assert f"{foreign} at line 2, column {11 + len(quote)} is plain text, and inserts no value" in str(mistakes[0])
+    assert mistakes[0].remedy == f"Write ${{id}} instead of {foreign}."
+
+
+def test_a_name_that_nothing_inserts_is_a_mistake() -> None:
+    """Each unused name is told at its own line, with what to write; other mistakes of the template are told too."""
+    value = {"id": "$.data.id", "at": "$.time", "used": "constant"}
+
+    mistakes = transform_mistakes({"form": "TEMPLATE", "value": value, "template": "${used} ${user}"})
+
+    assert [(mistake.path, mistake.message) for mistake in mistakes] == [
+        ("$.template", "${user} at line 1, column 9 is not defined"),
+        ("$.value.id", "the template inserts no ${id}"),
+        ("$.value.at", "the template inserts no ${at}"),
+    ]
+    assert mistakes[1].remedy == "Write ${id} where its value belongs, or remove the name."
+
+
+def test_a_bare_placeholder_of_another_language_without_value_is_named_too() -> None:
+    """A template that is no JSON because of `<id>` gets the remedy though no name is defined."""
+    [mistake] = transform_mistakes({"form": "TEMPLATE", "template": '{"id": <id>}'})
+
+    assert "the template is not JSON" in mistake.message
+    assert mistake.remedy.startswith("Write ${id} for a value that is inserted, not <id>")
