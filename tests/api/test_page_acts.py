@@ -82,6 +82,56 @@ def test_a_target_gets_another_rate_and_a_rule_another_priority(operator: httpx.
 
 
 @pytest.mark.parametrize(
+    ("path", "fields", "heading", "reason", "kept"),
+    [
+        (
+            "/rules/all-orders/operate",
+            {"action": "set rate", "target": "archive", "value": "fast", "back": "target"},
+            "all-orders/archive",
+            "fast",
+            'value="fast"',
+        ),
+        ("/rules/all-orders/operate", {"action": "set priority", "value": "urgent"}, "all-orders", "urgent", ""),
+        ("/redrive", {"rule": "refused", "rate": "fast"}, "Deliver dead letters again", "fast", 'value="fast"'),
+        (
+            "/replay",
+            {"bus": "orders", "since": "1h", "rate": "fast"},
+            "Deliver archived events again",
+            "fast",
+            'value="fast"',
+        ),
+    ],
+    ids=["rate", "priority", "redrive", "replay"],
+)
+def test_a_form_with_a_wrong_value_is_shown_again(
+    operator: httpx.Client, path: str, fields: dict[str, str], heading: str, reason: str, kept: str
+) -> None:
+    """The page that has the form comes back with the reason, with what was written, and without a change."""
+    before = operator.get("/page/actions").text.count("by op")
+    refused = post(operator, path, **fields)
+    notice = re.search(r'<p class="notice bad" role="alert">(.*)</p>', refused.text)
+
+    assert refused.status_code == 400
+    assert f"<h1>{heading}</h1>" in refused.text
+    assert notice is not None
+    assert reason in notice[1]
+    assert notice[1].endswith("Nothing was changed.")
+    assert kept in refused.text
+    assert operator.get("/page/actions").text.count("by op") == before
+
+
+def test_a_page_that_cannot_be_shown_leads_back(operator: httpx.Client) -> None:
+    """To the page of ours that the browser came from, and to no other site."""
+    root = str(operator.base_url).rstrip("/")
+    back = operator.get("/page/redrive", headers={"referer": f"{root}/page/dead-letters?reason=TargetGone"})
+    other = operator.get("/page/redrive", headers={"referer": "https://evil.example/page/dead-letters"})
+
+    assert (back.status_code, other.status_code) == (400, 400)
+    assert 'href="/page/dead-letters?reason=TargetGone"' in back.text
+    assert "evil" not in other.text
+
+
+@pytest.mark.parametrize(
     "headers",
     [{}, {"origin": "https://evil.example"}, {"sec-fetch-site": "cross-site"}, {"sec-fetch-site": "same-site"}],
     ids=str,

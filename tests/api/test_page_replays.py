@@ -66,6 +66,22 @@ def test_an_event_is_resent_to_one_target(told: Server, operator: httpx.Client) 
     assert archive.read_text().count('"o1"') == before + 1
 
 
+def test_a_replayed_event_is_listed_once(told: Server, operator: httpx.Client) -> None:
+    """With the time at which it was published, and not also with that of the replay."""
+    begun = post(operator, "/replay", bus="orders", since="1h", rules="all-orders", pattern='{"id": ["o0"]}')
+    before = operator.get("/page/events?type=order.placed").text
+    told.installation.replay(begun.headers["location"].rpartition("/")[2])
+    after = operator.get("/page/events?type=order.placed").text
+
+    assert before.count(">o0</a>") == 1
+    assert events_of(after) == events_of(before)
+
+
+def events_of(page: str) -> list[str]:
+    """Return the rows of a list of events, without how long ago each was."""
+    return re.findall(r"<tr><td>.*</tr>", re.sub(r'<span class="ago">.*?</span>', "", page))
+
+
 def test_a_form_that_makes_no_sense_is_shown_again(operator: httpx.Client) -> None:
     """With what is wrong and with what was written in it."""
     wrong = operator.get("/page/replay", params={"bus": "orders", "since": "1h", "rate": "fast"}).text
@@ -97,3 +113,17 @@ def test_a_delivery_is_shown_as_a_call_of_curl(operator: httpx.Client) -> None:
     assert "webhook-id: " in page
     assert ("<script" in page, "&lt;script&gt;" in page) == (False, True)
     assert (file.status_code, "curl speaks HTTP" in file.text) == (400, True)
+
+
+def test_a_dead_letter_shows_that_it_was_redriven(told: Server, operator: httpx.Client) -> None:
+    """The list says when, and what came of it."""
+    redriven = re.compile(r"<td>[-\d]+ [\d:]+, DeadLettered</td>")
+    before = operator.get("/page/dead-letters?rule=refused").text
+    post(operator, "/redrive", rule="refused", again="1")
+    with told.installation.opened() as work:
+        newest = max(work.ledger.redrives(), key=lambda each: each.started_at)
+    told.installation.redrive(newest.redrive_id)
+    after = operator.get("/page/dead-letters?rule=refused").text
+
+    assert redriven.findall(before) == []
+    assert len(redriven.findall(after)) == 1

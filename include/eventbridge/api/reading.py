@@ -29,6 +29,7 @@ from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
 from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.reader import (
+    DeadLetterName,
     LetterPage,
     find_dead_letters,
     letter_page,
@@ -211,13 +212,19 @@ def rule_document(work: Runtime, name: str) -> dict[str, Any]:
 
 def letter_document(work: Runtime, name: str) -> dict[str, Any]:
     """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is not a name."""
+    place = letter_place(work, name)
+    return read_dead_letter(work, place.file, place.row)
+
+
+def letter_place(work: Runtime, name: str) -> DeadLetterName:
+    """Return where the newest dead letter of a name lies; raises NotFoundError, UserError for what is not a name."""
     damaged: Damaged = {}
     try:
         newest, *_ = find_dead_letters(work, name, damaged)
     except NotFoundError:
         _refuse_damaged(damaged)  # it may be in one of those
         raise
-    return read_dead_letter(work, newest.file, newest.row)
+    return newest
 
 
 def named(record: dict[str, Any]) -> dict[str, Any]:

@@ -122,14 +122,21 @@ class Batches(Database):
             return list(connection.execute(statements.batches_named(beginning, most)).scalars())
 
     def newest_files(
-        self, kind: FileKind, what: Kept, limit: int, *, bus: str | None = None, behind: FilePlace | None = None
+        self,
+        kind: FileKind,
+        what: Kept,
+        limit: int,
+        *,
+        bus: str | None = None,
+        batch_kind: BatchKind | None = None,
+        behind: FilePlace | None = None,
     ) -> list[FilePlace]:
         """Return at most so many files of a kind of batches that have `what`, those of the newest batch first.
 
-        `bus`: only of batches of this one. `behind`: only what comes behind that file.
+        `bus`, `batch_kind`: only of batches of these; None: of all. `behind`: only what comes behind that file.
         """
         kept = STEPS[: STEPS.index(what) + 1]
-        query = statements.newest_files(kind, kept, limit, bus=bus, older=behind is not None)
+        query = statements.newest_files(kind, kept, limit, bus=bus, batch_kind=batch_kind, older=behind is not None)
         values = {}
         if behind is not None:
             values = {"before_at": behind.planned_at, "before_batch": behind.batch_id, "before_key": behind.key}

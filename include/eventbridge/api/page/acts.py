@@ -7,7 +7,8 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
-from eventbridge.api.page.forms import Act, Acting, landed_body, sent, sent_to
+from eventbridge.api.page import views
+from eventbridge.api.page.forms import Act, Acting, answered_form, landed_body, sent, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import check_payloads
@@ -49,9 +50,15 @@ def operate_rule(request: Request, act: Acting, name: str) -> Response:
         else:
             operate(work, action, name, target, act["value"], by=act.viewer.name)
 
-    answered(request, done)
+    on_target = act["back"] == "target" and target
+
+    def page(work: Runtime) -> dict[str, Any]:
+        if on_target:
+            return {"viewer": act.viewer, "rate": act["value"]} | views.target(work, request, name, target, "hour")
+        return {"viewer": act.viewer} | views.rule(work, name, "hour")
+
+    answered_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
-    on_target = act["back"] == "target"
     return sent_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
 
 

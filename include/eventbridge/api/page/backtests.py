@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.page.forms import Act, Acting, sent_to
+from eventbridge.api.page import views
+from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import check_payloads
@@ -51,7 +52,11 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
     if not act.viewer.backtests:
         said = f"{act.viewer.name} may not backtest: it takes Airflow, and the permission to trigger backtest_rules"
         raise Refused(HTTPStatus.FORBIDDEN, f"{said}. `eventbridge rules backtest` does the same")
-    conf = await asyncio.to_thread(answered, request, lambda work: _conf(work, act, name))
+
+    def page(work: Runtime) -> dict[str, Any]:
+        return {"viewer": act.viewer, "form": act} | views.rule(work, name, "hour")
+
+    conf = await asyncio.to_thread(answered_form, request, lambda work: _conf(work, act, name), "rule", page)
     gate: Gate = request.app.state.gate
     if trouble := await gate.backtest(conf, act.viewer.name):
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
 
 from eventbridge.api.once import note_answer
 from eventbridge.api.owners import limit
+from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
 from eventbridge.api.payloads import check_payloads
 from eventbridge.api.reading import answered
@@ -37,6 +38,21 @@ class Act:
     def __getitem__(self, name: str) -> str:
         """Return a field."""
         return self.fields.get(name, "").strip()
+
+
+def answered_form(
+    request: Request, do: Callable[[Runtime], Any], template: str, values: Callable[[Runtime], dict[str, Any]]
+) -> Any:
+    """Return what `do` returns; raises FormRefused for a wrong value, with the page that `template` and `values` make.
+
+    Raises Refused for whatever else is refused.
+    """
+    try:
+        return answered(request, do)
+    except Refused as reason:
+        if reason.status != HTTPStatus.BAD_REQUEST:
+            raise
+        raise FormRefused(reason, template, answered(request, values)) from None
 
 
 async def sent(request: Request) -> Act:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.page.forms import Acting, sent_to
+from eventbridge.api.page.forms import Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
@@ -67,12 +67,18 @@ class Chosen:
 def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
     """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
 
-    def would(work: Runtime) -> dict[str, Any]:
-        how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-        seen = survey(work, chosen.selection(work), **how)
-        return {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
+    return render(request, "redrive", {"viewer": found} | answered(request, lambda work: _preview(work, chosen)))
 
-    return render(request, "redrive", {"viewer": found, "chosen": asdict(chosen)} | answered(request, would))
+
+def _preview(work: Runtime, chosen: Chosen) -> dict[str, Any]:
+    how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
+    seen = survey(work, chosen.selection(work), **how)
+    values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
+    try:
+        chosen.per_second()
+    except UserError as error:  # the page shows the form with the rate that is wrong
+        values["said"] = str(error)
+    return values | {"chosen": asdict(chosen)}
 
 
 @router.post("/redrive")
@@ -86,7 +92,12 @@ async def begin(request: Request, act: Acting) -> Response:
         run = f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
         return begin_redrive(work, chosen.selection(work), run, rate=chosen.per_second(), **how).redrive_id
 
-    redrive_id = await asyncio.to_thread(answered, request, begun)
+    def page(work: Runtime) -> dict[str, Any]:
+        values = {"viewer": act.viewer} | _preview(work, chosen)
+        values.pop("said", None)  # the reason of the refusal says the same
+        return values
+
+    redrive_id = await asyncio.to_thread(answered_form, request, begun, "redrive", page)
     trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
     if trouble:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")

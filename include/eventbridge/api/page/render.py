@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from fastapi import Request, Response
@@ -14,7 +15,7 @@ from markupsafe import Markup
 
 from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
-from eventbridge.api.refusal import refusal_of, refused
+from eventbridge.api.refusal import Refused, refusal_of, refused
 
 #: Nothing of other hosts; only the page's own server may show it in a frame, as Airflow does.
 _POLICY = (
@@ -25,6 +26,15 @@ _HEADERS = {
     "referrer-policy": "same-origin",
     "cache-control": "no-store",
 }
+
+
+class FormRefused(Refused):
+    """A form with a wrong value: the page that has the form is shown again, with the reason."""
+
+    def __init__(self, reason: Refused, template: str, values: dict[str, Any]) -> None:
+        super().__init__(reason.status, reason.detail, reason.headers)
+        self.template = template
+        self.values = values
 
 
 def render(request: Request, name: str, values: dict[str, Any], status: HTTPStatus = HTTPStatus.OK) -> Response:
@@ -50,16 +60,25 @@ def asked_to_log_in(request: Request, error: Exception) -> Response:
 
 
 def refused_in_words(request: Request, error: Exception) -> Response:
-    """Answer what was refused: on the page as a page, anywhere else as a problem."""
+    """Answer a refusal: below the page's root as a page, a form with a wrong value as its own page; else a problem."""
     if not f"{request.url.path}/".startswith(f"{root(request)}/"):
         return refused(request, error)
-    told = refusal_of(request, error)
-    values: dict[str, Any] = {"status": told.status, "said": told.detail}
+    refusal = refusal_of(request, error)
+    if isinstance(refusal, FormRefused):
+        return render(request, refusal.template, refusal.values | {"refused": refusal.detail}, refusal.status)
+    values: dict[str, Any] = {"status": refusal.status, "said": refusal.detail, "back": _page_before(request)}
     if (found := getattr(request.state, "viewer", None)) is not None:
         values["viewer"] = found
-    answer = render(request, "error", values, told.status)
-    answer.headers.update(told.headers)
+    answer = render(request, "error", values, refusal.status)
+    answer.headers.update(refusal.headers)
     return answer
+
+
+def _page_before(request: Request) -> str | None:
+    """Return the path of the page of ours from which the browser came, None if it does not say, or came from others."""
+    before = urlsplit(request.headers.get("referer", ""))
+    ours = before.netloc == request.url.netloc and f"{before.path}/".startswith(f"{root(request)}/")
+    return before.path + (f"?{before.query}" if before.query else "") if ours else None
 
 
 @lru_cache

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from eventbridge.api.page.forms import Act, Acting, sent_to
+from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
@@ -82,17 +82,18 @@ def _names(text: str) -> list[str]:
 def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
     """Answer the form and, once a bus is named, what a replay would take; changes nothing."""
 
-    def would(work: Runtime) -> dict[str, Any]:
-        values: dict[str, Any] = {"buses": sorted(work.rule_set().buses)}
-        if not form.bus:
-            return values
-        try:
-            wish = form.wish().read(work.ledger.now(), work.rule_set())
-            return values | {"survey": survey(work, wish, PREVIEW_FILES), "most_files": PREVIEW_FILES}
-        except UserError as error:  # of the words in the form, which is shown again
-            return values | {"said": str(error)}
+    return render(request, "replay_form", {"viewer": found} | answered(request, lambda work: _preview(work, form)))
 
-    return render(request, "replay_form", {"viewer": found, "form": asdict(form)} | answered(request, would))
+
+def _preview(work: Runtime, form: Form) -> dict[str, Any]:
+    values: dict[str, Any] = {"form": asdict(form), "buses": sorted(work.rule_set().buses)}
+    if not form.bus:
+        return values
+    try:
+        wish = form.wish().read(work.ledger.now(), work.rule_set())
+        return values | {"survey": survey(work, wish, PREVIEW_FILES), "most_files": PREVIEW_FILES}
+    except UserError as error:  # of the words in the form, which is shown again
+        return values | {"said": str(error)}
 
 
 @router.post("/replay")
@@ -106,7 +107,12 @@ async def begin(request: Request, act: Acting) -> Response:
         wish = form.wish().read(work.ledger.now(), work.rule_set())
         return begin_replay(work, wish, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}").replay_id
 
-    replay_id = await asyncio.to_thread(answered, request, begun)
+    def page(work: Runtime) -> dict[str, Any]:
+        values = {"viewer": act.viewer} | _preview(work, form)
+        values.pop("said", None)  # the reason of the refusal says the same
+        return values
+
+    replay_id = await asyncio.to_thread(answered_form, request, begun, "replay_form", page)
     return await _carried_out(request, act, replay_id)
 
 

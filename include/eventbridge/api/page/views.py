@@ -13,13 +13,13 @@ from fastapi import Request
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.payloads import HIDDEN, letter_seen, shows_payloads, why_seen
-from eventbridge.api.reading import LetterQuery, letter_document, named, rule_document
+from eventbridge.api.reading import LetterQuery, letter_place, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.letters.groups import letter_groups
-from eventbridge.stages.letters.reader import letter_page
+from eventbridge.stages.letters.reader import Letter, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course, rule_hours
 from eventbridge.stages.operate.event_body import archived_body
@@ -30,6 +30,7 @@ from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, held_rules, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
+from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.why.explain import why
 
@@ -217,19 +218,24 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
 
 
 def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
-    """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one."""
+    """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one with their marks."""
     found, damaged = query.letters(work)
     records = found.records()
-    unreadable = [str(error) for error in damaged.values()]
-    told = {"letters": [named(each) for each in records], "groups": letter_groups(records), "unreadable": unreadable}
-    return {"query": query, "reasons": REASONS, "cursor": found.cursor} | told
+    marks = Marks(work)
+    marked = [(named(each.record), marks.of(each)) for each in found.letters]
+    unreadable = [str(error) for error in (damaged | marks.damaged).values()]
+    shown = {"letters": marked, "groups": letter_groups(records), "unreadable": unreadable}
+    return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 
 def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
-    """Return one dead letter, whole to who may see payloads."""
-    found = letter_seen(asked, named(letter_document(work, name)))
+    """Return one dead letter with its mark; its payloads only to a viewer with the right to see them."""
+    place = letter_place(work, name)
+    record = read_dead_letter(work, place.file, place.row)
+    found = letter_seen(asked, named(record))
     return {
         "letter": found,
+        "mark": Marks(work).of(Letter(place.file, place.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],

@@ -165,10 +165,12 @@ def batches_named(beginning: str, most: int) -> Select[Any]:
     )
 
 
-def newest_files(kind: str, kept: Collection[str], limit: int, *, bus: str | None, older: bool) -> Select[Any]:
+def newest_files(
+    kind: str, kept: Collection[str], limit: int, *, bus: str | None, batch_kind: str | None, older: bool
+) -> Select[Any]:
     """Return the query for files of a kind of batches of which so much is kept, those of the newest batch first.
 
-    `older`: from behind a file on.
+    `bus`, `batch_kind`: only of batches of these; None: of all. `older`: from behind a file on.
     """
     name: ColumnElement[Any] = batch.c.batch_id
     left: ColumnElement[Any] = batch.c.kept
@@ -184,6 +186,8 @@ def newest_files(kind: str, kept: Collection[str], limit: int, *, bus: str | Non
     )
     if bus is not None:
         found = found.where(batch.c.bus == bus)
+    if batch_kind is not None:
+        found = found.where(batch.c.kind == batch_kind)
     same = (batch.c.batch_id == bindparam("before_batch")) & (batch_file.c.key > bindparam("before_key"))
     return found.where(or_(_OLDER, same)) if older else found
 

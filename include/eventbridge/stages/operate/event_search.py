@@ -35,7 +35,7 @@ _SUBJECT = msgspec.json.Decoder(_WithSubject)
 
 @dataclass(frozen=True)
 class EventQuery:
-    """Which valid events are looked for: of all that is given; landed from `since` to before `until`."""
+    """The valid events to find: each condition that is given holds; landed from `since` to before `until`."""
 
     bus: str | None = None
     type: str | None = None
@@ -90,7 +90,9 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     unreadable: list[str] = []
     last = place
     seen = 0
-    for count, file in enumerate(files_from(work, "buffer", "archive", place, query.bus)):
+    # A replay writes the events that it takes into a file of its own, with its own time: they are no further events.
+    archive = files_from(work, "buffer", "archive", place, bus=query.bus, batch_kind="normal")
+    for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
         if query.since is not None and file.planned_at < query.since:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.model.batch import FileKind, FilePlace
+from eventbridge.model.batch import BatchKind, FileKind, FilePlace
 from eventbridge.model.cursor import Place
 from eventbridge.model.retention import Kept
 from eventbridge.stages.runtime.runtime import Runtime
@@ -15,22 +15,31 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def newest_files(work: Runtime, kind: FileKind, what: Kept, bus: str | None = None) -> Iterator[FilePlace]:
-    """Yield the recorded files of a kind of batches that have `what`; `bus`: only of batches of this one."""
-    yield from _behind(work, kind, what, bus, None)
+def newest_files(work: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
+    """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
+    yield from _behind(work, kind, what, None, None, None)
 
 
 def files_from(
-    work: Runtime, kind: FileKind, what: Kept, place: Place | None, bus: str | None = None
+    work: Runtime,
+    kind: FileKind,
+    what: Kept,
+    place: Place | None,
+    *,
+    bus: str | None = None,
+    batch_kind: BatchKind | None = None,
 ) -> Iterator[FilePlace]:
-    """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there."""
+    """Yield what `newest_files` yields, from the file of a place on, which comes first if it is still there.
+
+    `bus`, `batch_kind`: only of batches of these; None: of all.
+    """
     behind = None
     if place is not None:
         behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
         for each in work.ledger.files(place.batch_id, kind):
             if each.key == place.key and each.path is not None:
                 yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
-    yield from _behind(work, kind, what, bus, behind)
+    yield from _behind(work, kind, what, bus, batch_kind, behind)
 
 
 def place_of(file: FilePlace, row: int = -1) -> Place:
@@ -44,10 +53,15 @@ def rows_after(place: Place | None, file: FilePlace) -> int:
 
 
 def _behind(
-    work: Runtime, kind: FileKind, what: Kept, bus: str | None, behind: FilePlace | None
+    work: Runtime,
+    kind: FileKind,
+    what: Kept,
+    bus: str | None,
+    batch_kind: BatchKind | None,
+    behind: FilePlace | None,
 ) -> Iterator[FilePlace]:
     while True:
-        found = work.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, behind=behind)
+        found = work.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
         yield from found
         if len(found) < _AT_ONCE:
             return
