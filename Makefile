@@ -5,8 +5,10 @@ SHELL := /bin/bash
 .ONESHELL:
 MAKEFLAGS += --no-print-directory
 
-PYTHON ?= python3.11
+# A Python from 3.11 to 3.13; empty: `python3` if it is one, else the newest that tools/find-python finds.
+PYTHON ?=
 VENV := .venv
+UV_VENV := .venv-uv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 COMPILED := $(VENV)/.compiled
@@ -31,7 +33,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
   $(filter-out %/test_kernel_forks.py %/test_reference_cost.py %/test_kernel_rooms.py,$(wildcard tests/unit/match/test_*.py)) \
   tests/unit/decision tests/unit/pattern tests/unit/transform/test_native_transforms.py
 
-.PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
+.PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-express bench-windows requirements
@@ -43,19 +45,18 @@ help: ## list these targets
 setup: $(COMPILED) ## make .venv from requirements.txt; does nothing if it is there
 
 $(INSTALLED): requirements.txt pyproject.toml
-	@command -v $(PYTHON) >/dev/null || {
-	  echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv"; exit 1; }
+	@if [ -x $(BIN)/python ]; then python=$(BIN)/python; else python=$$(tools/find-python $(PYTHON)); fi
 	java="$${JAVA_HOME:+$$JAVA_HOME/bin/}java"
 	release=$$("$$java" -version 2>&1 | sed -nE 's/.*version "(1\.)?([0-9]+).*/\2/p' || true)
 	[ "$${release:-0}" -ge 17 ] || {
 	  echo "Java 17 or later is missing: sudo apt-get install -y openjdk-17-jre-headless"; exit 1; }
 	uv=$$(command -v uv || true)
 	if [ -z "$$uv" ] || ! "$$uv" --version >/dev/null 2>&1; then
-	  [ -x $(VENV)-uv/bin/uv ] || { $(PYTHON) -m venv $(VENV)-uv && $(VENV)-uv/bin/python -m pip install -q uv; } || {
-	    echo "uv cannot be installed: sudo apt-get install -y python3.11-venv, or https://docs.astral.sh/uv"; exit 1; }
-	  uv=$(VENV)-uv/bin/uv
+	  [ -x $(UV_VENV)/bin/uv ] || { "$$python" -m venv $(UV_VENV) && $(UV_VENV)/bin/python -m pip install -q uv; } || {
+	    echo "uv cannot be installed: sudo apt-get install -y python3-venv, or https://docs.astral.sh/uv"; exit 1; }
+	  uv=$(UV_VENV)/bin/uv
 	fi
-	[ -x $(BIN)/python ] || "$$uv" venv -q -p $(PYTHON) $(VENV)
+	[ -x $(BIN)/python ] || "$$uv" venv -q -p "$$python" $(VENV)
 	"$$uv" pip install -p $(BIN)/python --require-hashes -r requirements.txt
 	"$$uv" pip uninstall -q -p $(BIN)/python eventbridge  # the earlier name: Airflow would find the plug-in twice
 	"$$uv" pip install -q -p $(BIN)/python --no-deps -e .
@@ -120,6 +121,12 @@ test: setup ## every test: the fast ones, the crash matrix, the others, several 
 	wait $$computing || failed=$$?
 	cat "$$TMPDIR/computing.txt"
 	exit $$failed
+
+# What can differ between versions of Python: how its libraries parse and word things, and what is compiled.
+test-python: setup ## the unit tests and the README's tour, for another version: make test-python VENV=.venv-other PYTHON=python3.13
+	@$(BIN)/python --version
+	$(BIN)/pytest -q -n 2 --dist loadfile tests/unit
+	$(BIN)/pytest -q tests/docs/test_pages.py -k "test_the_commands_of_a_page_do_what_it_says and README"
 
 services: setup ## fetch the real servers that tests start, into .services and .s3proxy; tests fetch what they need themselves
 	@PYTHONPATH=tests:. exec $(BIN)/python -m services.fill
@@ -226,6 +233,7 @@ bench-why: setup ## how long `why` takes over a month of a tenth of 1,000,000 ev
 bench-doorbell: setup ## what a look for due deliveries costs while none, a thousand and a million rows are due
 	@exec $(BIN)/python -m benchmarks.bench_doorbell
 
-requirements: ## pin pyproject.toml's packages again in requirements.txt
-	@UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --generate-hashes --all-extras \
-	  --group demo --group test --group check --group bench -o requirements.txt
+requirements: ## pin pyproject.toml's packages again in requirements.txt, for every Python from 3.11
+	@PATH="$$PATH:$(UV_VENV)/bin"
+	UV_CUSTOM_COMPILE_COMMAND="make requirements" uv pip compile -q pyproject.toml -p 3.11 --universal --generate-hashes \
+	  --all-extras --group demo --group test --group check --group bench -o requirements.txt

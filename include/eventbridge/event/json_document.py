@@ -13,6 +13,7 @@ from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final, NoReturn, TypeAlias
 
 from eventbridge.errors import EventError
+from eventbridge.event.json_fault import json_fault
 
 MAXIMUM_DEPTH: Final = 128
 
@@ -147,7 +148,11 @@ def parse_value(text: bytes | str) -> JsonValue:
     try:
         value: JsonValue = _DECODER.decode(decoded)
     except json.JSONDecodeError as error:
-        raise EventError(f"not JSON: {_plain(error.msg)} at {_place(decoded, error.pos)}") from None
+        message, at = json_fault(error)
+        deep = _depth_exceeded(decoded)
+        if deep is not None and deep < at:  # how deep Python itself reads depends on its version
+            raise _too_deep(decoded) from None
+        raise EventError(f"not JSON: {message} at {_place(decoded, at)}") from None
     except _NotJson as error:
         raise EventError(f"not JSON: {error} at {_place(decoded, _find_word(decoded, str(error)))}") from None
     except RecursionError:
@@ -236,12 +241,6 @@ def _decode(text: bytes | str) -> str:
     if decoded.startswith("\ufeff"):
         raise EventError("not JSON: a byte order mark at line 1, column 1")
     return decoded
-
-
-def _plain(message: str) -> str:
-    """Return the decoder's message in our words."""
-    message = "Something follows the document" if message == "Extra data" else message.removesuffix(" at")
-    return message[0].lower() + message[1:]
 
 
 def _place(text: str, position: int) -> str:

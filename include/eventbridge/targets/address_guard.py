@@ -24,6 +24,8 @@ _SPECIAL: tuple[Network, ...] = tuple(map(ip_network, ("192.0.0.0/24", "192.88.9
 #: IPv4-translated (RFC 2765), NAT64 (RFC 6052). NAT64 with a prefix of one's own cannot be told from other addresses.
 _LAST_32_BITS = tuple(map(IPv6Network, ("::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96")))
 _SIX_TO_FOUR = IPv6Network("2002::/16")  # RFC 3056: the 32 bits after the prefix
+#: `::` and `::1` lie among the IPv4-compatible addresses and carry none. Python 3.13's is_loopback looks inside others.
+_OF_IPV6_ITSELF = frozenset(map(IPv6Address, ("::", "::1")))
 _GLOBAL_UNICAST = IPv6Network("2000::/3")
 
 #: How an address that is not for the public is called, the first that fits.
@@ -65,7 +67,7 @@ class AddressGuard:
 
 def _carried(address: Address) -> Address:
     """Return the IPv4 address that an IPv6 address carries, else the address itself."""
-    if isinstance(address, IPv4Address) or address.is_unspecified or address.is_loopback:
+    if isinstance(address, IPv4Address) or address in _OF_IPV6_ITSELF:
         return address
     if address in _SIX_TO_FOUR:
         return IPv4Address(int(address) >> 80 & 0xFFFFFFFF)
@@ -77,9 +79,10 @@ def _carried(address: Address) -> Address:
 def _kind(address: Address) -> str | None:
     if any(address in block for block in _METADATA if block.version == address.version):
         return "where clouds serve metadata"
+    if any(address in block for block in _SPECIAL if block.version == address.version):
+        return "no public address"  # first, since versions of Python differ in which of them are private
     for name, kind in _KINDS:
         if getattr(address, name):
             return kind
     public = address.is_global and (isinstance(address, IPv4Address) or address in _GLOBAL_UNICAST)
-    public = public and not any(address in block for block in _SPECIAL if block.version == address.version)
     return None if public else "no public address"

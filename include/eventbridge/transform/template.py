@@ -9,6 +9,7 @@ from typing import Literal, NoReturn
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import write_document
+from eventbridge.event.json_fault import json_fault
 from eventbridge.transform.mistake import NAME
 
 #: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
@@ -148,7 +149,8 @@ def _json_problem(text: str) -> str | None:
     try:
         _DECODER.decode(text)
     except json.JSONDecodeError as error:
-        return f"{error.msg[0].lower()}{error.msg[1:]}, line {error.lineno}, column {error.colno}"
+        message, at = json_fault(error)
+        return f"{message}, {place(text, at)}"
     except _NotJson as error:
         return f"{error} is not a value of JSON"
     except RecursionError:

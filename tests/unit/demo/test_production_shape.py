@@ -94,7 +94,7 @@ def test_the_image_has_what_its_services_run() -> None:
     assert all((ROOT / path).exists() for path in [*let_through, *used])
     assert {path.split("/")[0] for path in used} <= set(let_through)
     assert set(re.findall(r"(?m)^COPY ([\w./]+) ", dockerfile)) - {"."} <= set(let_through)
-    assert {fields["image"] for fields in own} == {f"eventbridge:{version('eventbridge')}"}
+    assert {fields["image"] for fields in own} == {f"eventbridge:{version('eventbridge-airflow')}"}
     assert f"{SHA256}  /build/{JAR.name.split('-')[0]}.jar" in dockerfile
 
 

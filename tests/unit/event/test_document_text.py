@@ -25,6 +25,11 @@ from eventbridge.event.json_document import (
     [
         ("", "not JSON: expecting value at line 1, column 1"),
         ('{"a":\n  tru}', "not JSON: expecting value at line 2, column 3"),
+        ('{"a":1, }', "not JSON: a comma before the end of an object at line 1, column 7"),
+        ('{"a":[1,\n]}', "not JSON: a comma before the end of an array at line 1, column 8"),
+        ('{"a":[1,,2]}', "not JSON: expecting value at line 1, column 9"),
+        ('{"a":[1, 2}', "not JSON: expecting ',' delimiter at line 1, column 11"),
+        ('{"a":' + "[" * 200 + "1 2", "nested deeper than 128 at line 1, column 133"),
         ('{"a":1} x', "not JSON: something follows the document at line 1, column 9"),
         ('{"a":"NaN","b":[1,\nNaN]}', "not JSON: NaN at line 2, column 1"),
         ('{"a":-Infinity}', "not JSON: -Infinity at line 1, column 6"),

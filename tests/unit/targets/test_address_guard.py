@@ -61,7 +61,7 @@ def answer_of(url: str, *blocks: str) -> Answer:
         ("100.64.0.1", "no public address"),
         ("100.100.100.200", "no public address"),
         ("192.0.0.192", "no public address"),
-        ("192.0.0.1", "a private address"),
+        ("192.0.0.1", "no public address"),
         ("192.88.99.1", "no public address"),
         ("198.18.0.1", "a private address"),
         ("224.0.0.1", "a multicast address"),
