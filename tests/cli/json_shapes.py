@@ -225,6 +225,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "pruned": "int",
         "events": {
             "range_total": "int",
+            "from_archive": "int",
             "gaps": "int",
             "read": "int",
             "malformed": "int",

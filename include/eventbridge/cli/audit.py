@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _EVENTS = {
     "range_total": "offsets taken",
+    "from_archive": "from the archive",
     "gaps": "gaps in the log",
     "read": "read",
     "malformed": "malformed",
@@ -56,7 +57,8 @@ def _show(found: Audit) -> None:
     if found.batches:
         say()
         say("Events")
-        show_fields((f"  {_EVENTS[name]}", count) for name, count in found.events.items())
+        sums = {name: count for name, count in found.events.items() if count or name != "from_archive"}
+        show_fields((f"  {_EVENTS[name]}", count) for name, count in sums.items())
         say()
         show_table(
             "Deliveries",

@@ -367,6 +367,16 @@ def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
     assert any(done.replay_id in each and "looked through" in each for each in told)
 
 
+def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) -> None:
+    """Three offsets were taken from the bus, however often their events are replayed; the sums add up."""
+    landed(sending, 3, crm="/healthy/crm")
+    replay(sending)
+    events = audit(sending.work).events
+
+    assert (events["range_total"], events["from_archive"], events["read"]) == (3, 3, 6)
+    assert events["range_total"] + events["from_archive"] == events["gaps"] + events["read"]
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

@@ -221,8 +221,14 @@ def _unknown_manifests(work: Runtime) -> Iterator[str]:
 
 
 def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
-    names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid")
-    return {name: sum(getattr(each, name) for _, each in books) for name in names}
+    """Return sums that add up: offsets taken + events taken from the archive = gaps + read."""
+    names = ("gaps", "read", "malformed", "duplicate", "valid")
+    # A batch of a replay, or of dead letters that are routed again, takes events of the archive and no offset.
+    taken = {
+        "range_total": sum(each.range_total for batch, each in books if batch.kind == "normal"),
+        "from_archive": sum(each.range_total for batch, each in books if batch.kind != "normal"),
+    }
+    return taken | {name: sum(getattr(each, name) for _, each in books) for name in names}
 
 
 def _delivery_sums(
