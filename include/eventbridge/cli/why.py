@@ -29,7 +29,12 @@ _TODAY = {
 
 
 def why(
-    event_id: Annotated[str, typer.Argument(metavar="EVENT_ID", help="The `id` of the event, as it is written.")],
+    event_id: Annotated[
+        str,
+        typer.Argument(
+            metavar="EVENT_ID", help="The `id` of the event as it is written, or a delivery id (`webhook-id`)."
+        ),
+    ],
     bus: Annotated[str | None, typer.Option(metavar="BUS", help="Only on this bus; default: on all.")] = None,
     since: Annotated[
         str | None,

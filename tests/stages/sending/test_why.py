@@ -247,6 +247,20 @@ def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> Non
     assert [(each.bus, each.topic) for each in waiting.not_landed] == [("orders", "placed")]
 
 
+def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
+    """A target names the delivery by the header `webhook-id`: the answer is that of its event, and says so."""
+    sending.begin(3, crm="/healthy/crm")
+    sending.deliver()
+    (delivery,) = one(sending).deliveries
+    found = why(sending.work, delivery.delivery_id)
+
+    assert found.event_id == "1"
+    assert found.events == why(sending.work, "1").events
+    assert found.notes[0] == f"the delivery {delivery.delivery_id} is of event 1, to orders/crm"
+    with pytest.raises(NotFoundError, match=r"No delivery since .* has this id as its webhook-id either"):
+        why(sending.work, "b76c3677-fd41-8c86-acbc-aea2c0e21838")
+
+
 def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending: Sending) -> None:
     """It names the batches' time; a bus that is not there is refused by name."""
     sending.begin(1, crm="/healthy/crm")

@@ -73,6 +73,7 @@ ARGUMENTS: dict[str, list[object]] = {
     "area": ["archive"],
     "aged": [True, False],
     "alone": [True, False],
+    "batch_kind": [None, "normal"],
     "before": [None, 7],
     "beginning": ["01a2"],
     "behind": [True, False],
@@ -356,12 +357,22 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(parking.parked_counts(None), "ix_parked_waiting", id="counts"),
         pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
         pytest.param(
-            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, older=False),
+            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind=None, older=False),
             "ix_batch_newest",
             id="newest-files",
         ),
         pytest.param(
-            batches.newest_files("outcome", ["all"], 100, bus="flights", older=True),
+            batches.newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind="normal", older=True),
+            "ix_batch_newest",
+            id="newest-files-of-normal-batches",
+        ),
+        pytest.param(
+            batches.newest_files("delivery", ["all"], 100, bus=None, batch_kind=None, older=False),
+            "ix_batch_newest",
+            id="newest-delivery-files",
+        ),
+        pytest.param(
+            batches.newest_files("outcome", ["all"], 100, bus="flights", batch_kind=None, older=True),
             "ix_batch_newest",
             id="older-files-of-bus",
         ),

@@ -124,6 +124,7 @@ def event(work: Runtime, request: Request, event_id: str, *, every_rule: bool) -
     def body_of(message: EventAnswer) -> str | None:
         return archived_body(work, message) if shows_payloads(request) else HIDDEN
 
+    event_id = found.event_id  # a delivery id leads to its event
     return {
         "event_id": event_id,
         "why": found,

@@ -23,7 +23,7 @@ from eventbridge.ledger.tables import (
 _BATCH = batch.c.batch_id == bindparam("of_batch")
 _NOW = bindparam("now", type_=UtcTime)
 #: Kinds of files that nearly every batch has: the newest are those of the newest batches.
-_OF_MOST_BATCHES = frozenset(("buffer", "outcome"))
+_OF_MOST_BATCHES = frozenset(("buffer", "delivery", "outcome"))
 
 #: One batch.
 BATCH = select(batch).where(_BATCH)

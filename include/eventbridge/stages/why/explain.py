@@ -14,6 +14,7 @@ from eventbridge.model.why import EventAnswer, EventName, EventPlace, Landing, R
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import Sight, sight_of
+from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
 from eventbridge.stages.why.rules import rule_answers
 from eventbridge.stages.why.search import Found, Search, Wanted
 from eventbridge.stages.why.trail import Trail
@@ -43,6 +44,7 @@ def why(
 ) -> Why:
     """Return all that is known of the messages with an id, on one bus or all, in batches planned within a time.
 
+    `event_id`: the id of an event or, where no event has it, of a delivery, which targets see as `webhook-id`.
     `most_unmatched`: of rules that do not match an event only so many. `rule`: what this one says, and its deliveries,
     in place of those of all rules.
     Raises NotFoundError, which says how far was looked, if there is none; PartlySearched if a file cannot be read.
@@ -58,7 +60,16 @@ def why(
     messages = {place: found for place, found in _by_place(search.run()).items() if sight.bus(place.bus)}
     places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
     if not messages and not places:
-        raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
+        delivery = delivery_bytes(event_id)
+        if delivery is None:
+            raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
+        found = find_delivery(work, delivery, search.wanted.since, search.wanted.until)
+        search.unreadable += found.unreadable
+        if found.event_id is None or not sight.rule(found.rule or ""):
+            said = _not_found(event_id, bus, search) + _not_delivered(found)
+            raise (PartlySearched if search.unreadable else NotFoundError)(said)
+        answer = why(work, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule)
+        return replace(answer, notes=(note_of(delivery, found), *answer.notes))
     asked = _Asked(today, most_unmatched, rule)
     answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
     answers = [_seen(each, sight) for each in answers]
@@ -210,6 +221,11 @@ def _kept_instead(work: Runtime, found: Found) -> str | None:
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
             return str(_place(each))
     return None
+
+
+def _not_delivered(found: DeliverySearch) -> str:
+    since = "" if found.oldest is None else f" since {found.oldest:%Y-%m-%d %H:%M:%S} (UTC)"
+    return f". No delivery{since} has this id as its webhook-id either"
 
 
 def _not_found(event_id: str, bus: str | None, search: Search) -> str:
