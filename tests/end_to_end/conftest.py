@@ -77,7 +77,7 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with an alert for batches that take longer than 6 s, a target that takes 15, and a quota."""
+    """Start the same with batches that count as late after 6 s, a target that takes 15, and a quota."""
     settings = {**_SELDOM_PARSED, "EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
     settings["EVENTBRIDGE_STORE_QUOTA_BYTES"] = str(QUOTA)
     with _environment(

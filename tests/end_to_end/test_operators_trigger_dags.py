@@ -154,6 +154,16 @@ def test_an_hour_is_checked(directed: Running) -> None:
     assert directed.work.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
 
 
+def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
+    """Airflow answers the clearing, and the run of every DAG that moves batches ends well the second time."""
+    for dag_id in ("retry_deliveries", "deliver_orders"):
+        run_id = ran(directed, dag_id)
+        path = f"/dags/{dag_id}/dagRuns/{run_id}"
+        directed.airflow.call("PATCH", path, json={"state": "failed"})
+        directed.airflow.call("POST", f"{path}/clear", json={"dry_run": False, "only_failed": False})
+        until_ended(directed, dag_id, run_id, "success")
+
+
 def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Running) -> None:
     """The run of an hour is marked failed before its waiting began; the next batch is not planned."""
     before = len(directed.requests("/healthy/accounts"))
@@ -195,9 +205,9 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
 
 
 def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
-    """Airflow's alert of its run becomes an event `batch.late`; the slow target gets its delivery all the same."""
+    """The doorbell finds it in the ledger and reports `batch.late`; the slow target gets its delivery all the same."""
     directed.publish("slow", range(1))
-    directed.until("the alert is told", lambda: "deliver_slow" in late_runs(directed))
+    directed.until("the batch is reported", lambda: "slow" in late_runners(directed))
     directed.until_settled()
 
     assert directed.differences() == []
@@ -216,8 +226,8 @@ def rings(directed: Running) -> list[str]:
     return [run for run in runs if run.startswith("asset_triggered__")]
 
 
-def late_runs(directed: Running) -> set[str]:
-    """Return the DAGs whose runs were told of as late, on the bus or still in the ledger."""
+def late_runners(directed: Running) -> set[str]:
+    """Return the runners whose batches were reported as late, on the bus or still in the ledger."""
     waiting = [(each.type, each.subject) for each in directed.work.ledger.waiting_operational_events(1_000)]
     published = [(each["type"], each["subject"]) for each in operational_events(directed.work)]
     return {subject for kind, subject in waiting + published if kind == "batch.late"}

@@ -1,48 +1,76 @@
-"""Airflow's alert `batch is late`: which runs have it, and what it tells."""
+"""`batch is late` comes from the ledger: which batches are reported, and that no run of Airflow has a deadline."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
+from collections.abc import Iterator
 from contextlib import closing
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from airflow.sdk._shared.module_loading import accepts_context, import_string
-from airflow.sdk.definitions.callback import AsyncCallback
+from airflow.sdk import DAG
 
+from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.ledger import Ledger
-from eventbridge.orchestrate.dags import airflow_dags
-from eventbridge.orchestrate.late import late_alert
+from eventbridge.model.batch import Batch, BatchState
+from eventbridge.orchestrate.late import report_late_batches
+from eventbridge.orchestrate.watch import Watch
+from eventbridge.stages.runtime.runtime import Runtime
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def test_runs_that_move_a_batch_have_the_alert(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of the runners, retries, redrives and replays, and no others; the setting says when."""
-    monkeypatch.setenv("EVENTBRIDGE_BATCH_LATE_SECONDS", "90s")
-    alerts = {name: dag.deadline for name, dag in airflow_dags().items()}
-
-    late = {name for name, alert in alerts.items() if alert}
-    assert late == {"deliver_orders", "deliver_night", "retry_deliveries", "redrive_dead_letters", "replay_events"}
-    (alert,) = alerts["deliver_orders"]
-    assert (alert.name, alert.interval) == ("batch is late", timedelta(seconds=90))
+@pytest.fixture
+def work(home: Path) -> Iterator[Runtime]:
+    """A runtime whose clock stands still."""
+    settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_seconds=90)
+    with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as work:
+        yield work
 
 
-def test_the_alert_logs_and_queues_one_operational_event(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Called as the triggerer calls it, by its path and with the run; told twice it is one event."""
-    home.mkdir()
-    callback = late_alert(Settings()).callback
-    assert isinstance(callback, AsyncCallback)
-    tell = import_string(callback.path)
-    assert accepts_context(tell)
-    run = {"dag_id": "deliver_orders", "dag_run_id": "scheduled__2026"}
+def planned(work: Runtime, runner: str, seconds_ago: float, state: BatchState = "planned") -> Batch:
+    """Plan a batch of no events, so long ago."""
+    batch = Batch(f"of-{runner}", "normal", runner, "orders", state, "cafe", NOW - timedelta(seconds=seconds_ago))
+    assert work.ledger.plan_batch(batch, [])
+    return batch
+
+
+def test_no_dag_has_a_deadline(dags: dict[str, DAG]) -> None:
+    """Airflow 3.3 cannot clear a run that was marked failed within its deadline (500), so no DAG has one."""
+    assert {name for name, dag in dags.items() if dag.deadline} == set()
+
+
+def test_a_late_batch_is_reported_once(work: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+    """Only the batch that is older than the setting: an alarm in the log and one event `batch.late`."""
+    planned(work, "slow", 91)
+    planned(work, "quick", 89)
     with caplog.at_level(logging.ERROR):
-        for _ in range(2):
-            asyncio.run(tell(**callback.kwargs, context={"dag_run": run}))
+        known = report_late_batches(work, NOW, ())
+        assert report_late_batches(work, NOW, known) == known == {"of-slow"}
 
-    with closing(Ledger.open(f"sqlite:///{home}/ledger.sqlite")) as ledger:
-        (event,) = ledger.waiting_operational_events(9)
-    assert (event.type, event.subject) == ("batch.late", "deliver_orders")
-    assert event.data == {"dag_id": "deliver_orders", "run_id": "scheduled__2026", "late_after_seconds": 120.0}
-    assert "ALARM: batch is late: run scheduled__2026 of deliver_orders" in caplog.text
+    (event,) = work.ledger.waiting_operational_events(9)
+    assert (event.type, event.subject) == ("batch.late", "slow")
+    assert event.time == NOW - timedelta(seconds=1)
+    assert event.data == {
+        "batch_id": "of-slow",
+        "kind": "normal",
+        "runner": "slow",
+        "state": "planned",
+        "planned_at": "2026-03-01T11:58:29+00:00",
+        "late_after_seconds": 90.0,
+    }
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert line.startswith("ALARM: the normal batch of-slow of runner slow is late: planned at 11:58:29 UTC")
+
+
+def test_the_doorbell_reports_late_batches(work: Runtime) -> None:
+    """It looks at the ledger anyway; a batch that is committed, or the open window of a shift, is not late."""
+    planned(work, "orders", 91, "open")
+    watch = Watch(work)
+    watch.look()
+    assert work.ledger.waiting_operational_events(9) == []
+
+    planned(work, "night", 91)
+    Watch(work).look()
+    assert [each.subject for each in work.ledger.waiting_operational_events(9)] == ["night"]

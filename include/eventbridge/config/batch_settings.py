@@ -49,7 +49,7 @@ class BatchSettings(BaseModel):
         le=3600,
     )
     batch_late_seconds: Seconds = _setting(
-        120.0, "seconds", "When Airflow tells that a run is late, from when it was queued.", gt=0, le=86_400
+        120.0, "seconds", "How long after it was planned a batch that is not committed counts as late.", gt=0, le=86_400
     )
     prepare_budget_seconds: Seconds = _setting(
         60.0,

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from eventbridge.decision.quality import told_failure
+from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
 from eventbridge.model.intake_stop import IntakeStop
@@ -134,10 +135,18 @@ def of_running_late(
     return OperationalEvent(event_id, "delivery.late", f"{rule}/{target}", time, data)
 
 
-def of_late_batch(dag_id: str, run_id: str, seconds: float, time: datetime) -> OperationalEvent:
-    """Return the event for a run of Airflow's that still moves its batch so long after it was queued."""
-    data = {"dag_id": dag_id, "run_id": run_id, "late_after_seconds": seconds}
-    return OperationalEvent(_id("batch.late", dag_id, run_id), "batch.late", dag_id, time, data)
+def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
+    """Return the event for a batch that is not committed so long after it was planned."""
+    data = {
+        "batch_id": batch.batch_id,
+        "kind": batch.kind,
+        "runner": batch.runner,
+        "state": batch.state,
+        "planned_at": batch.planned_at.isoformat(),
+        "late_after_seconds": seconds,
+    }
+    time = batch.planned_at + timedelta(seconds=seconds)
+    return OperationalEvent(_id("batch.late", batch.batch_id), "batch.late", batch.runner or batch.kind, time, data)
 
 
 def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:

@@ -13,6 +13,7 @@ from eventbridge.ledger.database import Database
 from eventbridge.ledger.descriptions import Descriptions
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import offsets as offset_statements
+from eventbridge.ledger.statements.moment import OPEN_BATCHES
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, FilePlace, Range
 from eventbridge.model.move import Move
@@ -115,6 +116,11 @@ class Batches(Database):
         values = {} if before is None else {"before_at": at, "before_batch": name}
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(query, values)]
+
+    def open_batches(self) -> list[Batch]:
+        """Return the batches that are not committed, the oldest first."""
+        with self._reading() as connection:
+            return [to_batch(row) for row in connection.execute(OPEN_BATCHES)]
 
     def batches_named(self, beginning: str, most: int) -> list[str]:
         """Return the ids of at most so many batches that begin with a text, the newest first."""

@@ -1,50 +1,42 @@
-"""Airflow's deadline alert of runs that move one batch: `batch is late`, told while the run still runs.
+"""Which batches are late: not committed so long after they were planned. The doorbell asks; no run of Airflow tells it.
 
-The alert is called in the triggerer, so everything that it imports or waits for stands in a thread of its own.
+A deadline of Airflow's counts from when a run was queued, so it also fires for a run that failed at once, and a run
+that was marked failed within its deadline cannot be cleared (Airflow 3.3 answers 500).
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Mapping
-from contextlib import closing
-from datetime import timedelta
-from typing import Any
+from collections.abc import Collection
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from airflow.sdk.definitions.callback import AsyncCallback
-from airflow.sdk.definitions.deadline import DeadlineAlert, DeadlineReference
+from eventbridge.decision.operational_event import of_late_batch
 
-from eventbridge.config.settings import Settings
+if TYPE_CHECKING:
+    from eventbridge.model.batch import Batch
+    from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-NAME = "batch is late"
+
+def report_late_batches(work: Runtime, now: datetime, known: Collection[str]) -> set[str]:
+    """Log each late batch that is not among `known`, queue its event `batch.late`, and return the ids of all late ones.
+
+    The open window of a shift is not late: its shift ends it.
+    """
+    seconds = work.settings.batch_late_seconds
+    late = [each for each in work.ledger.open_batches() if _is_late(each, now, seconds)]
+    new = [each for each in late if each.batch_id not in known]
+    for batch in new:
+        log.error(
+            "ALARM: the %s batch %s of runner %s is late: planned at %s, and %s since; look at its last run",
+            *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
+        )
+    if new:
+        work.ledger.queue_operational_events([of_late_batch(each, seconds) for each in new])
+    return {each.batch_id for each in late}
 
 
-def late_alert(settings: Settings) -> DeadlineAlert:
-    """Return the alert for runs that are at work so long after they were queued."""
-    seconds = settings.batch_late_seconds
-    return DeadlineAlert(
-        reference=DeadlineReference.DAGRUN_QUEUED_AT,
-        interval=timedelta(seconds=seconds),
-        callback=AsyncCallback(f"{__name__}.tell_late", kwargs={"seconds": seconds}),
-        name=NAME,
-    )
-
-
-async def tell_late(*, seconds: float, context: Mapping[str, Any]) -> None:
-    """Log that a run is late, and queue the operational event; raises LedgerError if it cannot be queued."""
-    run = context["dag_run"]
-    dag_id, run_id = str(run["dag_id"]), str(run.get("dag_run_id") or run.get("run_id"))
-    log.error("ALARM: %s: run %s of %s is at work %g s after it was queued", NAME, run_id, dag_id, seconds)
-    await asyncio.to_thread(_queue, dag_id, run_id, seconds)
-
-
-def _queue(dag_id: str, run_id: str, seconds: float) -> None:
-    from eventbridge.decision.operational_event import of_late_batch
-    from eventbridge.ledger import Ledger
-    from eventbridge.orchestrate.settings import airflow_settings
-
-    with closing(Ledger.open(airflow_settings().ledger_url)) as ledger:
-        ledger.queue_operational_events([of_late_batch(dag_id, run_id, seconds, ledger.now())])
+def _is_late(batch: Batch, now: datetime, seconds: float) -> bool:
+    return batch.state != "open" and now - batch.planned_at > timedelta(seconds=seconds)

@@ -13,6 +13,7 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.settings import airflow_settings
@@ -39,6 +40,9 @@ _SILENCE = timedelta(seconds=30)
 #: How often the ledger is told that the bell lives: several times before it is taken for dead (`schedule.ALIVE`).
 _NOTE = timedelta(seconds=20)
 
+#: How often the ledger is asked for batches that are late.
+_LATE_LOOK = timedelta(seconds=10)
+
 #: How long a look for a replay or redrive that is left to nobody holds.
 _LEFT_HOLDS = timedelta(seconds=20)
 
@@ -59,6 +63,8 @@ class Watch:
     _noted_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
     _left_seen: tuple[datetime, bool] | None = None
+    _late_looked_at: datetime | None = None
+    _late: set[str] = field(default_factory=set)
 
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
@@ -91,6 +97,7 @@ class Watch:
                 self.bells[subject] = replace(self.bells.get(subject, Bell(now, ANSWERED)), mark=ANSWERED)
         self._with_new_rules.difference_update(ringing)
         self._note(now)
+        self._report_late(now)
         return ringing
 
     def _note(self, now: datetime) -> None:
@@ -99,6 +106,12 @@ class Watch:
         if not silent and (self._noted_at is None or now - self._noted_at >= _NOTE):
             self.work.ledger.note_look()
             self._noted_at = now
+
+    def _report_late(self, now: datetime) -> None:
+        """Report the batches that became late since the last look for them."""
+        if self._late_looked_at is None or now - self._late_looked_at >= _LATE_LOOK:
+            self._late = report_late_batches(self.work, self.work.ledger.now(), self._late)
+            self._late_looked_at = now
 
     def close(self) -> None:
         """Let go of the buses and the ledger."""

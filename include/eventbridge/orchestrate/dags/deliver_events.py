@@ -10,7 +10,6 @@ from datetime import timedelta
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.express import SHIFT_GUIDE, express
-from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import EXPRESS, LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.run_limit import run_limit
@@ -62,7 +61,6 @@ def deliver_events(runner: str, shift: float | None = None, warning: str | None 
         max_active_runs=1 if shift is None else 3,  # one stands by at a shift's end, one may be dead unseen
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=shift or 0.0),
-        deadline=late_alert(airflow_settings()) if shift is None else None,
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:

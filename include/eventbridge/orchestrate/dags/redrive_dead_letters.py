@@ -9,7 +9,6 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
-from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.redrive import go_on, plan_redrive
@@ -40,7 +39,6 @@ def redrive_dead_letters() -> DAG:
         max_active_runs=1,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        deadline=late_alert(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way},
         params=redrive_params(),
         tags=["eventbridge", "redrive"],

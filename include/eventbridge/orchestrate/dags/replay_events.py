@@ -9,7 +9,6 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.forms.replay_events import replay_params
-from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
 from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
 from eventbridge.orchestrate.run_limit import run_limit
@@ -40,7 +39,6 @@ def replay_events() -> DAG:
         max_active_runs=4,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        deadline=late_alert(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way_as_old},
         params=replay_params(),
         tags=["eventbridge", "replay"],

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
-from eventbridge.orchestrate.late import late_alert
 from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.retry import begin_redrive, plan_retries, resume_replay, settle_stale
@@ -42,7 +41,6 @@ def retry_deliveries() -> DAG:
         max_active_runs=4,
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
-        deadline=late_alert(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way},
         tags=["eventbridge", "retry"],
     ) as dag:
