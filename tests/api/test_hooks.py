@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import hmac
 import json
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -91,10 +93,43 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
     assert len(hooked.installation.bodies()) == before
 
 
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_packed_call_is_signed_as_it_was_sent(coding: str, pack: Callable[[bytes], bytes], hooked: Server) -> None:
+    """The signature is of the packed bytes, the event of what they unpack to; a signature of that is none."""
+    body = json.dumps({"id": f"evt_{coding}", "type": "invoice.paid"}).encode()
+    packed = {"content-encoding": coding}
+    with hooked.client() as client:
+        answer = client.post("/hooks/money", content=pack(body), headers=stripe(pack(body), int(time.time())) | packed)
+        unsigned = client.post("/hooks/money", content=pack(body), headers=stripe(body, int(time.time())) | packed)
+        bomb = gzip.compress(bytes(64 << 20))
+        refused = [
+            client.post("/hooks/code", content=bomb, headers=github(bomb) | {"content-encoding": "gzip"}),
+            client.post("/hooks/code", content=body, headers=github(body) | {"content-encoding": "br"}),
+        ]
+
+    assert answer.status_code == 200, answer.text
+    assert event(hooked, answer.json()["results"][0])["data"] == {"id": f"evt_{coding}", "type": "invoice.paid"}
+    assert unsigned.status_code == 403
+    assert [each.status_code for each in refused] == [413, 415]
+    assert refused[1].headers["accept-encoding"] == "gzip, deflate"
+
+
+def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
+    """GitHub sends forms unless its settings say otherwise; JSON under that name is JSON."""
+    form, body = b"payload=%7B%22zen%22%3A%22x%22%7D", b'{"repository": {"name": "shop"}}'
+    kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+    with hooked.client() as client:
+        answer = client.post("/hooks/code", content=form, headers=github(form) | kind)
+        labelled = client.post("/hooks/code", content=body, headers=github(body) | kind)
+
+    assert (answer.status_code, labelled.status_code) == (400, 200)
+    assert "Set the content type of the webhook to application/json" in answer.json()["results"][0]["error"]
+
+
 @pytest.mark.parametrize(
     ("name", "body", "status", "said"),
     [
-        ("code", b"payload=%7B%7D", 400, "data: "),
+        ("code", b"payload=%7B%7D", 400, "data: not JSON"),
         ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
         ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
         ("cod", b"{}", 404, "No rule file names a webhook 'cod'\""),

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +163,94 @@ def test_what_cannot_be_published_at_all_says_why(
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["status"] == status
     assert said in answer.json()["detail"]
+
+
+def text_of_packed(mode: str, event: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
+    """Return the body and headers of a call in one of the modes."""
+    if mode == "binary":
+        attributes = {f"ce-{name}": value for name, value in event.items() if name != "data"}
+        return json.dumps(event["data"]).encode(), {**attributes, "content-type": "application/json"}
+    if mode == "batched":
+        return json.dumps([event]).encode(), BATCHED
+    return json.dumps(event).encode(), STRUCTURED
+
+
+@pytest.mark.parametrize("mode", ["binary", "structured", "batched"])
+@pytest.mark.parametrize(("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress)])
+def test_a_packed_body_is_unpacked(
+    mode: str, coding: str, pack: Callable[[bytes], bytes], server: Server, client: httpx.Client
+) -> None:
+    """On the bus, and so for targets, the event is as one that was not packed; a second call with its key is known."""
+    body, headers = text_of_packed(mode, order(40, id=f"{mode}-{coding}"))
+    headers = {**headers, "content-encoding": coding, "idempotency-key": f"{mode}-{coding}"}
+
+    answer, again = (client.post(PATH, content=pack(body), headers=headers) for _ in range(2))
+    other = client.post(PATH, content=pack(body), headers={**headers, "content-encoding": "identity"})
+
+    assert answer.status_code == 200, answer.text
+    event = json.loads(server.installation.bodies()[place(answer.json()["results"][0])])
+    assert (event["id"], event["data"]) == (f"{mode}-{coding}", {"amount": 40})
+    assert (again.json(), other.status_code) == (answer.json(), 422)
+
+
+def test_a_coding_that_is_not_taken_says_which_are(client: httpx.Client) -> None:
+    """415 with Accept-Encoding."""
+    answer = client.post(PATH, content=b"x", headers={**STRUCTURED, "content-encoding": "br"})
+
+    assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
+    assert "The content coding 'br' is not taken" in answer.json()["detail"]
+
+
+def test_a_bomb_is_too_large(client: httpx.Client) -> None:
+    """413, as a body of that size."""
+    bomb = gzip.compress(bytes(64 << 20))
+    answer = client.post(PATH, content=bomb, headers={**STRUCTURED, "content-encoding": "gzip"})
+
+    assert answer.status_code == 413
+    assert "unpacks to more than 8,388,608 bytes" in answer.json()["detail"]
+
+
+def test_an_event_that_is_too_large_is_413(server: Server, client: httpx.Client) -> None:
+    """Alone the call is 413; of several events it is told of that one, and the others are published."""
+    large = order(50, data="x" * 1_100_000)
+    alone = client.post(PATH, json=large, headers=STRUCTURED)
+    among = client.post(PATH, json=[large, order(51)], headers=BATCHED)
+
+    assert alone.status_code == 413
+    assert "the largest allowed is 1,048,576" in alone.json()["results"][0]["error"]
+    assert (among.status_code, among.json()["published"]) == (207, 1)
+    assert among.json()["results"][0]["status"] == 413
+
+
+def test_an_attribute_that_is_there_twice_is_refused(client: httpx.Client) -> None:
+    """In headers, and among the members of an event: targets would disagree about which of the two counts."""
+    binary = [("ce-specversion", "1.0"), ("ce-id", "1"), ("ce-source", "/s"), ("ce-type", "t")]
+    headers = [*binary, ("ce-subject", "a"), ("ce-subject", "b")]
+    twice = json.dumps(order(60)).replace('"id"', '"id": "other", "id"', 1)
+
+    answers = [client.post(PATH, headers=headers), client.post(PATH, content=twice, headers=STRUCTURED)]
+
+    assert [answer.status_code for answer in answers] == [400, 400]
+    assert "the attribute subject is there twice" in answers[0].text
+    assert "$.id: the event has it twice" in answers[1].text
+
+
+def test_a_path_has_no_slash_at_its_end(client: httpx.Client) -> None:
+    """No redirect: behind a proxy it would name http:// and take the token there."""
+    answer = client.post(f"{PATH}/", json=order(), headers=STRUCTURED)
+
+    assert answer.status_code == 404
+    assert "location" not in answer.headers
+
+
+@pytest.mark.parametrize("path", ["/health", "/openapi.json", "/page/login"])
+def test_head_is_answered_as_get_without_a_body(path: str, client: httpx.Client) -> None:
+    """Load balancers ask whether a server is well by HEAD."""
+    head, got = client.head(path), client.get(path)
+
+    assert (head.status_code, head.content) == (got.status_code, b"")
+    assert head.status_code == 200
+    assert head.headers["content-length"] == got.headers["content-length"]
 
 
 def test_the_products_own_bus_takes_nothing(server: Server) -> None:

@@ -13,6 +13,7 @@ from eventbridge.api import health, hooks, lists, metrics, operating, publish, r
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.buses import Buses
+from eventbridge.api.head_as_get import HeadAsGet
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.page import page
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
@@ -48,8 +49,10 @@ def create_app(work: Runtime) -> FastAPI:
         lifespan=opened,
         docs_url=None,  # its page would load scripts of other hosts
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name http:// also behind a proxy that speaks TLS
     )
     app.add_middleware(BodyLimit)
+    app.add_middleware(HeadAsGet)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)

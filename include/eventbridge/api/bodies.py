@@ -5,7 +5,8 @@ Bytes and headers only, nothing of a server (https://github.com/cloudevents/spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import unquote_to_bytes
@@ -15,6 +16,7 @@ import msgspec
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import EventError
 from eventbridge.event.bindings import of_binary
+from eventbridge.event.media_type import kind_of
 
 BATCHED: Final = "application/cloudevents-batch+json"
 STRUCTURED: Final = "application/cloudevents+json"
@@ -25,19 +27,35 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 
 _PREFIX: Final = "ce-"
 _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
+# RFC 9110, 5.6.4, in bytes: HTTP's headers are.
+_QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
+_ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
+
+_WHITE_SPACE: Final = b" \t\r\n"
+
+#: Names and values of a request's headers, names in lower case; one that was sent twice is here twice.
+RequestHeaders = Sequence[tuple[str, str]]
 
 
-def bodies_of_request(headers: Mapping[str, str], content: bytes) -> list[bytes]:
+def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
     """Return the events of a request as JSON texts, not a digit of them changed; whether they are events is not judged.
 
-    `headers` by names in lower case. Raises Refused for what is in none of the three modes, and for too many events.
+    Raises Refused for what is in none of the three modes, and for too many events.
     """
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_types = [value for name, value in headers if name == "content-type"]
+    if len(media_types) > 1:
+        raise Refused(HTTPStatus.BAD_REQUEST, "The header Content-Type is there twice. Send it once")
+    media_type = kind_of(media_types[0]) if media_types else ""
     if media_type == BATCHED:
         return _elements(content)
     if media_type == STRUCTURED:
+        if content.lstrip(_WHITE_SPACE).startswith(b"["):
+            raise Refused(
+                HTTPStatus.BAD_REQUEST,
+                f"The body is an array, and {STRUCTURED} is one event. Send an array as {BATCHED}",
+            )
         return [content]
-    if any(name.startswith(_PREFIX) for name in headers):
+    if any(name.startswith(_PREFIX) for name, _ in headers):
         return [_from_binary(headers, content)]
     wrong = f"The content type {media_type!r} is not that of a CloudEvents mode" if media_type else "No content type"
     raise Refused(
@@ -63,15 +81,18 @@ def _elements(content: bytes) -> list[bytes]:
     return [bytes(each) for each in elements]
 
 
-def _from_binary(headers: Mapping[str, str], content: bytes) -> bytes:
-    """Return a binary event in structured form, its attributes decoded: percent-encoded UTF-8 (section 3.1.3.2)."""
-    given = [
-        (f"ce_{name[len(_PREFIX) :]}", unquote_to_bytes(value.encode("latin-1", "replace")))
-        for name, value in headers.items()
-        if name.startswith(_PREFIX)
-    ]
-    media_type = headers.get("content-type", "").strip()
+def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
+    """Return a binary event in structured form."""
+    given = [(f"ce_{name[len(_PREFIX) :]}", _attribute(value)) for name, value in headers if name.startswith(_PREFIX)]
+    media_types = [(name, value.strip().encode("latin-1")) for name, value in headers if name == "content-type"]
     try:
-        return of_binary([*given, ("content-type", media_type.encode("latin-1", "replace"))], content or None)
+        return of_binary([*given, *media_types], content or None)
     except EventError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, f"The call is not what its headers say: {error}") from None
+
+
+def _attribute(value: str) -> bytes:
+    """Return what a header says: unquoted, then percent-decoded, once each (HTTP binding, section 3.1.3.2)."""
+    raw = value.encode("latin-1")  # as the server read it
+    quoted = _QUOTED.fullmatch(raw)
+    return unquote_to_bytes(_ESCAPED.sub(rb"\1", quoted[1]) if quoted else raw)

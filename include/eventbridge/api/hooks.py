@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Request, Response
 
 from eventbridge.api.buses import Buses
+from eventbridge.api.content_coding import unpacked
 from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, answer, content_of
 from eventbridge.api.refusal import Refused, believed
@@ -27,11 +28,12 @@ _SECRETS = "signing_secret"
 _OTHER = {
     403: "The signature is none of the webhook's secrets, or too old.",
     404: "No rule file names this webhook.",
+    415: "The content coding is neither gzip nor deflate.",
 }
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {**told, "description": _OTHER.get(int(status), told["description"])}
     for status, told in RESPONSES.items()
-    if status in (200, 400, 403, 404, 408, 413, 429, 503)
+    if status in (200, 400, 403, 404, 408, 413, 415, 429, 503)
 }
 
 
@@ -59,7 +61,8 @@ async def take(
     await buses.check_pressure(bus)
 
     def read() -> list[Submission]:
-        body = event_of_call(name, webhook, headers, content, now)
+        # not before the signature, which is of the bytes as they were sent
+        body = event_of_call(name, webhook, headers, unpacked(request.headers, content), now)
         return read_submissions([body], max_bytes=work.settings.event_max_bytes)
 
     try:

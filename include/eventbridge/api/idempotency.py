@@ -20,6 +20,7 @@ HEADER = "Idempotency-Key"
 REPLAYED = "idempotency-replayed"
 
 _LONGEST_KEY = 255
+_OF_CONTENT = ("content-type", "content-encoding")
 
 
 class Idempotency:
@@ -85,7 +86,7 @@ def key_of(request: Request) -> str | None:
 
 def call_hash_of(request: Request, content: bytes) -> str:
     """Return a hash of what is called: method, path, query, the headers that say what the content is, and it."""
-    said = sorted((k, v) for k, v in request.headers.items() if k == "content-type" or k.startswith("ce-"))
+    said = sorted((k, v) for k, v in request.headers.items() if k in _OF_CONTENT or k.startswith("ce-"))
     parts = [request.method, request.url.path, request.url.query, *(part for pair in said for part in pair)]
     digest = hashlib.sha256("\n".join(parts).encode("utf-8", "surrogatepass"))
     digest.update(b"\n\n" + content)

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from eventbridge.api import lists, metrics, operating, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
+from eventbridge.api.head_as_get import HeadAsGet
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.routers import ROUTERS
@@ -55,10 +56,12 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         lifespan=closed,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         openapi_url=None,
         dependencies=[Depends(opened)],
     )
     app.add_middleware(BodyLimit)
+    app.add_middleware(HeadAsGet)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)

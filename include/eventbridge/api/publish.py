@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect
 from eventbridge.api.access import caller, check_scope
 from eventbridge.api.bodies import BATCHED, MOST_BYTES, STRUCTURED, bodies_of_request
 from eventbridge.api.buses import Buses
+from eventbridge.api.content_coding import check_content_coding, unpacked
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, Refused
@@ -37,7 +38,7 @@ class Result(BaseModel):
     queue: int | None = None
     offset: int | None = None
     error: str | None = Field(None, description="What is wrong with the event, and where. It was not published.")
-    status: int | None = Field(None, description="413: the event is too large for its topic.")
+    status: int | None = Field(None, description="413: the event is too large, or is so for its topic.")
 
 
 class Answer(BaseModel):
@@ -65,9 +66,9 @@ _STATUSES = {
     403: "The token has no scope for this bus.",
     404: "No rule file names this bus or topic.",
     408: "The body did not come within 30 seconds. Nothing was published.",
-    413: "More than 1,000 events or 8 MiB; or each event of the call is too large for its topic.",
+    413: "More than 1,000 events or 8 MiB, unpacked; or each event of the call is too large, or is so for its topic.",
     409: "A call with this Idempotency-Key is under way.",
-    415: "The content type is not that of a CloudEvents mode.",
+    415: "The content type is not that of a CloudEvents mode, or the content coding is neither gzip nor deflate.",
     422: "The Idempotency-Key was used for another call.",
     429: "The bus has no room: disk, store, backlog, or a quota of its owner. Send it again after Retry-After.",
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
@@ -99,6 +100,8 @@ async def publish(
 ) -> Response:
     """Publish CloudEvents in batched, structured or binary mode, at most 1,000 or 8 MiB a call.
 
+    A body in `Content-Encoding: gzip` or `deflate` is unpacked; the limit is that of what it unpacks to.
+
     It is answered once every event that is one lies on the bus durably, with one result for each.
     An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
     """
@@ -107,12 +110,13 @@ async def publish(
     buses: Buses = request.app.state.buses
     found, chosen = await buses.find(bus, topic)
     check_publishes(token, found)
+    check_content_coding(request.headers)
     content = await content_of(request)
     key = key_of(request)
     call_hash = await asyncio.to_thread(call_hash_of, request, content) if key else ""
 
     def read(name: str) -> list[Submission]:
-        bodies = bodies_of_request(request.headers, content)
+        bodies = bodies_of_request(request.headers.items(), unpacked(request.headers, content))
         return read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
 
     async def call() -> Response:

@@ -6,14 +6,16 @@ Called by the buffer stage; what it refuses becomes a dead letter `Malformed` wi
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from eventbridge.errors import EventError
-from eventbridge.event.json_document import parse_value
+from eventbridge.event.json_document import Number, parse_value
+from eventbridge.event.media_type import charset_of, codec_of, is_json, kind_of, text_of
 
 Headers = Sequence[tuple[str, bytes | None]]
 #: How a message says that it is an event: in its body, in its headers, or not at all.
@@ -45,17 +47,25 @@ def form_of(headers: Headers) -> Form:
 def of_binary(headers: Headers, body: bytes | None) -> bytes:
     """Return the event whose attributes are headers `ce_...` and whose data is the body; no body: it has no data.
 
-    Data is JSON where the header `content-type` says so or is not there, text where it begins with `text/`, else
-    binary. Raises EventError for a header that is not UTF-8, and for data that is not what its media type says.
+    A header without a value is not there. Data is JSON where the header `content-type` says so. It is text where the
+    media type begins with `text/` and its charset is known, and bytes otherwise: also without a media type, and where
+    the same text would not be written with the same bytes again. Raises EventError for an attribute that is there
+    twice, for a header that is not UTF-8, and for data that is not what its media type says.
     """
-    members = [(name.removeprefix(_PREFIX), _text(name, value)) for name, value in headers if name.startswith(_PREFIX)]
-    for name, _ in members:
+    members: dict[str, str] = {}
+    for header, value in headers:
+        if not header.startswith(_PREFIX) or value is None:
+            continue
+        name = header.removeprefix(_PREFIX)
         if name in ("data", "data_base64", "datacontenttype"):
-            raise EventError(f"header {_PREFIX}{name}: no attribute has this name in the binary binding")
+            raise EventError(f"header {header}: no attribute has this name in the binary binding")
+        if name in members:
+            raise EventError(f"header {header}: the attribute {name} is there twice. Send it once")
+        members[name] = _text(header, value)
     media_type = _media_type(headers)
     if media_type:
-        members.append(("datacontenttype", media_type))
-    return _event(members, _data(media_type, body))
+        members["datacontenttype"] = media_type
+    return _event(members.items(), _data(media_type, body))
 
 
 def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place, headers: Headers = ()) -> bytes:
@@ -98,28 +108,52 @@ def _found(value: Any, name: str, path: str) -> str:
         if not isinstance(value, dict) or step not in value:
             raise EventError(f"mapping of {name}: there is nothing at {path}")
         value = value[step]
+    text = _scalar(value)
+    if text is None:
+        raise EventError(f"mapping of {name}: {path} leads to neither text nor a whole number")
+    if not text.isascii() and (half := _HALF.search(text)):
+        raise EventError(f"mapping of {name}: {path} holds U+{ord(half[0]):04X}, one half of a surrogate pair")
+    return text
+
+
+def _scalar(value: Any) -> str | None:
+    """Return a value as the text of an attribute, the same whichever parser read it; None for what has none."""
     match value:
         case bool():
             return str(value).lower()
-        case str() | int():
+        case str():
+            return value
+        case int():
             return str(value)
-        case _:
-            raise EventError(f"mapping of {name}: {path} leads to neither text nor a whole number")
+        case Number() if _WHOLE.fullmatch(value.text):
+            return value.text if value.text != "-0" else "0"
+    return None
 
 
 def _data(media_type: str, body: bytes | None) -> bytes:
-    if body is None:
+    if body is None or (not body and not media_type):
         return b""
-    kind = media_type.partition(";")[0].strip().lower()
-    if not kind or kind.endswith(("/json", "+json")):
+    if is_json(media_type):
         _json(body)
         return b'"data":' + body
-    if kind.startswith("text/"):
-        try:
-            return b'"data":' + msgspec.json.encode(body.decode("utf-8"))
-        except UnicodeDecodeError as error:
-            raise EventError(f"data: it is {kind} and not UTF-8 at byte {error.start}") from None
+    text = _text_data(media_type, body) if kind_of(media_type).startswith("text/") else None
+    if text is not None:
+        return b'"data":' + msgspec.json.encode(text)
     return b'"data_base64":"' + base64.b64encode(body) + b'"'
+
+
+def _text_data(media_type: str, body: bytes) -> str | None:
+    """Return data as text; None: it is kept as bytes."""
+    codec = codec_of(media_type)
+    if codec is None:
+        return None
+    try:
+        return text_of(body, codec)
+    except UnicodeDecodeError as error:
+        charset = charset_of(media_type)
+        if not charset:  # whose bytes these are is not known
+            return None
+        raise EventError(f"data: it is {media_type}, and not {charset} at byte {error.start}") from None
 
 
 def _json(body: bytes) -> Any:
@@ -133,23 +167,25 @@ def _json(body: bytes) -> Any:
             raise EventError(f"data: {error}") from None
 
 
-def _event(members: Sequence[tuple[str, str]], data: bytes) -> bytes:
+def _event(members: Iterable[tuple[str, str]], data: bytes) -> bytes:
     parts = [msgspec.json.encode(name) + b":" + msgspec.json.encode(value) for name, value in members]
     return b"{" + b",".join([*parts, data] if data else parts) + b"}"
 
 
 def _media_type(headers: Headers) -> str:
-    for name, value in headers:
-        if name.lower() == "content-type":
-            return _text(name, value)
-    return ""
+    found = [(name, value) for name, value in headers if name.lower() == "content-type" and value is not None]
+    if len(found) > 1:
+        raise EventError("header content-type: it is there twice. Send it once")
+    return _text(*found[0]) if found else ""
 
 
-def _text(name: str, value: bytes | None) -> str:
+def _text(name: str, value: bytes) -> str:
     try:
-        return (value or b"").decode("utf-8")
+        return value.decode("utf-8")
     except UnicodeDecodeError as error:
         raise EventError(f"header {name}: it is not UTF-8 at byte {error.start}") from None
 
 
 _DECODER: Final = msgspec.json.Decoder()
+_HALF: Final = re.compile("[\ud800-\udfff]")
+_WHOLE: Final = re.compile("-?(?:0|[1-9][0-9]*)", re.ASCII)

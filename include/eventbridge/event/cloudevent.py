@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from eventbridge.errors import EventError
 from eventbridge.event.json_document import JsonValue, Number, parse_document, type_name
+from eventbridge.event.repeated import repeated_member
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,13 +34,15 @@ class Event:
 def parse_event(body: bytes, *, max_bytes: int) -> Event:
     """Return the CloudEvent that `body` holds.
 
-    Raises EventError with what is wrong and where: larger than `max_bytes`, not one strict JSON object,
-    or not CloudEvents 1.0 (https://github.com/cloudevents/spec, core and JSON format, v1.0.2).
+    Raises EventError with what is wrong and where: larger than `max_bytes`, not one strict JSON object, not
+    CloudEvents 1.0 (https://github.com/cloudevents/spec, core and JSON format, v1.0.2), or with a member twice.
     """
     if len(body) > max_bytes:
         raise EventError(f"the event has {len(body):,} bytes; the largest allowed is {max_bytes:,}")
     document = parse_document(body)
     check_event(document)
+    if (name := repeated_member(body)) is not None:
+        raise EventError(f"$.{name}: the event has it twice, and what reads it may take either. Send it once")
     # The checks have seen to it that these are strings; str() of a string is the string itself and tells mypy so.
     return Event(str(document["id"]), str(document["source"]), str(document["type"]), document, body)
 

@@ -16,6 +16,7 @@ import msgspec
 from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import ATTRIBUTE_CHECKS, REQUIRED, check_extension
 from eventbridge.event.json_document import MAXIMUM_DEPTH
+from eventbridge.event.repeated import has_each_once
 
 
 def recognise(body: bytes, *, max_bytes: int) -> tuple[str, str, str] | None:
@@ -45,7 +46,7 @@ def recognised(body: bytes, *, max_bytes: int) -> dict[str, Any] | None:
             return None
     if "data_base64" in document and "data" in document:
         return None
-    return document
+    return document if has_each_once(body) else None
 
 
 _DECODER: Final = msgspec.json.Decoder()
@@ -59,6 +60,8 @@ _REPEATED: Final = frozenset(("source", "specversion", "datacontenttype", "datas
 def _is_sure(name: str, value: Any) -> bool:
     """Return whether a member of a document, other than data, is surely allowed."""
     if type(value) is str:
+        if name not in ATTRIBUTE_CHECKS and value.isascii() and value.isprintable():
+            return _is_extension(name)
         if name in _REPEATED and len(value) <= _KEPT_LENGTH:
             return _passes_again(name, value)
         return _passes(name, value)
@@ -78,6 +81,11 @@ def _passes(name: str, value: str | bool | None) -> bool:
     except EventError:
         return False
     return True
+
+
+@lru_cache(maxsize=1_024)
+def _is_extension(name: str) -> bool:
+    return len(name) <= _KEPT_LENGTH and _passes(name, "")
 
 
 _passes_again: Final = lru_cache(maxsize=4_096)(_passes)

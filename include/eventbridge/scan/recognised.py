@@ -45,6 +45,9 @@ _NEEDED: Final = 1 << ID | 1 << SOURCE | 1 << TYPE | 1 << VERSION
 
 _NINE = ord("9")
 
+#: An event with more extensions is not surely one: each name is compared with those before it.
+_EXTENSIONS: Final = 16
+
 
 class Recognised(NamedTuple):
     """Of text i: whether it is surely an event, and where its names lie in the buffer, by the columns ID, SOURCE, TYPE.
@@ -73,23 +76,37 @@ def recognise_texts(texts: Texts, max_bytes: int) -> Recognised:
 @compiled
 def _recognise(text: int, start: Any, end: Any, max_bytes: int, sure: Any, begin: Any, length: Any) -> None:
     room = np.empty(0, np.int64)
+    names = np.empty((_EXTENSIONS, 2), np.int64)
     for event in range(start.shape[0]):
         first, stop = start[event], end[event]
         if stop - first > max_bytes:
             continue
         if room.shape[0] < room_for_outline(stop - first):
             room = np.empty(2 * room_for_outline(stop - first), np.int64)
-        sure[event] = _is_sure(text, first, stop, room.ctypes.data, begin[event], length[event])
+        sure[event] = _is_sure(text, first, stop, room.ctypes.data, names, begin[event], length[event])
     room[:1] = 0  # Numba frees an array behind its last use, whoever still has its address
 
 
 @compiled
-def _is_sure(text: int, first: int, stop: int, tokens: int, begin: Any, length: Any) -> bool:
-    """Tell whether a text is surely an event; note where its names lie."""
+def _is_known(text: int, name: int, size: int, names: Any, count: int) -> bool:
+    """Tell whether a name is one of so many names that came before it."""
+    for index in range(count):
+        if names[index, 1] == size:
+            known, same = names[index, 0], 0
+            while same < size and byte_at(text, known + same) == byte_at(text, name + same):
+                same += 1
+            if same == size:
+                return True
+    return False
+
+
+@compiled
+def _is_sure(text: int, first: int, stop: int, tokens: int, names: Any, begin: Any, length: Any) -> bool:
+    """Tell whether a text is surely an event; note where its names lie. `names` is room for those of extensions."""
     count, first_escape, last_escape = outline(text, first, stop, tokens)
     if count < 2 or byte_at(text, int64_at(tokens, 0)) != OPEN_OBJECT:
         return False
-    found, token = 0, 1
+    found, extensions, token = 0, 0, 1
     while token < count:
         # 1. The name of a member.
         name = int64_at(tokens, token) + 1
@@ -99,6 +116,11 @@ def _is_sure(text: int, first: int, stop: int, tokens: int, begin: Any, length: 
         member = member_of(text, name, size)  # none of them has an escape, nor has the name of an extension
         if member == UNKNOWN or (member != EXTENSION and found & (1 << member) != 0):
             return False
+        if member == EXTENSION:
+            if extensions == _EXTENSIONS or _is_known(text, name, size, names, extensions):
+                return False
+            names[extensions, 0], names[extensions, 1] = name, size
+            extensions += 1
         found |= 1 << member
         token += 3
         # 2. Its value.

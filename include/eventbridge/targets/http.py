@@ -57,7 +57,7 @@ class HttpTarget:
         self._seat: Seat | None = None
         self._held_back = False  # there are more requests, for which there is no room, or which must wait
         self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
-        self._content_type = ("", header_line("content-type", ""))
+        self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
     def deliver(self, requests: Iterable[Request | None], until: datetime) -> Generator[tuple[int, Answer], None, None]:
         """Send every request as `protocol.Target` says; an answer is an HTTP status, or the error in its place.
@@ -280,6 +280,7 @@ class HttpTarget:
     def _content_type_line(self, content_type: str) -> str | bytes:
         known, line = self._content_type
         if content_type != known:
-            line = header_line("content-type", content_type)
+            # libcurl would send one of its own, which "content-type:" takes away
+            line = header_line("content-type", content_type) if content_type else "content-type:"
             self._content_type = (content_type, line)
         return line

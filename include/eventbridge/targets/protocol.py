@@ -22,7 +22,7 @@ class Request:
     index: int
     delivery_id: str  # UUID text
     payload: bytes
-    content_type: str
+    content_type: str  # "": none
     headers: Mapping[str, str] = field(default_factory=dict)
     order_key: str | None = None
 

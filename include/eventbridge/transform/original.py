@@ -9,14 +9,13 @@ from typing import Final
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import JsonValue, type_name, write_document
+from eventbridge.event.media_type import charset_of, codec_of, is_json
 from eventbridge.transform.rendered import Rendered, Scope
 
 JSON: Final = "application/json"
 STRUCTURED: Final = "application/cloudevents+json"
+BYTES: Final = "application/octet-stream"
 
-# JSON format, section 3.1.1: a subtype json, or one that ends with +json.
-_JSON_TYPE = re.compile(r"[^/;]+/(?:[^;]*\+)?json[ \t]*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-_CHARSET = re.compile(r';[ \t]*charset=(?:"([^"]*)"|([^;" \t]*))', re.IGNORECASE)
 # HTTP binding, section 3.1.3.2: what is printable ASCII stays, but for space, double quote and percent.
 _ENCODED = re.compile(r"[^!#$&-~]")
 
@@ -33,10 +32,21 @@ class Data:
     """The data alone: as JSON, as the text or as the bytes that `datacontenttype` says it is."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return the data; raises TransformFailed where it is not what `datacontenttype` says."""
-        content_type = event.document.get("datacontenttype")
-        media_type = content_type if isinstance(content_type, str) else JSON
+        """Return the data; raises TransformFailed where it is not what `datacontenttype` says.
+
+        Without `datacontenttype` data is JSON and bytes are octets; an event without either has no content type.
+        """
+        media_type = _media_type_of(event.document)
         return Rendered(_data(event.document, media_type), media_type)
+
+
+def _media_type_of(document: dict[str, JsonValue]) -> str:
+    content_type = document.get("datacontenttype")
+    if isinstance(content_type, str):
+        return content_type
+    if "data" in document:
+        return JSON
+    return BYTES if "data_base64" in document else ""
 
 
 class Binary:
@@ -69,7 +79,7 @@ def _data(document: dict[str, JsonValue], media_type: str) -> bytes:
     if "data" not in document:
         return b""
     data = document["data"]
-    if _JSON_TYPE.fullmatch(media_type):
+    if is_json(media_type):
         return write_document(data).encode()
     if isinstance(data, str):
         return _text(data, media_type)
@@ -80,8 +90,13 @@ def _data(document: dict[str, JsonValue], media_type: str) -> bytes:
 
 
 def _text(data: str, media_type: str) -> bytes:
-    found = _CHARSET.search(media_type)
+    codec = codec_of(media_type)
+    if codec is None:
+        raise TransformFailed(
+            f"datacontenttype is {media_type!r}, and the charset {charset_of(media_type)!r} is not known: "
+            "publish the data as data_base64, or use content_mode structured"
+        )
     try:
-        return data.encode((found[1] or found[2]) if found else "utf-8")
-    except (LookupError, ValueError) as error:
+        return data.encode(codec)
+    except ValueError as error:
         raise TransformFailed(f"data cannot be written as datacontenttype {media_type!r} says: {error}") from None

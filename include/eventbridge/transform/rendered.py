@@ -24,7 +24,7 @@ class Scope(NamedTuple):
 
 
 class Rendered(NamedTuple):
-    """What the target gets: body, its media type, further headers (None: there are none)."""
+    """What the target gets: body, its media type ("": none), further headers (None: there are none)."""
 
     payload: bytes
     content_type: str

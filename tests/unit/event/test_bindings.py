@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 
@@ -48,12 +49,24 @@ def test_headers_say_what_a_message_is(headers: Headers, form: str) -> None:
         ("application/json", b' {"n": 12345678901234567890.10}\n', '"data": {"n": 12345678901234567890.10}\n'),
         ("application/vnd.shop+json;v=1", b"[1]", '"data":[1]'),
         ("text/plain", 'Zürich "1"'.encode(), '"data":"Zürich \\"1\\""'),
+        ("text/plain; charset=iso-8859-1", b"caf\xe9", '"data":"café"'),
+        ("text/plain; charset=iso-8859-1", b"\xc3\xa9", '"data":"Ã©"'),
+        ('text/plain; x="; charset=ascii"; Charset="ISO-8859-1"', b"\xe9", '"data":"é"'),
+        ("text/plain; charset=shift_jis", b"\x93\xfa\x96{", '"data":"日本"'),
+        ("text/plain; charset=klingon", b"caf\xe9", '"data_base64":"Y2Fm6Q=="'),
+        ("text/plain; charset=zlib", b"x", '"data_base64":"eA=="'),
+        ("text/plain; charset=idna", b"x", '"data_base64":"eA=="'),
+        ("text/plain", b"caf\xe9", '"data_base64":"Y2Fm6Q=="'),
+        ("text/plain; charset=utf-16", b"\xfe\xff\x00a", '"data_base64":"/v8AYQ=="'),
         ("image/png", b"\x00\xff", '"data_base64":"AP8="'),
         ("application/json", None, None),
     ],
 )
 def test_data_is_what_its_media_type_says(media_type: str, body: bytes | None, data: str | None) -> None:
-    """JSON goes in as it was written, text as a string, all else as base64; a message without a body has no data."""
+    """JSON goes in as written, text as a string by its charset, all else as base64; without a body there is no data.
+
+    Text is base64 too where its charset is not known, or where the same text would be written with other bytes.
+    """
     made = of_binary(typed(media_type), body).decode()
     event = parse_event(made.encode(), max_bytes=1_000)
 
@@ -64,14 +77,39 @@ def test_data_is_what_its_media_type_says(media_type: str, body: bytes | None, d
     assert made.endswith(f"{data}}}") if data else "data" not in event.document
 
 
+@pytest.mark.parametrize("body", [b"hello", b'{"a": 1}', b"\x00\xff"])
+def test_a_body_without_a_media_type_is_bytes(body: bytes) -> None:
+    """Nothing says what they are, and nothing is guessed: the event has them, and no datacontenttype."""
+    document = json.loads(of_binary(ATTRIBUTES, body))
+
+    assert document["data_base64"] == base64.b64encode(body).decode()
+    assert document.keys().isdisjoint({"data", "datacontenttype"})
+
+
+@pytest.mark.parametrize("body", [None, b""])
+def test_no_body_and_no_media_type_are_no_data(body: bytes | None) -> None:
+    """An event that leaves as an empty body comes back as it was."""
+    assert json.loads(of_binary(ATTRIBUTES, body)).keys() == {"specversion", "id", "source", "type", "traceid"}
+
+
+def test_a_header_without_a_value_is_not_there() -> None:
+    """A header of Kafka may be null, which CloudEvents takes as absent."""
+    headers: Headers = [("ce_subject", None), ("content-type", None), *typed("text/plain"), ("ce_subject", b"a")]
+
+    assert json.loads(of_binary(headers, b"x"))["subject"] == "a"
+
+
 @pytest.mark.parametrize(
     ("headers", "body", "said"),
     [
-        (ATTRIBUTES, b'1, "id": "8"', "data: not JSON"),
-        (ATTRIBUTES, b"", "data: not JSON"),
+        (typed("application/json"), b'1, "id": "8"', "data: not JSON"),
+        (typed("application/json"), b"", "data: not JSON"),
+        ([*ATTRIBUTES, ("ce_id", b"7")], b"1", "header ce_id: the attribute id is there twice"),
+        ([*typed("text/xml"), ("content-type", b"text/xml")], b"1", "header content-type: it is there twice"),
         ([*ATTRIBUTES, ("ce_subject", b"\xff")], b"1", "header ce_subject: it is not UTF-8 at byte 0"),
         ([*ATTRIBUTES, ("ce_data", b"1")], b"1", "header ce_data: no attribute has this name"),
-        (typed("text/plain"), b"a\xff", "data: it is text/plain and not UTF-8 at byte 1"),
+        (typed("text/plain; charset=utf-8"), b"a\xff", "text/plain; charset=utf-8, and not utf-8 at byte 1"),
+        (typed("text/plain; charset=us-ascii"), b"\xe9", "and not us-ascii at byte 0"),
     ],
 )
 def test_what_a_body_is_not_is_told(headers: Headers, body: bytes, said: str) -> None:
@@ -106,6 +144,8 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
         (b"3", "mapping of id: there is nothing at \\$.n"),
         (b'{"n": {}}', "mapping of id: \\$.n leads to neither text nor a whole number"),
         (b'{"n": 1.5}', "mapping of id: \\$.n leads to neither text nor a whole number"),
+        (b'{"n": 1.5, "x": 1e400}', "mapping of id: \\$.n leads to neither text nor a whole number"),
+        (b'{"n": "cut \\ud83d"}', "mapping of id: \\$.n holds U\\+D83D, one half of a surrogate pair"),
         (None, "the message has no body"),
     ],
 )
@@ -113,6 +153,26 @@ def test_what_a_mapping_does_not_find_is_told(body: bytes | None, said: str) -> 
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
         of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE)
+
+
+@pytest.mark.parametrize("other", ["1", "1e400", '"cut \\ud83d"', "[" * 100 + "]" * 100])
+@pytest.mark.parametrize(
+    ("written", "text"),
+    [
+        ("5", "5"),
+        ("-0", "0"),
+        ("-12", "-12"),
+        ("true", "true"),
+        ('"a"', "a"),
+        ("123456789012345678901234567890", "123456789012345678901234567890"),
+        ("1" * 5_000, "1" * 5_000),
+    ],
+)
+def test_a_mapping_reads_its_value_whatever_lies_beside_it(written: str, text: str, other: str) -> None:
+    """A number that a float does not hold, or half of a surrogate pair, is a fault of what is read only."""
+    body = f'{{"n": {written}, "other": {other}}}'.encode()
+
+    assert parse_event(of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE), max_bytes=20_000).id == text
 
 
 def test_a_mapping_may_name_headers() -> None:

@@ -13,9 +13,21 @@ from hypothesis import strategies as st
 from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.recognise import recognise
+from eventbridge.event.repeated import has_each_once, repeated_member
 
 EVENT = {"specversion": "1.0", "id": "a1", "source": "/shop", "type": "order.placed", "data": {"amount": 1.5, "to": []}}
 MAXIMUM = 2_000
+
+#: Members that, added to an event, are there twice; the first is refused by name.
+TWICE = [
+    ('"id":"other"', "id"),
+    ('"id":"a1"', "id"),
+    ('"\\u0069d":"other"', "id"),
+    ('"ext":"x","ext":"x"', "ext"),
+    ('"ext":true,"other":"","e\\u0078t":null', "ext"),
+    ('"data":{}', "data"),
+    ('"specversion":"1.0"', "specversion"),
+]
 
 _texts = st.one_of(
     st.text(max_size=8), st.sampled_from(["1.0", "/a", "x:y", "2026-01-01T00:00:00Z", "text/plain", "QQ=="])
@@ -110,3 +122,48 @@ def test_usual_events_are_recognised(body: bytes) -> None:
 def test_the_rest_is_left_to_the_strict_parser(body: bytes) -> None:
     """Too large, many brackets, a number as an extension, half a surrogate pair; what is not an event at all."""
     assert recognise(body, max_bytes=MAXIMUM) is None
+
+
+@pytest.mark.parametrize(("members", "name"), TWICE)
+def test_an_attribute_may_be_there_once(members: str, name: str) -> None:
+    """Parsers would disagree about which of two counts: no reader takes either."""
+    body = f"{json.dumps(EVENT)[:-1]}, {members}}}".encode()
+
+    assert recognise(body, max_bytes=MAXIMUM) is None
+    with pytest.raises(EventError, match=rf"^\$\.{name}: the event has it twice"):
+        parse_event(body, max_bytes=MAXIMUM)
+
+
+@given(
+    st.lists(st.tuples(_names, _values), max_size=5),
+    st.sampled_from([(",", ":"), (" , ", " : "), (",\n", ":\t")]),
+    st.booleans(),
+)
+def test_what_is_there_twice_is_found(
+    members: list[tuple[str, Any]], separators: tuple[str, str], ascii_only: bool
+) -> None:
+    """Whatever the values hold, and however names and white space are written."""
+    between, behind = separators
+    written = [
+        f"{json.dumps(name, ensure_ascii=ascii_only)}{behind}{json.dumps(value, ensure_ascii=ascii_only)}"
+        for name, value in members
+    ]
+    body = f"{{{between.join(written)}}}".encode("utf-8", "surrogatepass")
+    names = [name for name, _ in members]
+    expected = next((name for place, name in enumerate(names) if name in names[:place]), None)
+    try:
+        body.decode()
+    except UnicodeDecodeError:  # `parse_document` refuses it
+        return
+
+    assert repeated_member(body) == expected
+    assert expected is None or not has_each_once(body)
+
+
+def test_members_inside_data_may_have_any_name() -> None:
+    """What is looked at is the top; an everyday event is told at once."""
+    body = json.dumps(EVENT | {"data": {"id": 1, "type": ['"', {"id": "data"}], "data": "\\"}}).encode()
+
+    assert has_each_once(body)
+    assert recognise(body, max_bytes=MAXIMUM) is not None
+    assert parse_event(body.replace(b'{"id": 1', b'{"id": 1, "id": 1'), max_bytes=MAXIMUM).id == "a1"

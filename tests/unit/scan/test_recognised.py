@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from unit.event.test_recognise import TWICE
 
 from eventbridge.errors import EventError
 from eventbridge.event.cloudevent import parse_event
@@ -88,6 +89,24 @@ def test_what_is_recognised_is_an_event(name: str, value: Any, ascii_only: bool)
     changed = [EVENT | {name: value}, FULL | {name: value}, {key: kept for key, kept in FULL.items() if key != name}]
 
     _compare([json.dumps(each, ensure_ascii=ascii_only).encode("utf-8", "surrogatepass") for each in changed])
+
+
+@pytest.mark.parametrize(("members", "_"), TWICE)
+def test_an_event_with_a_member_twice_is_left_to_the_strict_parser(members: str, _: str) -> None:
+    """It refuses that event: parsers disagree about which of the two counts."""
+    body = f"{json.dumps(EVENT)[:-1]}, {members}}}".encode()
+
+    assert _recognised([body]) == [None]
+    assert _strictly(body) is None
+
+
+@pytest.mark.parametrize(("count", "recognised"), [(16, True), (17, False)])
+def test_events_with_many_extensions_are_left_to_the_strict_parser(count: int, recognised: bool) -> None:
+    """Names of one length, and of several, are told apart."""
+    body = json.dumps(EVENT | {f"x{'y' * (number % 3)}{number:02}": "" for number in range(count)}).encode()
+
+    assert (_recognised([body]) != [None]) == recognised
+    assert _strictly(body) is not None
 
 
 def test_a_damaged_event_is_recognised_only_if_it_still_is_one() -> None:

@@ -14,7 +14,7 @@ from unit.rocketmq.test_messages import PROPERTIES, stored
 from eventbridge.rocketmq.remoting.errors import Malformed
 from eventbridge.rocketmq.remoting.reading import Pulled
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.rocketmq.blocks import blocks_of
+from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
 
 NAMED = st.one_of(PROPERTIES, st.just({"KEYS": "a", "CE_type": "flight.landed", "UNIQ_KEY": "7F"}))
@@ -66,3 +66,12 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
     """Whatever bytes come, they are messages or an error that says so."""
     with suppress(Malformed):
         list(blocks_of_bodies([[Pulled(data, 0, 1 << 40)]]))
+
+
+def test_a_message_has_one_media_type() -> None:
+    """CloudEvents' SDK has three names for it: the first that a message has counts."""
+    several = {"contenttype": "a/c", "CE_datacontenttype": "a/b", "CE_contenttype": "a/a", "CE_type": "t"}
+
+    assert headers_of(several) == [("content-type", b"a/a"), ("ce_type", b"t")]
+    del several["CE_contenttype"]
+    assert headers_of(several) == [("content-type", b"a/b"), ("ce_type", b"t")]

@@ -87,6 +87,16 @@ def test_each_request_has_its_own_content_type(receiver: Receiver) -> None:
     assert got == types
 
 
+def test_what_has_no_content_type_is_sent_without_one(receiver: Receiver) -> None:
+    """Neither an empty one nor the one that libcurl would send; the next request has its own again."""
+    requests = [Request(n, str(uuid.uuid4()), b"\0", kind) for n, kind in enumerate(["", "text/plain", ""])]
+    with closing(target_of(receiver.url("/healthy/untyped"), max_in_flight=1)) as target:
+        list(target.deliver(requests, later()))
+
+    got = [request["headers"].get("content-type") for request in seen(receiver, "/healthy/untyped")]  # type: ignore[attr-defined]
+    assert got == [None, "text/plain", None]
+
+
 def test_an_events_headers_go_out_too(receiver: Receiver) -> None:
     """Binary mode's ce-* headers are sent, empty and non-ASCII ones included; the event's own trace is continued."""
     brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"

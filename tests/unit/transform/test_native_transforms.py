@@ -58,13 +58,14 @@ def test_cheap_forms_are_rendered_by_compiled_code(form: tuple[Transform, str]) 
         (DATA, event('{"a":1,"\\u0061":2}')),
         (DATA, event("{" + ",".join(f'"{key}":0' for key in range(KEYS + 1)) + "}")),
         (DATA, event("1", ',"datacontenttype":"text/plain"')),
+        (DATA, b'{"specversion":"1.0","id":"1","source":"/s","type":"t"}'),
         ((Transform(), "binary"), event()),
         (template("<${x}>", x="$.data"), event('"\\ud800"')),
         (template("<${x}>", x="\ud800"), event()),
     ],
 )
 def test_what_compiled_code_cannot_decide_is_handed_back(form: tuple[Transform, str], body: bytes) -> None:
-    """Keys twice or too many, other media types, headers, half of a surrogate pair in text."""
+    """Keys twice or too many, other media types, no data, headers, half of a surrogate pair in text."""
     assert natively([form], [body], SCOPE) == [None]
     assert assert_agreed([form], [body], SCOPE) == 0
 

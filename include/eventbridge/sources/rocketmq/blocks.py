@@ -14,7 +14,7 @@ from eventbridge.sources.messages import message_block
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: What CloudEvents' SDK calls attributes, and the media type of the data or of the whole event.
+#: What CloudEvents' SDK calls attributes, and the media type of the data or of the whole event: the first one counts.
 _PREFIX: Final = "CE_"
 _MEDIA_TYPES: Final = ("CE_contenttype", "CE_datacontenttype", "contenttype")
 
@@ -54,17 +54,16 @@ def blocks_of(parts: Iterable[Sequence[Incoming]]) -> Iterator[pa.RecordBatch]:
 
 
 def headers_of(properties: Mapping[str, str]) -> list[tuple[str, bytes]]:
-    """Return properties as headers: `CE_type` as `ce_type`, a media type as `content-type`, others by their names."""
+    """Return properties as headers: `CE_type` as `ce_type`, the media type as `content-type`, others by their names."""
+    media_type = next((name for name in _MEDIA_TYPES if name in properties), None)
     return [
-        (_header(name), value.encode("utf-8", "replace"))
+        ("content-type" if name == media_type else _header(name), value.encode("utf-8", "replace"))
         for name, value in properties.items()
-        if name not in _OF_THE_BUS
+        if name not in _OF_THE_BUS and (name == media_type or name not in _MEDIA_TYPES)
     ]
 
 
 def _header(name: str) -> str:
-    if name in _MEDIA_TYPES:
-        return "content-type"
     return f"ce_{name[len(_PREFIX) :]}" if name.startswith(_PREFIX) else name
 
 

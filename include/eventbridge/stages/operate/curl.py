@@ -45,10 +45,17 @@ def curl_call(work: Runtime, rule: str, target: str, body: bytes, delivery_id: s
     return CurlCall(tuple(headers), payload, as_curl(url, headers, payload), tuple(notes))
 
 
+def _written(name: str, value: str) -> str:
+    """Return a header as curl takes it; a content type that is not there takes away the one that curl would send."""
+    if not value and name == "content-type":
+        return f"{name}:"
+    return f"{name}: {value}" if value.strip() else f"{name};"
+
+
 def as_curl(url: str, headers: Sequence[tuple[str, str]], payload: str) -> str:
     """Return the call for a shell; `url` "": the variable URL."""
     address = shlex.quote(url) if url else '"$URL"'
     lines = [f"curl -X POST {address}"]
-    lines += [f"-H {shlex.quote(f'{name}: {value}')}" for name, value in headers if value]
+    lines += [f"-H {shlex.quote(_written(name, value))}" for name, value in headers]
     lines.append(f"--data-binary {shlex.quote(payload)}")
     return " \\\n  ".join(lines)

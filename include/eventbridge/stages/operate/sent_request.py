@@ -40,6 +40,6 @@ def sent_request(work: Runtime, deliveries: Iterable[DeliveryAnswer], delivery_i
 
 
 def _headers(delivery_id: str, content_type: str | None, more: str | None) -> tuple[tuple[str, str], ...]:
-    own = [("content-type", content_type or ""), ("webhook-id", delivery_id)]
+    typed = [("content-type", content_type)] if content_type else []
     further: dict[str, str] = json.loads(more) if more else {}
-    return (*own, *further.items())
+    return (*typed, ("webhook-id", delivery_id), *further.items())

@@ -24,6 +24,7 @@ class Submission:
     """One event of a call, read; `error` says why it is none, and "" that it is one.
 
     `body` is what is published. `event_id` and `source` are "" where they could not be read, `key` is None without one.
+    `too_large`: the error is that it has more bytes than an event may have.
     """
 
     body: bytes
@@ -31,6 +32,7 @@ class Submission:
     source: str = ""
     key: str | None = None
     error: str = ""
+    too_large: bool = False
 
     @property
     def record(self) -> tuple[bytes, str | None]:
@@ -46,7 +48,7 @@ class PublishResult:
     queue: Queue | None = None
     offset: int | None = None
     error: str = ""
-    too_large: bool = field(default=False, repr=False)  # for the topic
+    too_large: bool = field(default=False, repr=False)  # for the bus or the topic
 
 
 def read_submission(body: bytes, *, max_bytes: int) -> Submission:
@@ -56,7 +58,7 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
         try:
             document = parse_event(body, max_bytes=max_bytes).document
         except EventError as error:
-            return Submission(body, error=str(error))
+            return Submission(body, error=str(error), too_large=len(body) > max_bytes)
     # both readers have seen to it that these are strings
     return Submission(body, str(document["id"]), str(document["source"]), _key_of(document))
 
@@ -79,7 +81,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     places: dict[tuple[str, str], int] = {}
     for number, body in enumerate(bodies, 1):
         submission = read_submission(body, max_bytes=max_bytes)
-        if submission.error and len(body) <= max_bytes:  # one that is too large is not parsed to tell its id
+        if submission.error and not submission.too_large:  # one that is too large is not parsed to tell its id
             with_id = _with_id(number, body, name)
             submission = submission if with_id is body else read_submission(with_id, max_bytes=max_bytes)
         if not submission.error:
@@ -100,7 +102,7 @@ def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, 
     """
     rest = iter(places)
     return [
-        PublishResult(submission.event_id, error=submission.error)
+        PublishResult(submission.event_id, error=submission.error, too_large=submission.too_large)
         if submission.error
         else _placed(submission, next(rest))
         for submission in submissions

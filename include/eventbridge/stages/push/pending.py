@@ -96,7 +96,7 @@ def items_of(
             number,
             delivery_id_text(delivery_id),
             payload or b"",
-            content_type or "application/json",
+            content_type or "",
             json.loads(headers) if headers else {},
             order_key,
         )
@@ -147,7 +147,7 @@ def request_of(row: dict[str, Any]) -> Request:
         index=0,
         delivery_id=delivery_id_text(row["delivery_id"]),
         payload=row["payload"] or b"",
-        content_type=row["content_type"] or "application/json",
+        content_type=row["content_type"] or "",
         headers=json.loads(row["headers"]) if row["headers"] else {},
         order_key=row["order_key"],
     )

@@ -207,7 +207,9 @@ def _is_fatal(error: KafkaError) -> bool:
 
 def _headers(request: Request) -> list[tuple[str, bytes]]:
     """Return a message's headers: those of CloudEvents by Kafka's binding, others by their names."""
-    headers = [(DELIVERY_ID, request.delivery_id.encode()), ("content-type", request.content_type.encode())]
+    headers = [(DELIVERY_ID, request.delivery_id.encode())]
+    if request.content_type:
+        headers.append(("content-type", request.content_type.encode()))
     for name, value in request.headers.items():
         if name.lower().startswith("ce-"):
             headers.append(

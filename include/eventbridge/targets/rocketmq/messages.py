@@ -10,7 +10,9 @@ from eventbridge.targets.protocol import Request
 
 def message_of(request: Request, tag: str) -> Outgoing:
     """Return the message: its key is the delivery id, its properties are headers, those of CloudEvents by its SDK."""
-    properties = {"KEYS": request.delivery_id, "CE_contenttype": request.content_type}
+    properties = {"KEYS": request.delivery_id}
+    if request.content_type:
+        properties["CE_contenttype"] = request.content_type
     if tag:
         properties["TAGS"] = tag
     if request.order_key is not None:

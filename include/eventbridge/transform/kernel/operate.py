@@ -19,6 +19,7 @@ from eventbridge.transform.kernel.program import (
     LITERAL,
     PART,
     PLACES,
+    PRESENT,
 )
 from eventbridge.transform.kernel.tables import FIELDS
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
@@ -127,6 +128,8 @@ def _operate(tables: Any, row: int, delivery: int, out: int, written: int, room:
     if code == HAND_BACK:
         return written, HANDED_BACK
     kind = byte_at(tables.part_kind, _part(tables, row, delivery))
+    if code == PRESENT:
+        return written, HANDED_BACK if kind == MISSING else RENDERED
     if kind == MISSING or (code == JSON_TYPE and (kind == NULL or _is_text(tables, row, delivery))):
         return written, RENDERED
     return written, HANDED_BACK

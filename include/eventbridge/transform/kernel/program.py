@@ -23,6 +23,7 @@ ARRIVAL: Final = 4
 ABSENT: Final = 5  # hand back if there is a part at `path`
 JSON_TYPE: Final = 6  # hand back if the part at `path` is there, not null, and not the text `text`
 HAND_BACK: Final = 7
+PRESENT: Final = 8  # hand back if there is no part at `path`
 
 PLACES: Final[dict[PlaceholderContext, int]] = {"value": 0, "string": 1, "text": 2}
 
@@ -93,9 +94,13 @@ def compile_program(transform: _Definition, content_mode: str, rule: str, bus: s
 
 def _data() -> Program:
     """The data of an event that says nothing else than that it is JSON."""
-    data = Operation(PART, b"null", ("data",), PLACES["value"])
-    base64, media_type = ("data_base64",), ("datacontenttype",)
-    return Program((Operation(ABSENT, path=base64), Operation(JSON_TYPE, JSON.encode(), media_type), data), JSON)
+    data, base64, media_type = ("data",), ("data_base64",), ("datacontenttype",)
+    is_plain = (
+        Operation(ABSENT, path=base64),
+        Operation(PRESENT, path=data),
+        Operation(JSON_TYPE, JSON.encode(), media_type),
+    )
+    return Program((*is_plain, Operation(PART, b"null", data, PLACES["value"])), JSON)
 
 
 def _part(path: Path, missing_is_error: bool) -> Program:

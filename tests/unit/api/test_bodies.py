@@ -1,0 +1,55 @@
+"""A request's events, by the HTTP binding of CloudEvents 1.0.2."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from eventbridge.api.bodies import bodies_of_request
+from eventbridge.api.refusal import Refused
+
+BINARY = [("ce-specversion", "1.0"), ("ce-id", "7"), ("ce-source", "/s"), ("ce-type", "t")]
+STRUCTURED = [("content-type", "application/cloudevents+json")]
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        ("plain", "plain"),
+        ('"a b \\"c\\""', 'a b "c"'),
+        ('"a%20b"', "a b"),
+        ('"100\\%25"', "100%"),
+        ("Euro%20%E2%82%AC%20%f0%9f%98%80", "Euro € 😀"),
+        ("Grüße".encode().decode("latin-1"), "Grüße"),
+        ("%2520", "%20"),
+        ("100%", "100%"),
+        ('"', '"'),
+        ('a "b" c', 'a "b" c'),
+        ('"a" "b"', '"a" "b"'),
+        ('"a\\"', '"a\\"'),
+    ],
+)
+def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: str) -> None:
+    """Section 3.1.3.2: a value that is one quoted string loses its quotes; then one round of percent-decoding."""
+    (body,) = bodies_of_request([*BINARY, ("ce-subject", written)], b"")
+
+    assert json.loads(body)["subject"] == meant
+
+
+@pytest.mark.parametrize(
+    ("headers", "content", "said"),
+    [
+        ([*BINARY, ("ce-subject", "a"), ("ce-subject", "b")], b"", "the attribute subject is there twice"),
+        ([*BINARY, ("ce-id", "7")], b"", "the attribute id is there twice"),
+        ([*BINARY, *STRUCTURED, *STRUCTURED], b"{}", "Content-Type is there twice"),
+        ([*BINARY, ("ce-subject", "%ff")], b"", "header ce_subject: it is not UTF-8"),
+        (STRUCTURED, b" \n[{}]", "Send an array as application/cloudevents-batch"),
+    ],
+)
+def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], content: bytes, said: str) -> None:
+    """With 400, and what to do instead."""
+    with pytest.raises(Refused, match=said) as refused:
+        bodies_of_request(headers, content)
+
+    assert refused.value.status == 400

@@ -1,0 +1,95 @@
+"""A body in a content coding is unpacked within the limit of a body, or refused in words."""
+
+from __future__ import annotations
+
+import gzip
+import tracemalloc
+import zlib
+from http import HTTPStatus
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.datastructures import Headers
+
+from eventbridge.api.bodies import MOST_BYTES
+from eventbridge.api.content_coding import check_content_coding, unpacked
+from eventbridge.api.refusal import Refused
+
+
+def coded(*codings: str) -> Headers:
+    """Return headers with these content codings, each in a header of its own."""
+    return Headers(raw=[(b"content-encoding", each.encode()) for each in codings])
+
+
+@given(st.lists(st.binary(max_size=100_000), min_size=1, max_size=4))
+def test_what_was_packed_is_unpacked(parts: list[bytes]) -> None:
+    """Gzip, with several members too, and deflate, which is the format of zlib."""
+    whole = b"".join(parts)
+
+    assert unpacked(coded("gzip"), b"".join(map(gzip.compress, parts))) == whole
+    assert unpacked(coded("X-GZip"), gzip.compress(whole)) == whole
+    assert unpacked(coded("deflate"), zlib.compress(whole)) == whole
+
+
+def test_without_a_coding_a_body_is_as_it_was_sent() -> None:
+    """`identity` is none; an empty body is empty in every coding."""
+    packed = gzip.compress(b"a")
+
+    assert unpacked(coded(), packed) == packed
+    assert unpacked(coded("identity", ""), packed) == packed
+    assert unpacked(coded("gzip"), b"") == b""
+
+
+@pytest.mark.parametrize("codings", [("br",), ("zstd",), ("gzip, gzip",), ("deflate", "gzip"), ("aws-chunked",)])
+def test_other_codings_are_refused(codings: tuple[str, ...]) -> None:
+    """415, and the header Accept-Encoding says which are taken; before a byte of the body is read."""
+    with pytest.raises(Refused) as refused:
+        check_content_coding(coded(*codings))
+
+    assert refused.value.status == HTTPStatus.UNSUPPORTED_MEDIA_TYPE
+    assert refused.value.headers == {"accept-encoding": "gzip, deflate"}
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate"])
+def test_a_bomb_is_refused_and_never_held(coding: str) -> None:
+    """413; of a body that unpacks to 1 GiB little more than the limit is ever in memory."""
+    packer = zlib.compressobj(wbits={"gzip": 31, "deflate": 15}[coding])
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1_024)) + packer.flush()
+    assert len(bomb) < 2 << 20
+
+    tracemalloc.start()
+    with pytest.raises(Refused, match="unpacks to more than 8,388,608 bytes") as refused:
+        unpacked(coded(coding), bomb)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert refused.value.status == HTTPStatus.REQUEST_ENTITY_TOO_LARGE
+    assert peak < 4 * MOST_BYTES
+
+
+def test_a_body_of_the_largest_size_is_taken() -> None:
+    """The limit is that of what it unpacks to, to the byte."""
+    assert len(unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES)))) == MOST_BYTES
+    with pytest.raises(Refused):
+        unpacked(coded("gzip"), gzip.compress(bytes(MOST_BYTES + 1)))
+
+
+@pytest.mark.parametrize(
+    ("coding", "content", "said"),
+    [
+        ("gzip", b"{}", "incorrect header check"),
+        ("deflate", gzip.compress(b"a"), "incorrect header check"),
+        ("gzip", gzip.compress(b"a" * 1_000)[:-1], "it ends early"),
+        ("gzip", gzip.compress(b"a") + b"{}", "incorrect header check"),
+        ("deflate", zlib.compress(b"a") * 2, "something follows its end"),
+        ("gzip", gzip.compress(b"") * 1_001, "something follows its end"),
+        ("gzip", gzip.compress(b"a")[:-8] + bytes(8), "incorrect data check"),
+    ],
+)
+def test_a_body_that_is_not_in_its_coding_is_refused(coding: str, content: bytes, said: str) -> None:
+    """400: cut off, damaged, followed by something else, or of endless members."""
+    with pytest.raises(Refused, match=f"Content-Encoding: {coding} says: .*{said}") as refused:
+        unpacked(coded(coding), content)
+
+    assert refused.value.status == HTTPStatus.BAD_REQUEST
