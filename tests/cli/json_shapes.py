@@ -230,6 +230,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "read": "int",
             "malformed": "int",
             "duplicate": "int",
+            "tombstone": "int",
             "valid": "int",
         },
         "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "parked": "int"}},
@@ -358,6 +359,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "valid": "int",
                 "duplicate": "int",
                 "malformed": "int",
+                "tombstone": "int",
                 "gap": "int",
                 "size": "int",
             }

@@ -229,8 +229,8 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
     assert details(work, batch_id, "start", "end", "gaps") == [(0, 7, ((0, 1), (3, 6))), (7, 10, ((9, 10),))]
 
 
-def test_a_tombstone_is_kept_as_malformed(site: Any, clock: Any, order: Order) -> None:
-    """A message without a body holds no event: it is accounted for with its reason, and the rest goes on."""
+def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order: Order) -> None:
+    """A message without a body says that what its key named is gone: it is no event, and no event that is broken."""
     log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
     for body in (order(1), None, order(2)):
         log.append(Queue("placed", "", 0), body, b"key")
@@ -240,9 +240,8 @@ def test_a_tombstone_is_kept_as_malformed(site: Any, clock: Any, order: Order) -
     buffer(work, batch_id)
 
     rows = landed(work, batch_id)
-    assert [(row["status"], row["body"]) for row in rows][1] == ("malformed", b"")
-    assert "tombstone" in rows[1]["reason"]
-    assert details(work, batch_id, "read", "valid", "malformed", "gaps") == [(3, 2, 1, ())]
+    assert [(row["status"], row["body"], row["reason"]) for row in rows][1] == ("tombstone", b"", None)
+    assert details(work, batch_id, "read", "valid", "malformed", "tombstone", "gaps") == [(3, 2, 0, 1, ())]
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:

@@ -34,6 +34,7 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
         .replace("start_at: earliest", "start_at: earliest, mapping: {type: $header.TAGS, source: /old, id: $.no}")
     )
     attributes = {"CE_specversion": "1.0", "CE_type": "order.placed", "CE_source": "/shop", "CE_id": "b"}
+    attributes["CE_contenttype"] = "application/json"
     with closing(rocketmq.client()) as client:
         queue = client.queues("orders")[0]
         client.send(queue, Outgoing(b'{"amount": 2000}', attributes))

@@ -77,7 +77,9 @@ def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
         place = detail.queue.queue_id
         assert detail.start == ends.get(place, detail.start)
         ends[place] = detail.end
-        counts = {name: getattr(detail, name) for name in ("read", "valid", "duplicate", "malformed", "size")}
+        counts = {
+            name: getattr(detail, name) for name in ("read", "valid", "duplicate", "malformed", "tombstone", "size")
+        }
         counts |= {f"gap at {offset}": 1 for first, last in detail.gaps for offset in range(first, last)}
         books.setdefault(place, Counter()).update(counts)
     return books
@@ -85,11 +87,11 @@ def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order, seed: int) -> None:
-    """Rows and books are the same, with ids repeated in other parts, invalid events, and gaps."""
+    """Rows and books are the same, with ids repeated in other parts, invalid events, tombstones, and gaps."""
     dice = random.Random(seed)
     log = InMemoryLog(topics=("placed",), queues=3, clock=clock)
     for _ in range(200):
-        body = dice.choice([order(dice.randrange(80)), order(dice.randrange(1_000, 9_000)), b"no event"])
+        body = dice.choice([order(dice.randrange(80)), order(dice.randrange(1_000, 9_000)), b"no event", None])
         log.append(Queue("placed", "", dice.randrange(3)), body, None)
     work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
     batch_id = listen(work, "orders") or ""

@@ -65,6 +65,7 @@ def test_events_of_a_queue_are_delivered_and_deleted(
     """The page's example: in both modes, once each, books in balance; an invalid event is a dead letter."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     attributes = {"ce-specversion": "1.0", "ce-type": "order.placed", "ce-source": "/shop", "ce-id": "binary"}
+    attributes["content-type"] = "application/json"
     typed = {name: {"DataType": "String", "StringValue": value} for name, value in attributes.items()}
     for number in range(12):
         body = order(str(number), 2000).decode()

@@ -20,8 +20,13 @@ _EVENTS = {
     "read": "read",
     "malformed": "malformed",
     "duplicate": "duplicate",
+    "tombstone": "tombstones",
     "valid": "valid",
 }
+
+
+#: What most buses have none of.
+_IF_ANY = ("from_archive", "tombstone")
 
 
 def show_audit(
@@ -57,7 +62,7 @@ def _show(found: Audit) -> None:
     if found.batches:
         say()
         say("Events")
-        sums = {name: count for name, count in found.events.items() if count or name != "from_archive"}
+        sums = {name: count for name, count in found.events.items() if count or name not in _IF_ANY}
         show_fields((f"  {_EVENTS[name]}", count) for name, count in sums.items())
         say()
         show_table(

@@ -57,10 +57,21 @@ def _show(found: Figures) -> None:
     show_table("Rules", columns, rows)
     say()
     events = [
-        [f"{each.day:%Y-%m-%d}", each.bus, each.valid, each.duplicate, each.malformed, each.gap, each.size]
+        [
+            f"{each.day:%Y-%m-%d}",
+            each.bus,
+            each.valid,
+            each.duplicate,
+            each.malformed,
+            each.tombstone,
+            each.gap,
+            each.size,
+        ]
         for each in found.buses
     ]
-    show_table("Events landed", ["day", "bus", "valid", "duplicate", "malformed", "gaps", "bytes"], events)
+    show_table(
+        "Events landed", ["day", "bus", "valid", "duplicate", "malformed", "tombstones", "gaps", "bytes"], events
+    )
 
 
 def _show_csv(found: Figures) -> None:

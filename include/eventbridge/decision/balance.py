@@ -3,7 +3,7 @@
 The equations are design invariant 1, in every kind of batch:
 
     range   = read + recorded gaps
-    read    = malformed + duplicate + valid
+    read    = malformed + duplicate + tombstones + valid
     valid   = rows in over route's slices + unroutable
     matched = delivered + parked + dead-lettered      (per rule and target, as fingerprints)
     dead letters of a target with a dead letter queue = copies parked     (outside all other sums)
@@ -35,6 +35,7 @@ class Books:
     read: int = 0
     malformed: int = 0
     duplicate: int = 0
+    tombstone: int = 0
     valid: int = 0
     rows_in: int = 0
     unroutable: int = 0
@@ -90,9 +91,10 @@ def _sums(*parts: Fingerprints) -> dict[str, Fingerprint]:
 
 
 def _event_differences(books: Books) -> Iterator[Difference]:
+    landed = books.malformed + books.duplicate + books.tombstone + books.valid
     equations = [
         ("events in the ranges = read + gaps", books.range_total, books.read + books.gaps),
-        ("read = malformed + duplicate + valid", books.read, books.malformed + books.duplicate + books.valid),
+        ("read = malformed + duplicate + tombstones + valid", books.read, landed),
         ("valid = routed + unroutable", books.valid, books.rows_in + books.unroutable),
         ("malformed = dead letters Malformed", books.malformed, books.malformed_records),
         ("unroutable = dead letters RouteFailed", books.unroutable, books.unroutable_records),

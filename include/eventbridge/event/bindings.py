@@ -68,7 +68,7 @@ def of_binary(headers: Headers, body: bytes | None) -> bytes:
     return _event(members.items(), _data(media_type, body))
 
 
-def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place, headers: Headers = ()) -> bytes:
+def of_plain(mapping: Mapping[str, str], body: bytes, place: Place, headers: Headers = ()) -> bytes:
     """Return the event that a mapping makes of a JSON value: attributes as it says, and the value as data.
 
     An attribute is a text, or, beginning with `$.`, the path of a member of the value, or, with `$header.`, a header.
@@ -76,8 +76,6 @@ def of_plain(mapping: Mapping[str, str], body: bytes | None, place: Place, heade
     EventError for a value that is not JSON, for a path that leads to nothing, an object or an array, and for a header
     that is not there.
     """
-    if body is None:
-        raise EventError("the message has no body: it is a tombstone, which holds no event")
     value = _json(body)
     members = [("specversion", "1.0"), *_mapped(mapping, value, headers)]
     if "id" not in mapping:

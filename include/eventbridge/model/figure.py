@@ -19,8 +19,8 @@ GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
 
 #: What becomes of a delivery in a batch; `parked` may come again, in the batch that takes it up.
 DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "parked")
-#: What is counted of the events that batches landed; `valid`, `duplicate` and `malformed` make up `read`.
-EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "gap")
+#: What is counted of the events that batches landed; all but `gap` make up `read`.
+EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
 #: Deliveries that come into the books without being matched: redriven ones, copies for dead letter queues; of a bus.
 AGAIN: Final = "again"
 #: Parts of a batch's time, each a count and its latencies: planned to routed, to the last push's end, to committed.

@@ -14,10 +14,11 @@ class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_fie
     queue: Queue
     start: int
     end: int
-    read: int = 0  # valid + duplicate + malformed
+    read: int = 0  # valid + duplicate + malformed + tombstone
     valid: int = 0
     duplicate: int = 0
     malformed: int = 0
+    tombstone: int = 0
     size: int = 0  # body bytes
     gaps: tuple[tuple[int, int], ...] = ()  # offsets that the log does not hold: first (included), last (excluded)
     last: LastMessage | None = None

@@ -7,7 +7,7 @@ import pyarrow as pa
 _TIME = pa.timestamp("us", tz="UTC")
 _DELIVERY_ID = pa.binary(16)
 
-#: buffer/: one row per message read from the bus, malformed and duplicate ones included. The archive.
+#: buffer/: one row per message read from the bus, whatever its status. The archive.
 BUFFER = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
@@ -17,7 +17,7 @@ BUFFER = pa.schema(
         pa.field("message_id", pa.string(), nullable=False),
         pa.field("published_at", _TIME, nullable=False),  # when the bus took it
         pa.field("arrived_at", _TIME, nullable=False),  # when this row was landed; event age counts from here
-        pa.field("status", pa.string(), nullable=False),  # valid | duplicate | malformed
+        pa.field("status", pa.string(), nullable=False),  # valid | duplicate | malformed | tombstone
         pa.field("reason", pa.string()),  # why malformed
         pa.field("event_id", pa.string()),
         pa.field("source", pa.string()),

@@ -146,10 +146,9 @@ def test_a_mapping_makes_an_event_of_plain_json() -> None:
         (b'{"n": 1.5}', "mapping of id: \\$.n leads to neither text nor a whole number"),
         (b'{"n": 1.5, "x": 1e400}', "mapping of id: \\$.n leads to neither text nor a whole number"),
         (b'{"n": "cut \\ud83d"}', "mapping of id: \\$.n holds U\\+D83D, one half of a surrogate pair"),
-        (None, "the message has no body"),
     ],
 )
-def test_what_a_mapping_does_not_find_is_told(body: bytes | None, said: str) -> None:
+def test_what_a_mapping_does_not_find_is_told(body: bytes, said: str) -> None:
     """With the attribute and the path."""
     with pytest.raises(EventError, match=said):
         of_plain({"type": "t", "source": "/s", "id": "$.n"}, body, PLACE)

@@ -82,6 +82,7 @@ def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
         "read": statuses.total(),
         "malformed": statuses["malformed"],
         "duplicate": statuses["duplicate"],
+        "tombstone": statuses["tombstone"],
         "valid": statuses["valid"],
         "rows_in": sum(file.detail.rows_in for file in routed if isinstance(file.detail, RoutedSlice)),
         "unroutable": sum(isinstance(file.detail, UnroutableEvent) for file in routed),

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.figure import AGAIN, BOUNDS_MS, BUCKETS, Figure, FigureKey, Scope
+from eventbridge.model.figure import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Figure, FigureKey, Scope
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
@@ -226,9 +226,10 @@ def _events(work: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str
                 counts["valid"] += landed.valid
                 counts["duplicate"] += landed.duplicate
                 counts["malformed"] += landed.malformed
+                counts["tombstone"] += landed.tombstone
                 counts["gap"] += sum(end - start for start, end in landed.gaps)
                 size += landed.size
-    for outcome in ("valid", "duplicate", "malformed", "gap"):
+    for outcome in EVENT_OUTCOMES:
         sums = _Sums()
         sums.count = counts[outcome]
         if outcome == "valid":

@@ -176,10 +176,7 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
             for start, end in file.detail.gaps
         ],
         "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
-        "counts": {
-            name: getattr(books, name)
-            for name in ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
-        },
+        "counts": _counts(books),
         "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
     }
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
@@ -193,6 +190,12 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
         "turned_down": _as_json(books.turned_down),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
+
+
+def _counts(books: Books) -> dict[str, int]:
+    names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
+    if_any = {"tombstone": books.tombstone} if books.tombstone else {}
+    return {name: getattr(books, name) for name in names} | if_any
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:

@@ -16,7 +16,8 @@ from eventbridge.rule.model import EventMapping
 def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) -> tuple[pa.Table, Mapping[int, str]]:
     """Return messages with bodies in structured JSON, and why rows have none: those keep the body they came with.
 
-    Without a mapping a message whose headers say nothing is left as it is: its body says whether it is an event.
+    Without a mapping a message whose headers say nothing is left as it is: its body says whether it is an event. So is
+    one without a body, a tombstone, unless it is an event in binary mode without data.
     """
     if mapping is None and not _has_binary(messages["headers"]):
         return messages, {}
@@ -30,9 +31,9 @@ def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) ->
             form = form_of(headers)
             if form == "binary":
                 bodies[row] = of_binary(headers, bodies[row])
-            elif form == "plain" and attributes is not None:
+            elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
                 place = Place("-".join(str(part) for part in (*queue, offsets[row]) if part != ""), times[row])
-                bodies[row] = of_plain(attributes, bodies[row], place, headers)
+                bodies[row] = of_plain(attributes, body, place, headers)
         except EventError as error:
             refused[row] = str(error)
     column = messages.schema.get_field_index("body")

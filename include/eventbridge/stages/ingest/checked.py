@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import pyarrow as pa
 
 from eventbridge.errors import EventError
-from eventbridge.event.cloudevent import Event, parse_event
+from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.recognise import recognise
 from eventbridge.store.columns import listed, strings
 
@@ -64,7 +64,10 @@ class CheckedRows:
     _identities: set[bytes] = field(default_factory=set)
 
     def add_message(self, body: bytes | None, max_bytes: int) -> None:
-        """Check a message and add what it is."""
+        """Check a message and add what it is; one without a body is a tombstone."""
+        if body is None:
+            self._add("tombstone", None, None, None, None)
+            return
         try:
             event_id, source, type_ = names_of(body, max_bytes)
         except EventError as error:
@@ -104,19 +107,13 @@ class CheckedRows:
         self._reasons.append(reason)
 
 
-def names_of(body: bytes | None, max_bytes: int) -> tuple[str, str, str]:
+def names_of(body: bytes, max_bytes: int) -> tuple[str, str, str]:
     """Return id, source and type of an event of at most so many bytes; raises EventError for what is not one."""
-    found = recognise(body, max_bytes=max_bytes) if body is not None else None
+    found = recognise(body, max_bytes=max_bytes)
     if found is not None:
         return found
-    event = _event(body, max_bytes)
+    event = parse_event(body, max_bytes=max_bytes)
     return event.id, event.source, event.type
-
-
-def _event(body: bytes | None, max_bytes: int) -> Event:
-    if body is None:
-        raise EventError("the message has no body: it is a tombstone, which holds no event")
-    return parse_event(body, max_bytes=max_bytes)
 
 
 def identity_of(source: str, event_id: str) -> bytes:

@@ -194,6 +194,7 @@ def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: Che
         valid=checked.counts.get("valid", 0),
         duplicate=checked.counts.get("duplicate", 0),
         malformed=checked.counts.get("malformed", 0),
+        tombstone=checked.counts.get("tombstone", 0),
         size=pc.sum(pc.binary_length(messages["body"])).as_py() or 0,
         gaps=tuple(zip((edges[holes] + 1).tolist(), edges[holes + 1].tolist(), strict=True)),
         last=_last(messages),

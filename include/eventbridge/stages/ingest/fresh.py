@@ -58,7 +58,7 @@ class FreshReading:
         size = 0
         for number, (offset, published_at, body) in enumerate(rows):
             size += len(body or b"")
-            if number in refused:
+            if number in refused or body is None:
                 continue
             try:
                 event_id, source, _ = names_of(body, self.max_bytes)
@@ -67,7 +67,7 @@ class FreshReading:
             identity = identity_of(source, event_id)
             if identity not in seen:
                 seen.add(identity)
-                events.append(FreshEvent(queue, offset, published_at, event_id, source, body or b""))
+                events.append(FreshEvent(queue, offset, published_at, event_id, source, body))
         return FreshRange(end, len(rows), size, events)
 
     def _read(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:

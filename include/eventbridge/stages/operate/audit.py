@@ -222,7 +222,7 @@ def _unknown_manifests(work: Runtime) -> Iterator[str]:
 
 def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
     """Return sums that add up: offsets taken + events taken from the archive = gaps + read."""
-    names = ("gaps", "read", "malformed", "duplicate", "valid")
+    names = ("gaps", "read", "malformed", "duplicate", "tombstone", "valid")
     # A batch of a replay, or of dead letters that are routed again, takes events of the archive and no offset.
     taken = {
         "range_total": sum(each.range_total for batch, each in books if batch.kind == "normal"),

@@ -45,6 +45,7 @@ class BusDay:
     valid: int
     duplicate: int
     malformed: int
+    tombstone: int
     gap: int
     size: int
 
@@ -146,8 +147,8 @@ def _rule_day(day: datetime, bus: str, rule: str, found: list[FigureAt]) -> Rule
 
 def _bus_day(day: datetime, bus: str, found: list[FigureAt]) -> BusDay:
     counts = _counts(found)
-    valid, duplicate, malformed, gap = (counts[outcome] for outcome in EVENT_OUTCOMES)
-    return BusDay(day, bus, valid, duplicate, malformed, gap, sum(each.figure.size for each in found))
+    events = {outcome: counts[outcome] for outcome in EVENT_OUTCOMES}
+    return BusDay(day, bus, **events, size=sum(each.figure.size for each in found))
 
 
 def _counts(found: list[FigureAt]) -> dict[str, int]:

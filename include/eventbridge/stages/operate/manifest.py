@@ -58,6 +58,7 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
         written = dict(json.loads(work.store.get(path)))
         require_known_format(path, written.get("format"))
         counts: dict[str, Any] = {name: int(written["counts"][name]) for name in _COUNTS}
+        counts["tombstone"] = int(written["counts"].get("tombstone", 0))
         prints = {
             name: {key: Fingerprint(*each) for key, each in written["fingerprints"][name].items()} for name in _PRINTS
         }

@@ -54,7 +54,7 @@ def _manifest(work: Runtime, batch: Batch) -> dict[str, Any]:
 def _count(work: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
     if batch.kind == "normal":
         bus, numbers = counts.buses[batch.bus], manifest["counts"]
-        bus.events += numbers["read"]
+        bus.events += numbers["read"] - numbers.get("tombstone", 0)
         bus.malformed += numbers["malformed"]
         bus.duplicate += numbers["duplicate"]
     new = batch.kind == "normal" or "taken_references" in manifest
