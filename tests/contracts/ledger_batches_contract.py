@@ -196,6 +196,21 @@ class BatchesContract:
         assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
         assert ledger.committed_offsets("trains") == {}
 
+    def test_a_runner_begins_with_its_oldest_batch(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of each queue of a bus; where it has none on record, it begins where it stands. Replays begin nothing."""
+        ledger.register_queues("flights", a_batch().bus, {QUEUES[0]: 10, QUEUES[1]: 7})
+        ledger.register_queues("others", a_batch().bus, {QUEUES[0]: 30})
+        ledger.register_queues("trains", "rail", {QUEUES[0]: 1})
+        assert rival.first_offsets(a_batch().bus) == {
+            QUEUES[0]: {"flights": 10, "others": 30},
+            QUEUES[1]: {"flights": 7},
+        }
+
+        assert ledger.plan_batch(a_batch(), [Range(QUEUES[0], 10, 20)])
+        assert ledger.plan_batch(a_batch("replay", kind="replay", replay_id="r"), [Range(QUEUES[0], 0, 5)])
+        assert rival.first_offsets(a_batch().bus)[QUEUES[0]] == {"flights": 10, "others": 30}
+        assert rival.first_offsets("nowhere") == {}
+
     def test_an_offset_counts_on_one_log(self, ledger: Ledger, rival: Ledger) -> None:
         """The identity it was registered with stays; only where none is known can one be noted, once."""
         ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})

@@ -73,7 +73,9 @@ def _show(found: Why) -> None:
         say()
     for place in found.not_landed:
         say(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
-    more = len(found.events) + len(found.not_landed)
+    for each in found.before_start:
+        say(f"{visible(found.event_id)} lies at {visible(str(each))}")
+    more = len(found.events) + len(found.not_landed) + len(found.before_start)
     if more > 1:
         say()
         say(f"{counted(more, 'message has', 'messages have')} this id")

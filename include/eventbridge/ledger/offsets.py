@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
@@ -59,6 +60,21 @@ class Offsets(Database):
         """Return the committed offsets of a group, or of all, in order of group and queue."""
         with self._reading() as connection:
             return offsets_of(connection, group)
+
+    def first_offsets(self, bus: str) -> dict[Queue, dict[str, int]]:
+        """Return by queue where each runner of a bus begins: with its oldest batch on record, else where it stands.
+
+        Costs by the batches of the bus.
+        """
+        found: dict[Queue, dict[str, int]] = defaultdict(dict)
+        with self._reading() as connection:
+            for each in offsets_of(connection):
+                if each.bus == bus:
+                    found[each.queue][each.group] = each.offset
+            for row in connection.execute(statements.FIRST_OFFSETS, {"of_bus": bus}):
+                queue = Queue(row.topic_name, row.broker_name, row.queue_id)
+                found[queue][row.runner] = min(row.offset, found[queue].get(row.runner, row.offset))
+        return dict(found)
 
 
 def offsets_of(connection: Connection, group: str | None = None) -> list[ConsumerOffset]:

@@ -165,16 +165,38 @@ class Looked:
 
 
 @dataclass(frozen=True)
+class RunnerStart:
+    """At which offset of a queue a runner begins: with the oldest of its batches that is on record."""
+
+    runner: str
+    offset: int
+
+
+@dataclass(frozen=True)
+class BeforeStart:
+    """A message on its bus that no runner took: each runner of the bus begins behind it."""
+
+    place: EventPlace
+    runners: tuple[RunnerStart, ...]
+
+    def __str__(self) -> str:
+        starts = ", ".join(f"{each.runner} begins after it, at offset {each.offset}" for each in self.runners)
+        return f"{self.place}, and no runner took it: {starts}"
+
+
+@dataclass(frozen=True)
 class Why:
     """What became of an event: of every message with its id.
 
-    `not_landed`: those that lie on their bus, and no batch has landed yet. `notes` say how the search was limited,
-    `unreadable` which files that may speak of the event could not be read.
+    `not_landed`: those that lie on their bus, and no batch has landed yet. `before_start`: those that lie there and are
+    never taken; looked for where nothing else has the id. `notes` say how the search was limited, `unreadable` which
+    files that may speak of the event could not be read.
     """
 
     event_id: str
     events: tuple[EventAnswer, ...]
     not_landed: tuple[EventPlace, ...]
+    before_start: tuple[BeforeStart, ...]
     looked: Looked
     notes: tuple[str, ...]
     unreadable: tuple[str, ...]

@@ -247,6 +247,26 @@ def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> Non
     assert [(each.bus, each.topic) for each in waiting.not_landed] == [("orders", "placed")]
 
 
+def test_an_event_before_the_start_of_its_runner_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
+    """Its runner began behind it, so no batch takes it: it lies on its bus all the same, and the answer says where."""
+    sending.write(rules({"crm": http("/healthy/crm")}, start_at="latest"))
+    sending.publish(order("early"))
+    sending.deliver()
+
+    (place,) = why(sending.work, "early").before_start
+    assert (place.place.bus, place.place.topic) == ("orders", "placed")
+    before = [(each.runner, each.offset) for each in place.runners]
+    assert before == [("orders", place.place.offset + 1)]
+
+    sending.publish(*[order(number) for number in range(20)])
+    sending.deliver()
+    (same,) = why(sending.work, "early").before_start
+    assert same == place
+    assert all(why(sending.work, str(number)).before_start == () for number in range(20))
+    with pytest.raises(NotFoundError):
+        why(sending.work, "never")
+
+
 def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
     """A target names the delivery by the header `webhook-id`: the answer is that of its event, and says so."""
     sending.begin(3, crm="/healthy/crm")

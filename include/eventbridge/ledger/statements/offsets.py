@@ -7,9 +7,10 @@ from typing import Any
 from sqlalchemy import Select, Text, bindparam, func, select, update
 
 from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.definitions import word
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.statements.queues import of_queue
-from eventbridge.ledger.tables import consumer_offset, ledger
+from eventbridge.ledger.tables import batch, batch_range, consumer_offset, ledger
 
 #: Which ledger this is.
 LEDGER_ID = select(ledger.c.ledger_id)
@@ -53,6 +54,21 @@ MOVE_OFFSET = (
         ctime=bindparam("now", type_=UtcTime),
         message_id=func.coalesce(bindparam("last", type_=Text), consumer_offset.c.message_id),
     )
+)
+
+
+#: Where the oldest batch that is on record begins in each queue of a bus, by runner.
+FIRST_OFFSETS = (
+    select(
+        batch.c.runner,
+        batch_range.c.topic_name,
+        batch_range.c.broker_name,
+        batch_range.c.queue_id,
+        func.min(batch_range.c.start_offset).label("offset"),
+    )
+    .join(batch_range, batch_range.c.batch_id == batch.c.batch_id)
+    .where(batch.c.bus == bindparam("of_bus"), batch.c.kind == word("normal"))
+    .group_by(batch.c.runner, batch_range.c.topic_name, batch_range.c.broker_name, batch_range.c.queue_id)
 )
 
 

@@ -44,10 +44,11 @@ def buffer(
 
     Each finished sub-range is recorded, so a run that dies loses one of them. A message that is not a CloudEvent is
     kept as `malformed` with the reason, one without a body as `tombstone`, an id that the batch holds already as
-    `duplicate`; an offset that the log no longer holds is a recorded gap. Of a large batch `open_lander` says who lands it in parts, several at a time, for
-    its bus; what they leave, or fail at, is landed here, checked by `check`. What a window has `taken` of its bus is
-    not read again: it is landed whatever the bus has dropped since. Raises InfrastructureError when the prepare budget
-    is spent: run it again; OffsetGapError where the bus is not the one that the batch was planned on.
+    `duplicate`; an offset that the log no longer holds is a recorded gap. Of a large batch `open_lander` says who lands
+    it in parts, several at a time, for its bus; what they leave, or fail at, is landed here, checked by `check`. What a
+    window has `taken` of its bus is not read again: it is landed whatever the bus has dropped since. Raises
+    InfrastructureError when the prepare budget is spent: run it again; OffsetGapError where the bus is not the one that
+    the batch was planned on.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":

@@ -96,7 +96,8 @@ def _of_buses(figures: list[Figure]) -> Iterator[Family]:
     yield _family(
         "events_total",
         "counter",
-        "Events that committed batches landed, by outcome; tombstone: messages without a body; gap: offsets that the log had lost.",
+        "Events that committed batches landed, by outcome; tombstone: messages without a body; "
+        "gap: offsets that the log had lost.",
         ("bus", "outcome"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in events],
     )

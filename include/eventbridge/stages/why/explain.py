@@ -10,7 +10,7 @@ from typing import NamedTuple
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
-from eventbridge.model.why import EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
+from eventbridge.model.why import BeforeStart, EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import Sight, sight_of
@@ -18,7 +18,7 @@ from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, f
 from eventbridge.stages.why.rules import rule_answers
 from eventbridge.stages.why.search import Found, Search, Wanted
 from eventbridge.stages.why.trail import Trail
-from eventbridge.stages.why.unlanded import on_buses
+from eventbridge.stages.why.unlanded import before_starts, on_buses
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
@@ -59,7 +59,11 @@ def why(
     waiting = list(on_buses(work, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
     messages = {place: found for place, found in _by_place(search.run()).items() if sight.bus(place.bus)}
     places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
+    before: list[BeforeStart] = []
     if not messages and not places:
+        found_before = before_starts(work, event_id, buses, search.notes)
+        before = [each for each in found_before if sight.bus(each.place.bus)]
+    if not messages and not places and not before:
         delivery = delivery_bytes(event_id)
         if delivery is None:
             raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
@@ -77,6 +81,7 @@ def why(
         event_id=event_id,
         events=tuple(answers),
         not_landed=tuple(places),
+        before_start=tuple(before),
         looked=search.looked(),
         notes=tuple(dict.fromkeys(search.notes)),
         unreadable=tuple(dict.fromkeys(search.unreadable)),
