@@ -31,6 +31,7 @@ _ELEMENTS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 _QUOTED: Final = re.compile(rb'"((?:[^"\\]|\\.)*)"', re.DOTALL)
 _ESCAPED: Final = re.compile(rb"\\(.)", re.DOTALL)
 
+_GZIP: Final = b"\x1f\x8b"
 _WHITE_SPACE: Final = b" \t\r\n"
 
 #: Names and values of a request's headers, names in lower case; one that was sent twice is here twice.
@@ -46,6 +47,11 @@ def bodies_of_request(headers: RequestHeaders, content: bytes) -> list[bytes]:
     if len(media_types) > 1:
         raise Refused(HTTPStatus.BAD_REQUEST, "The header Content-Type is there twice. Send it once")
     media_type = kind_of(media_types[0]) if media_types else ""
+    if media_type in (BATCHED, STRUCTURED) and content.startswith(_GZIP):
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            "The body is packed by gzip, and no header says so. Send Content-Encoding: gzip. Nothing was published",
+        )
     if media_type == BATCHED:
         return _elements(content)
     if media_type == STRUCTURED:
@@ -69,7 +75,9 @@ def _elements(content: bytes) -> list[bytes]:
     try:
         elements = _ELEMENTS.decode(content)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The body is not a JSON array: {error}. Nothing was published") from None
+        one = f". Send one event as {STRUCTURED}" if content.lstrip(_WHITE_SPACE).startswith(b"{") else ""
+        detail = f"The body is not a JSON array: {error}{one}. Nothing was published"
+        raise Refused(HTTPStatus.BAD_REQUEST, detail) from None
     if not elements:
         raise Refused(HTTPStatus.BAD_REQUEST, "The array holds no event. Send at least one")
     if len(elements) > MOST_EVENTS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
 import json
 
 import pytest
@@ -11,6 +13,7 @@ from eventbridge.api.refusal import Refused
 
 BINARY = [("ce-specversion", "1.0"), ("ce-id", "7"), ("ce-source", "/s"), ("ce-type", "t")]
 STRUCTURED = [("content-type", "application/cloudevents+json")]
+BATCHED = [("content-type", "application/cloudevents-batch+json")]
 
 
 @pytest.mark.parametrize(
@@ -45,6 +48,9 @@ def test_an_attribute_is_unquoted_and_then_percent_decoded(written: str, meant: 
         ([*BINARY, *STRUCTURED, *STRUCTURED], b"{}", "Content-Type is there twice"),
         ([*BINARY, ("ce-subject", "%ff")], b"", "header ce_subject: it is not UTF-8"),
         (STRUCTURED, b" \n[{}]", "Send an array as application/cloudevents-batch"),
+        (BATCHED, b" {}", "Send one event as application/cloudevents"),
+        (BATCHED, gzip.compress(b"[]"), "Send Content-Encoding: gzip"),
+        (STRUCTURED, gzip.compress(b"{}"), "Send Content-Encoding: gzip"),
     ],
 )
 def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], content: bytes, said: str) -> None:
@@ -53,3 +59,11 @@ def test_what_a_request_may_not_say_is_refused(headers: list[tuple[str, str]], c
         bodies_of_request(headers, content)
 
     assert refused.value.status == 400
+
+
+def test_bytes_of_a_binary_event_may_be_a_gzip_file() -> None:
+    """What its data is, is the event's own business: only a header says that it is to be unpacked."""
+    packed = gzip.compress(b"{}")
+    (body,) = bodies_of_request([*BINARY, ("content-type", "application/gzip")], packed)
+
+    assert base64.b64decode(json.loads(body)["data_base64"]) == packed
