@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.paging import paged
-from eventbridge.api.payloads import shows_payloads
+from eventbridge.api.payloads import actions_seen, selection_seen, shows_payloads
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.event.plain import plain
 from eventbridge.stages.operate.actions import action_page
@@ -50,7 +50,7 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 
     def found(work: Runtime) -> dict[str, Any]:
         some, following = paged(seen_replays(work), lambda each: (each.replay_id,), limit, cursor)
-        return {"replays": [replay_line(work, each) for each in some], "cursor": following}
+        return {"replays": [selection_seen(request, replay_line(work, each)) for each in some], "cursor": following}
 
     return document(request, found)
 
@@ -58,7 +58,7 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 @router.get("/replays/{replay}", summary="Tell one replay")
 def replay(request: Request, replay: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
     """Answer what was asked for, how far it came, and what its deliveries came to."""
-    return document(request, lambda work: replay_document(work, replay))
+    return document(request, lambda work: selection_seen(request, replay_document(work, replay)))
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 @router.get("/actions", summary="List who asked for what")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Answer what was asked for by API, page and command line that changes something, the newest first, and by whom."""
-    return document(request, lambda work: action_page(work, limit, cursor))
+    return document(request, lambda work: actions_seen(request, action_page(work, limit, cursor)))
 
 
 @router.get("/quality/{hour}", summary="Tell what the check of an hour found")
@@ -145,9 +145,13 @@ def chunks(
     failures: Annotated[bool, Query(description="The newest 20 that failed instead, and why.")] = False,
 ) -> Response:
     """Answer the chunks of the newest batches, or those that failed."""
-    return document(
-        request, lambda work: chunk_failures(work, limit=20) if failures else chunk_statuses(work, batches=batches)
-    )
+
+    def found(work: Runtime) -> Any:
+        if failures:
+            return chunk_failures(work, limit=20, payloads=shows_payloads(request))
+        return chunk_statuses(work, batches=batches)
+
+    return document(request, found)
 
 
 @router.get("/schemas", summary="List the types of events")

@@ -14,6 +14,7 @@ from fastapi import Depends, Request, Response
 from eventbridge.api.access import caller, check_general_scope, who
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Asked, Gate
+from eventbridge.api.payloads import check_conditions
 from eventbridge.api.reading import answered, document
 from eventbridge.api.refusal import PROBLEM, Refused, refusal_of
 from eventbridge.errors import EventBridgeError, EventError
@@ -102,6 +103,7 @@ def document_of(content: bytes) -> dict[str, Any]:
 def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
     """Note who asks for what, do it, and note what that was answered."""
     asked = document_of(content) if content.strip() else {}
+    check_conditions(request, asked)
     call = f"{request.method} {request.url.path}"
     number = answered(request, lambda work: note_action(work, by, call, asked))
     try:

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import who
 from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
+from eventbridge.api.payloads import shows_payloads
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
@@ -49,12 +50,12 @@ class RedriveCall(BaseModel):
     again: bool = Field(False, description="Also those that were redriven before.")
     dry_run: bool = Field(False, description="Only say what would be taken, and what not.")
 
-    def selection(self, work: Runtime) -> Selection:
+    def selection(self, work: Runtime, request: Request) -> Selection:
         """Return which dead letters that is; raises UserError."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
-        found = wanted.read(work.ledger.now())
-        if found == Selection() and not self.everything:
+        found = wanted.read(work.ledger.now(), payloads=shows_payloads(request))
+        if not found.chooses and not self.everything:
             raise UserError("nothing chooses dead letters. Fill in what does, or set everything")
         return found
 
@@ -74,7 +75,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
     run = await run_of(request, token)
 
     def made(work: Runtime) -> dict[str, Any]:
-        wanted, how = call.selection(work), {"retransform": call.retransform, "again": call.again}
+        wanted, how = call.selection(work, request), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
             return survey_document(survey(work, wanted, **how))
         wish = begin_redrive(work, wanted, run, rate=call.rate, **how)

@@ -1,26 +1,48 @@
-"""Who may see payloads: events, requests, answers of targets. To others everything but them is told."""
+"""Who may see payloads: events, requests, answers of targets, and text that may quote them. Others see everything else.
+
+A condition on payloads needs the same right: what it counts tells what they hold.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Final
 
 from fastapi import Request
 
 from eventbridge.api.refusal import Refused
-from eventbridge.model.why import Why
+from eventbridge.decision.ordering import delivery_held_at
+from eventbridge.model.expectation_hold import EXPECTATION_FAILED
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.why import EventAnswer, Step, Why
+from eventbridge.stages.letters.groups import LetterGroup, letter_groups
+from eventbridge.stages.letters.selection import QUOTING_REASONS
+from eventbridge.stages.operate.actions import ActionPage
 
 NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: What stands for a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
+#: Fields of queries, bodies and forms that hold a condition on payloads.
+CONDITIONS: Final = ("sql", "pattern")
+#: The routes that try a pattern on an event which the caller sends along, and on no other.
+ON_OWN_EVENT: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
+
 _OF_LETTER = ("event", "request", "request_headers")
+#: What a note of an action holds that was asked with a condition, or with text that is looked for in payloads.
+_ASKED_OF_PAYLOADS = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
 
 def show_payloads(request: Request, shown: bool) -> None:
-    """Note whether the caller of a request may see payloads."""
+    """Note whether the caller of a request may see payloads, and check the conditions in its query.
+
+    Raises Refused for a condition of somebody who may not see them.
+    """
     request.state.payloads = shown
+    check_conditions(request, request.query_params)
 
 
 def shows_payloads(request: Request) -> bool:
@@ -34,25 +56,90 @@ def check_payloads(request: Request) -> None:
         raise Refused(HTTPStatus.FORBIDDEN, f"An event of the archive is a payload. It takes {NEEDED}")
 
 
+def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
+    """Raise Refused if somebody who may not see payloads asks for what meets a condition on them."""
+    if shows_payloads(request) or getattr(request.scope.get("route"), "path", "") in ON_OWN_EVENT:
+        return
+    for name in CONDITIONS:
+        if asked.get(name):
+            said = f"A condition on payloads tells what they hold: {name} takes {NEEDED}"
+            raise Refused(HTTPStatus.FORBIDDEN, f"{said}. Nothing was changed")
+
+
 def letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
-    """Return a dead letter as the caller may see it: event, request and answers hidden or not."""
+    """Return a dead letter, whole or not, as the caller may see it.
+
+    Event, request, answers, and the text of a reason that may quote the event are hidden or not.
+    """
     if shows_payloads(request):
         return letter
     hidden = {name: HIDDEN for name in _OF_LETTER if letter.get(name) is not None}
-    attempts = [each | {"response_head": each["response_head"] and HIDDEN} for each in letter["attempts"]]
+    quotes = letter["reason"] in QUOTING_REASONS
+    if quotes and letter["detail"]:
+        hidden["detail"] = HIDDEN
+    if "attempts" not in letter:
+        return letter | hidden
+    attempts = [
+        each | {"response_head": each["response_head"] and HIDDEN, "error": HIDDEN if quotes else each["error"]}
+        for each in letter["attempts"]
+    ]
     return letter | hidden | {"attempts": attempts}
+
+
+def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[LetterGroup]:
+    """Return the groups of dead letters that `letter_seen` returned: text that is hidden makes no groups."""
+    return letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
+
+
+def error_seen(request: Request, reason: str | None, error: str | None) -> str | None:
+    """Return the error of an attempt as the caller may see it: hidden if it may quote the event."""
+    return HIDDEN if error and reason in QUOTING_REASONS and not shows_payloads(request) else error
 
 
 def why_seen(request: Request, found: Why) -> Why:
     """Return what became of an event as the caller may see it: what its fields hold, and answers, hidden or not."""
-    if shows_payloads(request):
-        return found
-    events = []
-    for event in found.events:
-        rules = tuple(
-            replace(rule, conditions=tuple(replace(each, values=(), message=HIDDEN) for each in rule.conditions))
-            for rule in event.rules
+    return found if shows_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
+
+
+def _event_hidden(event: EventAnswer) -> EventAnswer:
+    rules = tuple(
+        replace(rule, conditions=tuple(replace(each, values=(), message=HIDDEN) for each in rule.conditions))
+        for rule in event.rules
+    )
+    malformed = event.status == "malformed"
+    failed = {each.delivery_id for each in event.steps if each.reason in QUOTING_REASONS}
+
+    def seen(step: Step) -> Step:
+        quotes = step.reason in QUOTING_REASONS or (step.what == "attempt" and step.delivery_id in failed)
+        return replace(
+            step,
+            reason=HIDDEN if malformed and step.what == "landed" and step.reason else step.reason,
+            detail=HIDDEN if quotes and step.detail else step.detail,
+            response_head=step.response_head and HIDDEN,
         )
-        steps = tuple(replace(each, response_head=each.response_head and HIDDEN) for each in event.steps)
-        events.append(replace(event, rules=rules, steps=steps))
-    return replace(found, events=tuple(events))
+
+    reason = HIDDEN if malformed and event.reason else event.reason
+    return replace(event, rules=rules, steps=tuple(map(seen, event.steps)), reason=reason)
+
+
+def held_seen(request: Request, held: HeldRule) -> HeldRule:
+    """Return a rule that is held as the caller may see it: Spark's words may quote an event, the others do not."""
+    ours = held.reason.startswith(EXPECTATION_FAILED) or delivery_held_at(held.reason) is not None
+    return held if ours or shows_payloads(request) else replace(held, reason=HIDDEN)
+
+
+def selection_seen(request: Request, told: dict[str, Any]) -> dict[str, Any]:
+    """Return a replay or redrive as the caller may see it: a condition that somebody wrote may quote a payload."""
+    if shows_payloads(request):
+        return told
+    selection: dict[str, Any] = dict(told["selection"])
+    names = CONDITIONS if selection.get("payloads") is False else (*CONDITIONS, "error")
+    return told | {"selection": selection | {name: HIDDEN for name in names if name in selection}}
+
+
+def actions_seen(request: Request, page: ActionPage) -> ActionPage:
+    """Return what was asked for as the caller may see it: conditions on payloads hidden or not."""
+    if shows_payloads(request):
+        return page
+    hidden = (replace(each, asked=HIDDEN) if _ASKED_OF_PAYLOADS.search(each.asked) else each for each in page.actions)
+    return replace(page, actions=tuple(hidden))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.owners import seen
-from eventbridge.api.payloads import letter_seen, why_seen
+from eventbridge.api.payloads import groups_seen, held_seen, letter_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.errors import (
     ConnectionUnusable,
@@ -27,7 +27,6 @@ from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
 from eventbridge.rule.content import content_of
 from eventbridge.stages.letters.files import Damaged
-from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.reader import (
     DeadLetterName,
     LetterPage,
@@ -74,7 +73,12 @@ Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says 
 @router.get("/status", summary="Tell how every runner stands")
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Answer lag, in flight, available and flow of each queue, the newest batches, and what is not well."""
-    return document(request, lambda work: status_fields(status_of(work, batches=batches)))
+
+    def found(work: Runtime) -> dict[str, Any]:
+        told = status_of(work, batches=batches)
+        return status_fields(replace(told, held_rules=tuple(held_seen(request, each) for each in told.held_rules)))
+
+    return document(request, found)
 
 
 @router.get("/rules/{rule}", summary="Tell one rule")
@@ -105,15 +109,16 @@ class LetterQuery:
     limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="How many to answer at most.")] = 50
     cursor: Cursor = None
 
-    def letters(self, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, Damaged]:
+    def letters(self, request: Request, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, Damaged]:
         """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
 
-        A file that cannot be read hides no other one.
+        A file that cannot be read hides no other one. `error` is looked for in what the caller may see.
         """
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
         limit = min(most, self.limit)
-        found = letter_page(work, wanted.read(work.clock()), limit, self.cursor or None, damaged=damaged)
+        chosen = wanted.read(work.clock(), payloads=shows_payloads(request))
+        found = letter_page(work, chosen, limit, self.cursor or None, damaged=damaged)
         return found, damaged
 
 
@@ -128,15 +133,16 @@ def dead_letters(
     """Answer dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
 
     One call reads at most 100 files: it may answer few, or none, and a cursor all the same; `unreadable` says which of
-    them could not be read. Without the scope payloads, event, request and answers are hidden.
+    them could not be read. Without the scope payloads, event, request and answers are hidden, and so is
+    a detail that may quote the event.
     """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(work, MOST_WHOLE if whole else MOST_LETTERS)
+        found, damaged = query.letters(request, work, MOST_WHOLE if whole else MOST_LETTERS)
         if whole:
             told = [letter_seen(request, named(each)) for each in whole_letters(work, found.letters, damaged)]
         else:
-            told = [named(each) for each in found.records()]
+            told = [letter_seen(request, named(each)) for each in found.records()]
         return {"dead_letters": told, "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, listed)
@@ -150,8 +156,9 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
     """
 
     def counted(work: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(work)
-        return {"groups": letter_groups(found.records()), "unreadable": _unreadable(damaged)} | _following(found)
+        found, damaged = query.letters(request, work)
+        seen = [letter_seen(request, each) for each in found.records()]
+        return {"groups": groups_seen(seen), "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, counted)
 
@@ -162,7 +169,8 @@ def dead_letter(
 ) -> Response:
     """Answer the newest dead letter of a name: the event, the request as transformed, every attempt.
 
-    Without the scope payloads, event, request and answers are hidden.
+    Without the scope payloads, event, request and answers are hidden, and so is
+    a detail that may quote the event.
     """
     return document(request, lambda work: letter_seen(request, named(letter_document(work, name))))
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.paging import MOST, Limit, page, paged
+from eventbridge.api.payloads import selection_seen
 from eventbridge.api.reading import RESPONSES, Cursor
 from eventbridge.event.json_document import parse_document
 from eventbridge.stages.operate.figures import figure_page
@@ -46,7 +47,7 @@ def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Re
     def found(work: Runtime) -> tuple[Any, str | None]:
         some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), limit, cursor)
         marks = Marks(work)
-        return [redrive_document(each, marks.counts(each)) for each in some], following
+        return [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some], following
 
     return page(request, found)
 

@@ -87,7 +87,7 @@ def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
 def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.letters.selection import Selection, WrittenSelection
+    from eventbridge.stages.letters.selection import WrittenSelection
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey
 
     if params["redrive_id"]:
@@ -97,7 +97,7 @@ def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | N
         return work.ledger.redrive(params["redrive_id"]).redrive_id
     chosen = {name: params[name] for name in ("rule", "target", "reason", "error", "since", "until", "names", "sql")}
     selection = WrittenSelection(**chosen).read(work.ledger.now())
-    if selection == Selection() and not params["everything"]:
+    if not selection.chooses and not params["everything"]:
         raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
     refuse_rate(params["rate"])
     how = {"retransform": params["retransform"], "again": params["again"]}

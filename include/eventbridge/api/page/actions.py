@@ -8,6 +8,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.payloads import actions_seen
 from eventbridge.api.reading import answered
 from eventbridge.stages.operate.actions import action_page
 
@@ -19,5 +20,5 @@ _LISTED = 100
 @router.get("")
 def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
     """Answer the actions of operators, the newest first."""
-    page = answered(request, lambda work: action_page(work, _LISTED, cursor or None))
+    page = answered(request, lambda work: actions_seen(request, action_page(work, _LISTED, cursor or None)))
     return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})

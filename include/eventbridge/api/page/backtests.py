@@ -52,6 +52,7 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
     if not act.viewer.backtests:
         said = f"{act.viewer.name} may not backtest: it takes Airflow, and the permission to trigger backtest_rules"
         raise Refused(HTTPStatus.FORBIDDEN, f"{said}. `eventbridge rules backtest` does the same")
+    check_payloads(request)
 
     def page(work: Runtime) -> dict[str, Any]:
         return {"viewer": act.viewer, "form": act} | views.rule(work, name, "hour")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from http import HTTPStatus
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -11,11 +12,12 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from eventbridge.api.page.forms import sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
+from eventbridge.api.payloads import error_seen
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
-from eventbridge.stages.operate.chunk_account import chunk_account, chunk_of_push
+from eventbridge.stages.operate.chunk_account import ChunkAttempt, chunk_account, chunk_of_push
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
@@ -47,7 +49,8 @@ def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cu
     """Answer one chunk: its pieces, some at a time, and what their pushes were answered."""
     account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
-    return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | vars(account))
+    values = vars(account) | {"attempts": [_seen(request, each) for each in account.attempts]}
+    return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | values)
 
 
 @router.get("/run")
@@ -77,6 +80,11 @@ def chunk_of_run(
 
     chunk_id = answered(request, had)
     return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
+
+
+def _seen(request: Request, attempt: ChunkAttempt) -> ChunkAttempt:
+    row = attempt.row
+    return replace(attempt, row=row | {"error": error_seen(request, row["reason"], row["error"])})
 
 
 def _gate(request: Request) -> Gate:

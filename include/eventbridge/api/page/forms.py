@@ -17,7 +17,7 @@ from eventbridge.api.once import note_answer
 from eventbridge.api.owners import limit
 from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
-from eventbridge.api.payloads import check_payloads
+from eventbridge.api.payloads import check_conditions, check_payloads
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused, refusal_of
 from eventbridge.stages.operate.actions import note_action
@@ -65,6 +65,7 @@ async def sent(request: Request) -> Act:
             HTTPStatus.FORBIDDEN,
             "This form is of another login, and nothing was changed. Load the page again",
         )
+    check_conditions(request, fields)
     return Act(found, fields)
 
 

@@ -30,7 +30,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 @router.get("")
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Answer lag, what is not well, what waits, and the newest batches."""
-    return _shown(request, token, "overview", answered(request, lambda work: views.overview(work, span)))
+    return _shown(request, token, "overview", answered(request, lambda work: views.overview(work, request, span)))
 
 
 @router.get("/event")
@@ -76,7 +76,9 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 @router.get("/dead-letters")
 def dead_letters(request: Request, token: _Viewer, query: Annotated[LetterQuery, Depends()]) -> Response:
     """Answer dead letters, in groups and one by one."""
-    return _shown(request, token, "dead_letters", answered(request, lambda work: views.dead_letters(work, query)))
+    return _shown(
+        request, token, "dead_letters", answered(request, lambda work: views.dead_letters(work, request, query))
+    )
 
 
 @router.get("/dead-letters/{name:path}")

@@ -14,6 +14,7 @@ from eventbridge.api.page.forms import Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
+from eventbridge.api.payloads import selection_seen, shows_payloads
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
@@ -45,13 +46,13 @@ class Chosen:
     retransform: str = ""
     again: str = ""
 
-    def selection(self, work: Runtime) -> Selection:
+    def selection(self, work: Runtime, request: Request) -> Selection:
         """Return which dead letters that is; raises UserError."""
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
-        found = wanted.read(work.ledger.now())
-        if found == Selection() and not self.everything:
+        found = wanted.read(work.ledger.now(), payloads=shows_payloads(request))
+        if not found.chooses and not self.everything:
             raise UserError("nothing chooses dead letters. Fill in what does, or tick All")
         return found
 
@@ -67,12 +68,13 @@ class Chosen:
 def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
     """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
 
-    return render(request, "redrive", {"viewer": found} | answered(request, lambda work: _preview(work, chosen)))
+    values = answered(request, lambda work: _preview(work, request, chosen))
+    return render(request, "redrive", {"viewer": found} | values)
 
 
-def _preview(work: Runtime, chosen: Chosen) -> dict[str, Any]:
+def _preview(work: Runtime, request: Request, chosen: Chosen) -> dict[str, Any]:
     how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-    seen = survey(work, chosen.selection(work), **how)
+    seen = survey(work, chosen.selection(work, request), **how)
     values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
     try:
         chosen.per_second()
@@ -90,10 +92,10 @@ async def begin(request: Request, act: Acting) -> Response:
     def begun(work: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
         run = f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
-        return begin_redrive(work, chosen.selection(work), run, rate=chosen.per_second(), **how).redrive_id
+        return begin_redrive(work, chosen.selection(work, request), run, rate=chosen.per_second(), **how).redrive_id
 
     def page(work: Runtime) -> dict[str, Any]:
-        values = {"viewer": act.viewer} | _preview(work, chosen)
+        values = {"viewer": act.viewer} | _preview(work, request, chosen)
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
@@ -111,7 +113,10 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
     def listed(work: Runtime) -> dict[str, Any]:
         marks = Marks(work)
         some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), _LISTED, cursor or None)
-        return {"redrives": [redrive_document(each, marks.counts(each)) for each in some], "cursor": following}
+        return {
+            "redrives": [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some],
+            "cursor": following,
+        }
 
     return render(request, "redrives", {"viewer": found} | answered(request, listed))
 

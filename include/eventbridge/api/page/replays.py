@@ -15,6 +15,7 @@ from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
+from eventbridge.api.payloads import selection_seen
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
@@ -130,7 +131,7 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
-    told = answered(request, lambda work: replay_document(work, replay_id))
+    told = answered(request, lambda work: selection_seen(request, replay_document(work, replay_id)))
     values = {"since" if name == "from" else name: value for name, value in told.items()}
     return render(request, "replay", {"viewer": found} | values)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -12,13 +12,12 @@ from fastapi import Request
 
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.api.payloads import HIDDEN, letter_seen, shows_payloads, why_seen
+from eventbridge.api.payloads import HIDDEN, error_seen, groups_seen, held_seen, letter_seen, shows_payloads, why_seen
 from eventbridge.api.reading import LetterQuery, letter_place, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
-from eventbridge.stages.letters.groups import letter_groups
 from eventbridge.stages.letters.reader import Letter, letter_page, read_dead_letter
 from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course, rule_hours
@@ -57,9 +56,10 @@ class Waiting:
     drains: str
 
 
-def overview(work: Runtime, span: Span) -> dict[str, Any]:
+def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
+    found = replace(found, held_rules=tuple(held_seen(request, each) for each in found.held_rules))
     values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
     # the most that wait first; of many the page of targets tells the others
     values["parked"] = sorted(found.parked, key=lambda each: -each.count)[:_STANDING]
@@ -206,7 +206,13 @@ def target(work: Runtime, request: Request, rule: str, name: str, span: Span) ->
         success_chart(went, "success", "Taken, of those that ended"),
     ]
     shown = shows_payloads(request)
-    answers = [(each, each.head if shown or not each.head else HIDDEN) for each in last_answers(work, rule, name)]
+    answers = [
+        (
+            replace(each, said=error_seen(request, each.reason, each.said)),
+            each.head if shown or not each.head else HIDDEN,
+        )
+        for each in last_answers(work, rule, name)
+    ]
     said = [each for each in work.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
     paused = any(each.word == "paused" for each in said)
     told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
@@ -218,14 +224,14 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
     return vars(target_page(work, after, find)) | {"find": find, "first": not after}
 
 
-def dead_letters(work: Runtime, query: LetterQuery) -> dict[str, Any]:
+def dead_letters(work: Runtime, request: Request, query: LetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one with their marks."""
-    found, damaged = query.letters(work)
-    records = found.records()
+    found, damaged = query.letters(request, work)
+    records = [letter_seen(request, each) for each in found.records()]
     marks = Marks(work)
-    marked = [(named(each.record), marks.of(each)) for each in found.letters]
+    marked = [(named(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
-    shown = {"letters": marked, "groups": letter_groups(records), "unreadable": unreadable}
+    shown = {"letters": marked, "groups": groups_seen(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 

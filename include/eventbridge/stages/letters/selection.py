@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from eventbridge.errors import UserError
 from eventbridge.event.ids import delivery_id_text
@@ -26,6 +26,9 @@ REASONS = (
     "DeadlineMissed",
 )
 
+#: The reasons whose `detail` may quote the event: it is a payload, as the event is.
+QUOTING_REASONS: Final = frozenset({"TransformFailed", "RouteFailed", "Malformed"})
+
 #: Columns of a dead letter that a selection looks at; one by error text looks at `attempts` as well.
 SELECTED_BY = (
     "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "queue_id", "offset",
@@ -40,6 +43,7 @@ class Selection:
     `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are delivery
     ids, or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a condition in DuckDB's SQL.
+    `payloads` False: `error` is not looked for in text that may quote an event.
     """
 
     rule: str | None = None
@@ -50,6 +54,7 @@ class Selection:
     until: datetime | None = None
     names: tuple[str, ...] = ()
     sql: str | None = None
+    payloads: bool = True
 
     def fits(self, record: Mapping[str, Any]) -> bool:
         """Return whether a record with the columns SELECTED_BY, and `attempts`, fits; `sql` is asked elsewhere."""
@@ -61,12 +66,14 @@ class Selection:
             and (self.since is None or at >= self.since)
             and (self.until is None or at < self.until)
             and (not self.names or any(is_named(record, name) for name in self.names))
-            and (self.error is None or _mentions(record, self.error.casefold()))
+            and (self.error is None or self._mentions(record, self.error.casefold()))
         )
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that are set, as JSON values."""
         values: dict[str, Any] = {key: value for key, value in vars(self).items() if value not in (None, ())}
+        if self.payloads:
+            del values["payloads"]
         return {
             key: value.isoformat() if isinstance(value, datetime) else list(value) if key == "names" else value
             for key, value in values.items()
@@ -77,6 +84,17 @@ class Selection:
         """Read what `as_json` wrote."""
         times = {key: datetime.fromisoformat(values[key]) for key in ("since", "until") if key in values}
         return cls(**{**values, **times, "names": tuple(values.get("names", ()))})
+
+    @property
+    def chooses(self) -> bool:
+        """Whether anything is asked of a dead letter."""
+        return self != Selection(payloads=self.payloads)
+
+    def _mentions(self, record: Mapping[str, Any], text: str) -> bool:
+        if not self.payloads and record["reason"] in QUOTING_REASONS:
+            return False
+        told = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
+        return any(text in each.casefold() for each in told if each)
 
 
 @dataclass(frozen=True)
@@ -95,8 +113,11 @@ class WrittenSelection:
     names: Sequence[str] = ()
     sql: str | None = None
 
-    def read(self, now: datetime) -> Selection:
-        """Return what it chooses; raises UserError for an unknown reason, a wrong time, or a wrong name."""
+    def read(self, now: datetime, *, payloads: bool = True) -> Selection:
+        """Return what it chooses, for somebody who may see payloads or not.
+
+        Raises UserError for an unknown reason, a wrong time, or a wrong name.
+        """
         if self.reason and self.reason not in REASONS:
             hint = nearest(self.reason, REASONS) or "Reasons: " + ", ".join(REASONS)
             raise UserError(f"unknown reason {self.reason!r}. {hint}")
@@ -109,6 +130,7 @@ class WrittenSelection:
             until=read_time("until", self.until, now),
             names=tuple(checked_name(name) for name in self.names if name.strip()),
             sql=self.sql.strip() or None if self.sql else None,
+            payloads=payloads,
         )
 
 
@@ -139,8 +161,3 @@ def place_of(record: Mapping[str, Any]) -> str:
     """Return where the event of a dead letter lies, `<bus>/<topic>/[<broker>/]<queue>/<offset>`."""
     parts = (record["bus"], record["topic"], record["broker"], str(record["queue_id"]), str(record["offset"]))
     return "/".join(part for part in parts if part)
-
-
-def _mentions(record: Mapping[str, Any], text: str) -> bool:
-    told = [record["detail"], *(each[key] for each in record["attempts"] for key in ("error_class", "error"))]
-    return any(text in each.casefold() for each in told if each)

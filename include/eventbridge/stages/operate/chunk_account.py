@@ -32,7 +32,18 @@ MOST_SEGMENTS = 20
 #: Deliveries of its pieces, and outcomes of its segments, at most; of one piece, or one segment, all the same.
 MOST_ROWS = 40_000
 
-_COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "error_class"]
+_COLUMNS = [
+    "delivery_id",
+    "rule",
+    "target",
+    "attempt",
+    "started_at",
+    "duration_ms",
+    "outcome",
+    "code",
+    "error_class",
+    "reason",
+]
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from datetime import datetime
 
 from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.chunk import Chunk, ChunkState
+from eventbridge.stages.letters.selection import QUOTING_REASONS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table
@@ -53,15 +54,18 @@ def chunk_statuses(work: Runtime, *, batches: int) -> list[ChunkStatus]:
     return [_status(batch, chunk) for batch in found for chunk in work.ledger.chunks(batch.batch_id)]
 
 
-def chunk_failures(work: Runtime, *, limit: int) -> list[ChunkStatus]:
-    """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries."""
+def chunk_failures(work: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
+    """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries.
+
+    `payloads` False: without text that may quote an event.
+    """
     failures: list[ChunkStatus] = []
     for batch in work.ledger.batches(limit=_BATCHES_SEARCHED):
         for chunk in work.ledger.chunks(batch.batch_id):
             if len(failures) == limit:
                 return failures
             if chunk.state in ("ERROR", "TIMEOUT") or chunk.failed:
-                failures.append(_status(batch, chunk, _last_failure(work, batch, chunk)))
+                failures.append(_status(batch, chunk, _last_failure(work, batch, chunk, payloads)))
     return failures
 
 
@@ -88,13 +92,13 @@ def _status(batch: Batch, chunk: Chunk, last_failure: str = "") -> ChunkStatus:
     )
 
 
-def _last_failure(work: Runtime, batch: Batch, chunk: Chunk) -> str:
-    for text in _failures(work, batch, chunk):
+def _last_failure(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> str:
+    for text in _failures(work, batch, chunk, payloads):
         return text
     return ""
 
 
-def _failures(work: Runtime, batch: Batch, chunk: Chunk) -> Iterator[str]:
+def _failures(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
     """Yield what targets answered to the failed attempts of a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
     for file in reversed(segments(work, batch.batch_id, chunk.chunk_id)):
@@ -102,4 +106,5 @@ def _failures(work: Runtime, batch: Batch, chunk: Chunk) -> Iterator[str]:
             for row in reversed(read_table(work.store, file.path, columns=columns).to_pylist()):
                 if row["outcome"] != "Delivered":
                     said = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
-                    yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", said, row["error"]]))
+                    error = row["error"] if payloads or row["reason"] not in QUOTING_REASONS else None
+                    yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", said, error]))

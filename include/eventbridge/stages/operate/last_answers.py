@@ -20,7 +20,7 @@ from eventbridge.store.parquet import read_rows, read_table
 MOST_FILES = 12
 MOST_ANSWERS = 20
 
-_COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code"]
+_COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,7 @@ class LastAnswer:
     duration_ms: float
     outcome: str
     code: int | None
+    reason: str | None
     said: str
     head: str
 
@@ -70,5 +71,5 @@ def _answer(row: dict[str, object]) -> LastAnswer:
         delivery_id=delivery_id_text(delivery) if isinstance(delivery, bytes) else "",
         said=": ".join(str(row[name]) for name in ("error_class", "error") if row[name]),
         head=head.decode("utf-8", "replace") if isinstance(head, bytes) else "",
-        **{name: row[name] for name in ("attempt", "started_at", "duration_ms", "outcome", "code")},  # type: ignore[arg-type]
+        **{name: row[name] for name in ("attempt", "started_at", "duration_ms", "outcome", "code", "reason")},  # type: ignore[arg-type]
     )

@@ -1,0 +1,219 @@
+"""A caller without the right to payloads learns nothing of what events hold: by no condition, count or error text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+from api.pages import OWN
+from api.server import Installation, Server, order
+from fastapi import FastAPI
+from fastapi.dependencies.models import Dependant
+from fastapi.routing import APIRoute
+from pydantic import BaseModel
+
+from eventbridge.api.app import create_app
+from eventbridge.api.page.forms import acting, sent
+
+CARD = "4111111111111111"
+#: Names of fields that hold a condition on events, or a rule that is run over them.
+CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "filter", "candidate"})
+#: Routes that take a condition and apply it to an event that the caller sends along, and to no other.
+ON_OWN_EVENT = {("POST", "/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
+RULES = """
+rules:
+  numbers:
+    bus: orders
+    pattern: {{type: [order.placed]}}
+    targets:
+      crm:
+        type: file
+        path: {folder}/crm.jsonl
+        transform: {{form: JSONATA, value: "$number(data.card & 'x')"}}
+"""
+NEEDED = "the scope payloads"
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server whose archive holds a card's number, in a delivered event, a failed transform and a malformed event."""
+    made = Installation(tmp_path_factory.mktemp("held"))
+    (made.folder / "rules" / "numbers.yaml").write_text(RULES.format(folder=made.folder))
+    malformed = order(2) | {"time": CARD}
+    lines = [json.dumps(order(1, data={"card": CARD, "amount": 1})), json.dumps(malformed)]
+    (made.folder / "orders.jsonl").write_text("\n".join(lines))
+    made.run("bus", "publish", "orders", str(made.folder / "orders.jsonl"))
+    made.deliver("orders")
+    made.backtest("numbers")
+    with Server(made) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def blind(held: Server) -> Iterator[httpx.Client]:
+    """A client that may look and act, and see no payload; it is logged in to the page too."""
+    token = held.installation.token("blind", "read", "operate")
+    with held.client(token) as opened:
+        opened.post("/page/login", data={"token": token}, headers=OWN)
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def seeing(held: Server) -> Iterator[httpx.Client]:
+    """A client that may see payloads too."""
+    token = held.installation.token("seeing", "read", "operate", "payloads")
+    with held.client(token) as opened:
+        opened.post("/page/login", data={"token": token}, headers=OWN)
+        yield opened
+
+
+def routes_of(held: Server) -> list[APIRoute]:
+    """Return every route of the application."""
+    with held.installation.opened() as work:
+        app: FastAPI = create_app(work)
+        return [each for each in app.routes if isinstance(each, APIRoute)]
+
+
+def names_of(dependant: Dependant) -> set[str]:
+    """Return the names of parameters, and of members of bodies, that a route reads."""
+    found = {each.alias for each in (*dependant.query_params, *dependant.body_params, *dependant.header_params)}
+    for each in dependant.body_params:
+        model: Any = each.field_info.annotation
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            found |= set(model.model_fields)
+    return found.union(*(names_of(each) for each in dependant.dependencies))
+
+
+def takes_form(dependant: Dependant) -> bool:
+    """Return whether a route reads a form of the page, whose fields no signature names."""
+    return any(each.call in (sent, acting) or takes_form(each) for each in dependant.dependencies)
+
+
+def key_of(client: httpx.Client) -> str:
+    """Return what proves that a form is of the client's login."""
+    page = client.get("/page/rules/numbers/test").text
+    return page.partition('name="key" value="')[2].partition('"')[0]
+
+
+def path_of(route: APIRoute) -> str:
+    """Return an address of a route: of a rule and a target that are there."""
+    names = {"rule": "numbers", "name": "numbers", "target": "crm"}
+    fields = {name: names.get(name, "x") for name in route.param_convertors}
+    return route.path_format.format(**fields)
+
+
+def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.Client) -> None:
+    """Each route of the application that reads a field for a condition, or any form, refuses one without the right."""
+    asked, answered = [], {}
+    key = key_of(blind)
+    for route in routes_of(held):
+        names, form = names_of(route.dependant) & CONDITIONS, takes_form(route.dependant)
+        for method in sorted(route.methods):
+            if (method, route.path) in ON_OWN_EVENT or not (names or form):
+                continue
+            asked.append((method, route.path))
+            for name in names or {"sql", "pattern"}:
+                value: Any = {"data": {"card": [CARD]}} if name == "pattern" else f"event->>'$.data.card' = '{CARD}'"
+                text = value if isinstance(value, str) else json.dumps(value)
+                needed = {"bus": "orders", "since": "1h", "rule": "numbers"}
+                if form:
+                    sent_form = needed | {"key": key, name: text}
+                    answer = blind.post(path_of(route), data=sent_form, headers=OWN)
+                elif method == "GET":
+                    answer = blind.get(path_of(route), params=needed | {name: text})
+                else:
+                    answer = blind.request(method, path_of(route), json={"bus": "orders", "since": "1h", name: value})
+                answered[method, route.path, name] = answer.status_code, NEEDED in answer.text
+
+    assert {("POST", "/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
+    assert {each for each, said in answered.items() if said != (403, True)} == set()
+
+
+def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Client) -> None:
+    """What somebody sends along is known to them; an event of the archive needs the right."""
+    pattern = {"type": ["order.paid"]}
+    own = blind.post("/rules/numbers/test", json={"event": order(7), "pattern": pattern})
+    archived = blind.post("/rules/numbers/test", json={"event_id": "o1", "pattern": pattern})
+
+    assert (own.status_code, own.json()["matched"]) == (200, False)
+    assert (archived.status_code, NEEDED in archived.text) == (403, True)
+
+
+def test_a_dry_run_counts_nothing_by_a_condition(blind: httpx.Client, seeing: httpx.Client) -> None:
+    """Neither an event's own value nor another one is told apart; who may see payloads is answered."""
+    call = {"bus": "orders", "since": "1h", "dry_run": True}
+    guesses = [{"pattern": {"data": {"card": [card]}}} for card in (CARD, "5500000000000004")]
+    told = {(each.status_code, each.text) for each in (blind.post("/replays", json=call | guess) for guess in guesses)}
+    known = [seeing.post("/replays", json=call | guess).json()["taken"] for guess in guesses]
+
+    assert (len(told), {status for status, _ in told}) == (1, {403})
+    assert known == [1, 0]
+
+
+def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
+    """A condition that fails on what an event holds fails in fixed words, also for somebody who may see it."""
+    failing = "error(event->>'$.data.card')::boolean"
+    casting = "(event->>'$.data.card' || 'x')::INT > 1"
+    said = [
+        seeing.get("/page/replay", params={"bus": "orders", "since": "1h", "sql": sql}).text
+        for sql in (failing, casting)
+    ]
+
+    assert [(CARD in each, "fails on an event" in each) for each in said] == [(False, True), (False, True)]
+
+
+#: What a caller without the right may ask that tells of failed transforms and malformed events.
+LOOKS = (
+    *("/status", "/dead-letters", "/dead-letters?whole=true", "/dead-letter-groups", "/events/o1", "/chunks?failures=1"),
+    *("/actions", "/replays", "/redrives", "/page", "/page/dead-letters", "/page/event?id=o1", "/page/replays"),
+    *("/page/targets/numbers/crm", "/page/rules/numbers", "/page/actions", "/page/redrives", "/page/backtests"),
+    *("/page/redrive?rule=numbers", "/audit", "/batches", "/page/batches"),
+)
+
+
+def test_what_a_transform_failed_of_is_a_payload(blind: httpx.Client, seeing: httpx.Client) -> None:
+    """`detail` of a dead letter that quotes its event is hidden in every list, group, page and story of an event."""
+    names = [each["name"] for each in seeing.get("/dead-letters").json()["dead_letters"]]
+    batch = seeing.get("/batches").json()["batches"][0]["batch_id"]
+    chunk = f"/page/batches/{batch}/chunks/0"
+    looks = [*LOOKS, *(f"{at}/{name}" for name in names for at in ("/dead-letters", "/page/dead-letters"))]
+    looks += [f"/page/batches/{batch}", f"/batches/{batch}", chunk]
+    hidden = {path: blind.get(path) for path in looks}
+    shown = {path: CARD in seeing.get(path).text for path in looks}
+
+    assert {path: each.status_code for path, each in hidden.items() if each.status_code not in (200, 404)} == {}
+    assert [path for path, each in hidden.items() if CARD in each.text] == []
+    assert (shown["/dead-letters"], shown["/dead-letter-groups"], shown["/page/dead-letters"]) == (True, False, True)
+    assert len(names) == 2
+    assert "hidden: needs the scope payloads" in hidden["/dead-letters"].text
+
+
+def test_a_search_of_errors_tells_nothing_of_what_they_quote(blind: httpx.Client, seeing: httpx.Client) -> None:
+    """Dead letters are found by text that the caller may see, in lists, groups and dry runs of redrives."""
+
+    def found(client: httpx.Client, text: str) -> list[int]:
+        listed = client.get("/dead-letters", params={"error": text}).json()["dead_letters"]
+        groups = client.get("/dead-letter-groups", params={"error": text}).json()["groups"]
+        page = client.get("/page/dead-letters", params={"error": text}).text.count('href="/page/dead-letters/')
+        dry = client.post("/redrives", json={"error": text, "dry_run": True}).json()
+        return [len(listed), sum(each["count"] for each in groups), page, len(dry["left"])]
+
+    assert found(seeing, CARD) == [2, 2, 2, 2]
+    assert found(blind, CARD) == found(blind, "no such text") == [0, 0, 0, 0]
+
+
+def test_a_condition_that_somebody_else_wrote_is_hidden(blind: httpx.Client, seeing: httpx.Client) -> None:
+    """A replay, a redrive and the list of actions show their conditions to who may see payloads only."""
+    begun = seeing.post(
+        "/replays", json={"bus": "orders", "since": "1h", "pattern": {"data": {"card": [CARD]}}, "rules": ["numbers"]}
+    )
+    replay = begun.json()["replay_id"]
+    seeing.post("/redrives", json={"error": CARD})
+    looks = ("/replays", f"/replays/{replay}", "/redrives", "/actions")
+    pages = ("/page/redrives", f"/page/replays/{replay}", "/page/actions")
+
+    assert [path for path in (*looks, *pages) if CARD not in seeing.get(path).text] == []
+    assert [path for path in (*looks, *pages) if CARD in blind.get(path).text] == []
