@@ -91,8 +91,9 @@ def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[LetterGroup]:
     return letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
 
 
-def error_seen(request: Request, reason: str | None, error: str | None) -> str | None:
-    """Return the error of an attempt as the caller may see it: hidden if it may quote the event."""
+def error_seen(request: Request, reason: str | None, error: str | None) -> str:
+    """Return the error of an attempt as the caller may see it: hidden if it may quote the event; "" for none."""
+    error = error or ""
     return HIDDEN if error and reason in QUOTING_REASONS and not shows_payloads(request) else error
 
 

@@ -6,12 +6,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 
 from eventbridge.errors import UserError
 from eventbridge.store import schemas
-from eventbridge.store.sql_sandbox import MEMORY, in_sandbox, lock
+from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
+from eventbridge.store.sql_words import failed_on_data, refuse_without_data
 
 #: Columns that are always read: they make up `name` and `given_up_at`.
 _NEEDED = ("delivery_id", "bus", "topic", "broker", "queue_id", "offset", "arrived_at", "last_attempt_at", "batch_id")
@@ -39,52 +39,43 @@ def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
 
     The condition may speak of the columns of schema DEAD_LETTER, of `name` and `given_up_at`, and of the table
     `dead_letters`; ids and `request` are text there, `event` is JSON, null if it is none. DuckDB sees the named files
-    and nothing else: no other file, no network. Raises UserError for what is not a condition, and what `read` raises.
+    and nothing else: no other file, no network. Raises UserError for what is not a condition, fails on a dead letter,
+    or takes too long or too much memory, and what `read` raises.
     """
-    columns = ", ".join(f'"{name}"' for name in KEY)
-    # on a line of its own: a comment at the condition's end must not take the bracket with it
-    query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
-    # what only ends the brackets of a WHERE, such as `true) LIMIT (1`, has no place in a list of columns
-    table = _run(read, paths, query, f"SELECT (\n{condition}\n) AS met FROM dead_letters", condition)
+    try:
+        table = _chosen(read, paths, condition)
+    except SqlRefused:
+        remedy = "The columns are those of `eventbridge dead-letters show --json`."
+        refuse_without_data(lambda: _chosen(read, (), condition), condition, "dead letters", remedy)
+        raise UserError(failed_on_data(condition, "a dead letter")) from None
+    except SqlLimited as error:
+        raise UserError(
+            f"{condition!r} {error}. Write a simpler condition, or one that names fewer of the long columns: event, "
+            "request, attempts."
+        ) from None
     return set(zip(*(table[name].to_pylist() for name in KEY), strict=True))
 
 
-def _run(read: Read, paths: Sequence[str], query: str, as_column: str, written: str) -> pa.Table:
-    def found(connection: duckdb.DuckDBPyConnection) -> pa.Table:
-        _fill(connection, read, paths, _columns_in(written))
-        lock(connection)
-        if any(len(connection.extract_statements(each)) != 1 for each in (query, as_column)):
-            raise UserError(f"{written!r} is not a condition in SQL but several statements. Write one condition.")
-        return connection.sql(query).to_arrow_table()
-
-    try:
-        return in_sandbox(found)
-    except duckdb.OutOfMemoryException as error:
-        raise UserError(
-            f"the columns of all dead letters that this condition names do not fit into {MEMORY} of memory. "
-            "Name fewer of the long ones: event, request, attempts."
-        ) from error
-    except duckdb.Error as error:
-        message = str(error).split("\n\nLINE")[0]
-        raise UserError(
-            f"{written!r} is not a condition in SQL on dead letters: {message}. "
-            "The columns are those of `eventbridge dead-letters show --json`."
-        ) from error
+def _chosen(read: Read, paths: Sequence[str], condition: str) -> pa.Table:
+    columns = ", ".join(f'"{name}"' for name in KEY)
+    # on a line of its own: a comment at the condition's end must not take the bracket with it
+    query = f"SELECT {columns} FROM dead_letters WHERE (\n{condition}\n)"
+    # what only ends the brackets of a WHERE, such as `true) LIMIT (1`, is no expression by itself
+    with database() as opened:
+        _fill(opened, read, paths, _columns_in(condition))
+        (found,) = opened.ask([query], expression=condition)
+    return found
 
 
-def _fill(connection: duckdb.DuckDBPyConnection, read: Read, paths: Sequence[str], columns: list[str]) -> None:
-    # Read here and not by DuckDB through Arrow's datasets: those call back into Python, under locks of DuckDB's.
+def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]) -> None:
     for number, path in enumerate([None, *paths]):
         wanted = schemas.DEAD_LETTER.names if path is None else columns
         shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
         select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS given_up_at FROM part"
         table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
-        if table is None:
-            continue
-        connection.register("part", table)
-        verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
-        connection.execute(f"{verb} {select}")
-        connection.unregister("part")
+        if table is not None:
+            verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"
+            opened.fill(f"{verb} {select}", table)
 
 
 def _columns_in(condition: str) -> list[str]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import duckdb
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.errors import UserError
-from eventbridge.store.sql_sandbox import in_sandbox, lock
+from eventbridge.store.sql_sandbox import SqlLimited, SqlRefused, database
+from eventbridge.store.sql_words import failed_on_data, refuse_without_data
 
 #: What a condition may speak of, as the table `events` is made; the last five are null for what was not a delivery.
 COLUMNS = pa.schema(
@@ -44,30 +44,31 @@ def rows_where(events: pa.Table, condition: str) -> npt.NDArray[np.bool_]:
     """Return which rows of a table with the columns COLUMNS meet an SQL condition; `event` is JSON there.
 
     DuckDB sees the table, as `events`, and nothing else: no file, no network. Raises UserError for what is not a
-    condition.
+    condition, fails on an event, or takes too long or too much memory.
     """
-    # on a line of its own: a comment at the condition's end must not take the bracket with it
-    query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
-
-    def met_by(connection: duckdb.DuckDBPyConnection) -> list[bool | None]:
-        connection.register("part", events.cast(COLUMNS))
-        connection.execute(f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part")
-        connection.unregister("part")
-        lock(connection)
-        duckdb.SQLExpression(condition)  # one expression by itself, not what only ends the brackets of the query
-        found: list[bool | None] = connection.sql(query).to_arrow_table()["met"].to_pylist()
-        return found
-
     try:
-        met = in_sandbox(met_by)
-    except duckdb.Error as error:
-        message = str(error).split("\n\nLINE")[0]
-        raise UserError(
-            f"{condition!r} is not a condition in SQL on archived events: {message}. "
-            f"The columns are {', '.join(COLUMNS.names)}."
-        ) from error
+        met = _met_by(events, condition)
+    except SqlRefused:
+        refuse_without_data(lambda: _met_by(COLUMNS.empty_table(), condition), condition, "archived events", _REMEDY)
+        raise UserError(failed_on_data(condition, "an event")) from None
+    except SqlLimited as error:
+        raise UserError(f"{condition!r} {error}. Write a simpler condition.") from None
     if len(met) != events.num_rows:
         raise UserError(
             f"{condition!r} is not a condition in SQL on one event. Write one that is true or false for each."
         )
     return np.array([each is True for each in met], np.bool_)
+
+
+_REMEDY = f"The columns are {', '.join(COLUMNS.names)}."
+
+
+def _met_by(events: pa.Table, condition: str) -> list[bool | None]:
+    # on a line of its own: a comment at the condition's end must not take the bracket with it
+    query = f"SELECT (\n{condition}\n)::BOOLEAN AS met FROM events ORDER BY row_in_file"
+    filling = f"CREATE TABLE events AS SELECT row_number() OVER () AS row_in_file, {_SHOWN} FROM part"
+    with database() as opened:
+        opened.fill(filling, events.cast(COLUMNS))
+        (found,) = opened.ask([query], expression=condition)
+    met: list[bool | None] = found["met"].to_pylist()
+    return met

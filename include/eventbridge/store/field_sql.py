@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import duckdb
 import pyarrow as pa
 
 from eventbridge.decision.quality import FieldCounts
 from eventbridge.errors import StoreError
-from eventbridge.store.sql_sandbox import in_sandbox, lock
+from eventbridge.store.sql_sandbox import SqlLimited, SqlRefused, database
 
 _COUNT = """
 SELECT count(*), count(*) FILTER (WHERE coalesce(json_type(value), 'NULL') = 'NULL'), count(finite), min(finite),
@@ -28,22 +27,19 @@ def count_fields(events: pa.Table, paths: Mapping[str, tuple[str | int, ...]]) -
     Raises StoreError if an archived event is not JSON.
     """
 
-    def counted(connection: duckdb.DuckDBPyConnection) -> dict[str, FieldCounts]:
-        connection.register("part", events)
-        connection.execute("CREATE TABLE events AS SELECT decode(body)::JSON AS event FROM part")
-        connection.unregister("part")
-        lock(connection)
-        found = {}
-        for path, steps in paths.items():
-            value = "event" + "".join(f" -> {_step(step)}" for step in steps)
-            (row,) = connection.execute(_COUNT.format(value=value)).fetchall()
-            found[path] = FieldCounts(*row)
-        return found
-
+    queries = [
+        _COUNT.format(value="event" + "".join(f" -> {_step(step)}" for step in steps)) for steps in paths.values()
+    ]
     try:
-        return in_sandbox(counted)
-    except duckdb.Error as error:
-        raise StoreError(f"archived events cannot be counted: {error}") from error
+        with database() as opened:
+            opened.fill("CREATE TABLE events AS SELECT decode(body)::JSON AS event FROM part", events)
+            found = [opened.ask([query])[0] for query in queries]
+    except SqlRefused:
+        raise StoreError("archived events cannot be counted: one of them is not JSON") from None
+    except SqlLimited as error:
+        raise StoreError(f"archived events cannot be counted: it {error}") from None
+    rows = [[column[0].as_py() for column in table.columns] for table in found]
+    return {path: FieldCounts(*row) for path, row in zip(paths, rows, strict=True)}
 
 
 def _step(step: str | int) -> str:

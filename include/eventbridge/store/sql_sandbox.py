@@ -1,54 +1,211 @@
-"""A DuckDB in memory that sees what it is given and nothing else, and whose queries can be interrupted."""
+"""Asks a DuckDB that sees what it is given and nothing else, in a process that is ended when it takes too long.
+
+The process has no secret in its environment, opens no file and no connection, and has limits of time and memory. A
+caller that is interrupted, or whose `cancelled` is set, ends it at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import suppress
-from typing import TypeVar
+import atexit
+import json
+import os
+import select
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
 
-import duckdb
+import pyarrow as pa
 
-#: What its tables may take; they are in memory, as DuckDB may not write to a disk.
-MEMORY = "2GB"
+from eventbridge.errors import InfrastructureError
+from eventbridge.store.sql_messages import (
+    ASK,
+    BEGIN,
+    DONE,
+    FILL,
+    HEAD,
+    MEMORY,
+    SECONDS,
+    SQL_LENGTH,
+    TABLE,
+    TABLE_MEMORY,
+)
 
-_T = TypeVar("_T")
+#: Set by whoever asks in a thread that others may want to be done: once it is set, a question ends.
+cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
+
+#: Processes that wait for the next question at most.
+_MOST_IDLE: Final = 2
+#: How often a question looks whether it is cancelled.
+_LOOK_MILLISECONDS: Final = 100
+_PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.store.sql_process import main; main()"
+#: What the process has of this one's environment: nothing that could be a secret.
+_ENVIRONMENT: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
+
+_idle: list[subprocess.Popen[bytes]] = []
+_lock = threading.Lock()
 
 
-def in_sandbox(ask: Callable[[duckdb.DuckDBPyConnection], _T]) -> _T:
-    """Return what `ask` returns, which is given a database in memory, to be filled and then locked (`lock`).
+class SqlRefused(Exception):
+    """DuckDB raised an error; its text may quote what the tables hold."""
 
-    A signal ends it. The database is gone afterwards.
-    """
-    # All of it in a thread of its own. DuckDB looks at Python's signals where it runs: in the main thread a handler
-    # that raises (Ctrl-C, the end of an Airflow task) is heard at a query's end, which may be never, is lost, or ends
-    # the process where DuckDB's C++ expects no exception.
-    with ThreadPoolExecutor(1) as pool:
-        opened: Future[duckdb.DuckDBPyConnection] = Future()
-        answer = pool.submit(_ask, ask, opened)
+
+class SqlLimited(Exception):
+    """A question took more time or memory than it may; the text says which, as the end of a sentence."""
+
+
+class SqlCancelled(InfrastructureError):
+    """Who asked has gone, or this process is ending: nobody waits for the answer."""
+
+
+class Database:
+    """An empty database in the process; tables are filled first, and then it is asked."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._send(BEGIN, [])
+        self._answer()
+
+    def fill(self, sql: str, table: pa.Table) -> None:
+        """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, SqlCancelled."""
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        written = sql.encode()
+        self._send(FILL, [SQL_LENGTH.pack(len(written)), written, sink.getvalue()])
+        self._answer()
+
+    def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
+        """Return what each query selects; `expression` is checked to be one expression by itself.
+
+        Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, SqlCancelled.
+        """
+        self._send(ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
+        tables = []
+        for _ in queries:
+            with pa.ipc.open_stream(self._answer()) as stream:
+                tables.append(stream.read_all())
+        return tables
+
+    def _send(self, kind: bytes, parts: Sequence[bytes | pa.Buffer]) -> None:
+        pipe = self._process.stdin
+        assert pipe is not None
         try:
-            return answer.result()
-        finally:
-            while not answer.done():  # more than once: between two queries there is nothing to interrupt
-                if opened.done():
-                    with suppress(duckdb.ConnectionException):  # closed this very moment
-                        opened.result().interrupt()
-                wait([answer], timeout=0.05)
+            for part in (HEAD.pack(kind, sum(map(len, parts))), *parts):
+                rest = memoryview(part)
+                while rest:
+                    rest = rest[os.write(pipe.fileno(), rest) :]
+        except BrokenPipeError:
+            raise SqlLimited(_DIED) from None
+
+    def _answer(self) -> bytes:
+        """Return what the process answers to the last message."""
+        until = time.monotonic() + SECONDS
+        kind, length = HEAD.unpack(self._read(HEAD.size, until))
+        content = self._read(length, until)
+        if kind == MEMORY:
+            raise SqlLimited(f"takes more than {TABLE_MEMORY} of memory")
+        if kind not in (DONE, TABLE):
+            raise SqlRefused(content.decode())
+        return content
+
+    def _read(self, length: int, until: float) -> bytes:
+        pipe = self._process.stdout
+        assert pipe is not None
+        poll = select.poll()
+        poll.register(pipe.fileno(), select.POLLIN)
+        found = bytearray()
+        stop = cancelled.get()
+        while len(found) < length:
+            if stop is not None and stop.is_set():
+                raise SqlCancelled("the question was cancelled: nobody waits for its answer")
+            if not poll.poll(_LOOK_MILLISECONDS):
+                if time.monotonic() > until:
+                    raise SqlLimited(f"takes more than {SECONDS:g} s")
+                continue
+            if not (some := os.read(pipe.fileno(), min(length - len(found), 1 << 20))):
+                raise SqlLimited(_DIED)
+            found += some
+        return bytes(found)
 
 
-def _ask(ask: Callable[[duckdb.DuckDBPyConnection], _T], opened: Future[duckdb.DuckDBPyConnection]) -> _T:
-    with duckdb.connect(":memory:", config={"threads": 2, "memory_limit": MEMORY}) as connection:
-        for option, value in (("autoinstall_known_extensions", "false"), ("TimeZone", "'UTC'")):
-            connection.execute(f"SET {option} = {value}")
-        opened.set_result(connection)
-        return ask(connection)
+#: The kernel, or DuckDB itself, ended the process.
+_DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or ends DuckDB"
 
 
-def lock(connection: duckdb.DuckDBPyConnection) -> None:
-    """Keep what is asked from now on to the tables that are there: no file, no network, no other setting."""
-    for option, value in (
-        ("python_enable_replacements", "false"),  # a table must not be found among this process's variables
-        ("enable_external_access", "false"),
-        ("lock_configuration", "true"),
-    ):
-        connection.execute(f"SET {option} = {value}")
+@contextmanager
+def database() -> Iterator[Database]:
+    """Yield an empty database; what is interrupted, or fails, ends its process. Raises InfrastructureError."""
+    process = _taken() or _start()
+    try:
+        yield Database(process)
+    except SqlRefused:
+        _give_back(process)
+        raise
+    except BaseException:
+        _end(process)
+        raise
+    _give_back(process)
+
+
+def _taken() -> subprocess.Popen[bytes] | None:
+    with _lock:
+        while _idle:
+            process = _idle.pop()
+            if process.poll() is None:
+                return process
+            _end(process)  # nothing was asked for long
+    return None
+
+
+def _give_back(process: subprocess.Popen[bytes]) -> None:
+    with _lock:
+        if len(_idle) < _MOST_IDLE:
+            _idle.append(process)
+            return
+    _end(process)
+
+
+def _start() -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
+    environ = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
+    try:
+        # bufsize 0: a fork must not inherit half a message
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ)
+    except OSError as error:
+        raise InfrastructureError(f"the process that asks DuckDB cannot be started: {error}") from error
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.kill()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    process.wait()
+
+
+def _end_all() -> None:
+    """End the processes that wait for a question."""
+    with _lock:
+        while _idle:
+            _end(_idle.pop())
+
+
+def _forget() -> None:
+    """Leave the processes to the parent that started them: called in a fork, which must not use their pipes."""
+    global _lock
+    _lock = threading.Lock()
+    for process in _idle:
+        process.returncode = 0  # not ours to wait for
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+    _idle.clear()
+
+
+atexit.register(_end_all)
+os.register_at_fork(after_in_child=_forget)

@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.newest_files import files_from, newest_files, pl
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 from eventbridge.store import schemas
-from eventbridge.store.later_signals import signals_later
+from eventbridge.store.dead_letter_sql import KEY, keys_where
 from eventbridge.store.plain_rows import plain_rows
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
@@ -136,9 +136,6 @@ class Chosen:
         self._sight = sight_of(work)
         self._keys: set[tuple[Any, ...]] | None = None
         if selection.sql is not None:  # without files too: what is no condition is told
-            with signals_later():  # an exception in DuckDB's import aborts the process
-                from eventbridge.store.dead_letter_sql import keys_where  # DuckDB is needed here only
-
             self._keys = keys_where(
                 lambda file, columns: read_unless_damaged(work.store, file, columns=columns, damaged=damaged),
                 files,
@@ -160,8 +157,6 @@ class Chosen:
     def _meets_sql(self, record: dict[str, Any]) -> bool:
         if self._keys is None:
             return True
-        from eventbridge.store.dead_letter_sql import KEY
-
         return tuple(name_of(record) if column == "name" else record[column] for column in KEY) in self._keys
 
 

@@ -22,6 +22,7 @@ from eventbridge.stages.replay.archive import Found
 from eventbridge.stages.replay.past import DELIVERED, Past, PastOutcome
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import flag_column
+from eventbridge.store.event_sql import COLUMNS, rows_where
 from eventbridge.store.parquet import read_table
 
 Mask = npt.NDArray[np.bool_]
@@ -80,8 +81,6 @@ class Chooser:
         if self._replay.skip_delivered:
             chosen &= [each is None or each.outcome != DELIVERED for each in found]
         if self._sql is not None:
-            from eventbridge.store.event_sql import rows_where  # DuckDB is needed here only
-
             chosen &= rows_where(self._as_asked(events, batch_id, found), self._sql)
         return chosen
 
@@ -92,8 +91,6 @@ class Chooser:
         asked = ("outcome", "reason", "code", "attempts", "delivered_at")
         columns: dict[str, Any] = {name: [text] * count for name, text in shared.items()}
         columns |= {name: [None if each is None else getattr(each, name) for each in found] for name in asked}
-        from eventbridge.store.event_sql import COLUMNS
-
         taken = {name: events[name] for name in COLUMNS.names if name in events.column_names}
         made = {name: pa.array(values, COLUMNS.field(name).type) for name, values in columns.items()}
         every = {**taken, "event": events["body"], **made}

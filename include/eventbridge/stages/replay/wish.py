@@ -15,6 +15,7 @@ from eventbridge.pattern.attributes import rule_pattern_mistakes
 from eventbridge.rule import RuleSet
 from eventbridge.rule.fields import nearest
 from eventbridge.stages.runtime.time_range import time_range
+from eventbridge.store.event_sql import COLUMNS, rows_where
 
 #: By which rules events are routed: today's, or those that their batches were pinned to then.
 AsOf = Literal["today", "then"]
@@ -157,7 +158,5 @@ def _condition(sql: str | None) -> str | None:
     """Return a condition in SQL that was asked about an event that is not there; raises UserError for none."""
     if not sql or not sql.strip():
         return None
-    from eventbridge.store.event_sql import COLUMNS, rows_where  # DuckDB is needed here only
-
     rows_where(COLUMNS.empty_table(), sql)
     return sql.strip()

@@ -1,0 +1,138 @@
+"""The process that asks DuckDB: reads tables and queries from one pipe, writes answers to another.
+
+Started by `eventbridge.store.sql_sandbox`. Its limits are the kernel's: whatever a query does (recursion without end,
+strings of gigabytes), this process ends, and no other one is slowed down or runs out of memory.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import select
+import signal
+import threading
+from typing import Any, BinaryIO, Final
+
+import duckdb
+import pyarrow as pa
+
+from eventbridge.store.sql_messages import (
+    ADDRESS_BYTES,
+    BEGIN,
+    DONE,
+    FILL,
+    HEAD,
+    MEMORY,
+    SECONDS,
+    SQL_LENGTH,
+    TABLE,
+    TABLE_MEMORY,
+    WRONG,
+)
+
+#: Without a question for so long, the process ends.
+_IDLE_MILLISECONDS: Final = 60_000
+#: How much longer than the caller waits this process lives, if the caller is not there to end it.
+_GRACE_SECONDS: Final = 5.0
+
+
+def main() -> None:
+    """Answer until the pipe is closed, or nothing is asked for a minute."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
+    for what, value in ((resource.RLIMIT_AS, ADDRESS_BYTES), (resource.RLIMIT_CORE, 0)):
+        hard = resource.getrlimit(what)[1]
+        lowest = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(what, (lowest, lowest))
+    threading.Thread(target=_end_with_the_caller, daemon=True).start()
+    database: duckdb.DuckDBPyConnection | None = None
+    while message := _message(requests):
+        kind, body = message
+        signal.setitimer(signal.ITIMER_REAL, SECONDS + _GRACE_SECONDS)  # its signal ends the process
+        if kind == BEGIN and database is not None:
+            database.close()
+        try:
+            if kind == BEGIN:
+                database = _opened()
+                replies = [(DONE, b"")]
+            else:
+                assert database is not None, "a database is begun first"
+                replies = _filled(database, body) if kind == FILL else _asked(database, **json.loads(body))
+        except (MemoryError, duckdb.OutOfMemoryException):
+            replies = [(MEMORY, b"")]
+        except duckdb.Error as error:
+            replies = [(WRONG, str(error).split("\n\nLINE")[0].encode("utf-8", "replace"))]
+        for answer, content in replies:
+            answers.write(HEAD.pack(answer, len(content)))
+            answers.write(content)
+        answers.flush()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _end_with_the_caller() -> None:
+    """End this process when the caller has gone: it may be in a query then, and read nothing."""
+    poll = select.poll()
+    poll.register(0, 0)  # that the other end is closed is reported unasked
+    poll.poll()
+    os._exit(0)
+
+
+def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
+    poll = select.poll()
+    poll.register(pipe.fileno(), select.POLLIN)
+    if not poll.poll(_IDLE_MILLISECONDS):  # nothing lies in the pipe's buffer: each message is answered before the next
+        return None
+    head = pipe.read(HEAD.size)
+    if len(head) < HEAD.size:
+        return None
+    kind, length = HEAD.unpack(head)
+    return kind, pipe.read(length)
+
+
+def _opened() -> duckdb.DuckDBPyConnection:
+    database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": TABLE_MEMORY})
+    for option, value in (
+        ("autoinstall_known_extensions", "false"),
+        ("autoload_known_extensions", "false"),
+        ("enable_progress_bar", "false"),
+        ("python_enable_replacements", "false"),  # a table must not be found among this process's variables
+        ("TimeZone", "'UTC'"),
+    ):
+        database.execute(f"SET {option} = {value}")
+    return database
+
+
+def _filled(database: duckdb.DuckDBPyConnection, body: bytes) -> list[tuple[bytes, bytes]]:
+    (length,) = SQL_LENGTH.unpack_from(body)
+    sql = body[SQL_LENGTH.size : SQL_LENGTH.size + length].decode()
+    with pa.ipc.open_stream(memoryview(body)[SQL_LENGTH.size + length :]) as stream:
+        database.register("part", stream.read_all())
+    database.execute(sql)
+    database.unregister("part")
+    return [(DONE, b"")]
+
+
+def _asked(
+    database: duckdb.DuckDBPyConnection, *, expression: str | None, queries: list[str]
+) -> list[tuple[bytes, bytes]]:
+    """Return the tables that queries select, from what is there alone: no file, no network, no other setting."""
+    if database.execute("SELECT current_setting('lock_configuration')").fetchone() != (True,):
+        for option, value in (("enable_external_access", "false"), ("lock_configuration", "true")):
+            database.execute(f"SET {option} = {value}")
+    if expression is not None:
+        duckdb.SQLExpression(expression)  # one expression by itself, not what only ends the brackets of a query
+    replies: list[tuple[bytes, bytes]] = []
+    for query in queries:
+        if len(database.extract_statements(query)) != 1:
+            raise duckdb.ParserException("it holds several statements")
+        replies.append((TABLE, _stream_of(database.sql(query).to_arrow_table())))
+    return replies
+
+
+def _stream_of(table: Any) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return bytes(sink.getvalue())
