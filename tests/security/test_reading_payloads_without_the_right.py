@@ -167,7 +167,14 @@ def test_an_error_of_sql_quotes_no_event(seeing: httpx.Client) -> None:
 
 #: What a caller without the right may ask that tells of failed transforms and malformed events.
 LOOKS = (
-    *("/status", "/dead-letters", "/dead-letters?whole=true", "/dead-letter-groups", "/events/o1", "/chunks?failures=1"),
+    *(
+        "/status",
+        "/dead-letters",
+        "/dead-letters?whole=true",
+        "/dead-letter-groups",
+        "/events/o1",
+        "/chunks?failures=1",
+    ),
     *("/actions", "/replays", "/redrives", "/page", "/page/dead-letters", "/page/event?id=o1", "/page/replays"),
     *("/page/targets/numbers/crm", "/page/rules/numbers", "/page/actions", "/page/redrives", "/page/backtests"),
     *("/page/redrive?rule=numbers", "/audit", "/batches", "/page/batches"),
