@@ -13,6 +13,7 @@ from eventbridge.api import health, hooks, lists, metrics, operating, publish, r
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.buses import Buses
+from eventbridge.api.costly import Costly
 from eventbridge.api.head_as_get import HeadAsGet
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.page import page
@@ -38,6 +39,7 @@ def create_app(work: Runtime) -> FastAPI:
         app.state.idempotency = Idempotency(work)
         app.state.buses = buses = Buses(work)
         yield
+        app.state.costly.close()
         await buses.close()
         looking.ledger.close()
         acting.ledger.close()
@@ -51,6 +53,7 @@ def create_app(work: Runtime) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name http:// also behind a proxy that speaks TLS
     )
+    app.state.costly = Costly()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):

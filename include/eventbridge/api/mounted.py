@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 from eventbridge.api import lists, metrics, operating, reading, replaying, trying, whole_lists
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
+from eventbridge.api.costly import Costly
 from eventbridge.api.head_as_get import HeadAsGet
 from eventbridge.api.idempotency import Idempotency
 from eventbridge.api.page.render import asked_to_log_in, refused_in_words
@@ -46,6 +47,7 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
         yield
+        app.state.costly.close()
         if (work := getattr(app.state, "work", None)) is not None:
             app.state.looking.ledger.close()
             work.close()
@@ -60,6 +62,7 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         openapi_url=None,
         dependencies=[Depends(opened)],
     )
+    app.state.costly = Costly()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):

@@ -12,6 +12,7 @@ from typing import Annotated, Any
 from fastapi import Depends, Request, Response
 
 from eventbridge.api.access import caller, check_general_scope, who
+from eventbridge.api.costly import costly
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Asked, Gate
 from eventbridge.api.payloads import check_conditions
@@ -34,7 +35,7 @@ _STATUSES = {
     409: "A call with this Idempotency-Key is under way.",
     413: "The body is too large.",
     422: "A value is out of its range, or the Idempotency-Key was used for another call.",
-    503: "The ledger, the store or the rules fail; try again after Retry-After.",
+    503: "The ledger, the store or the rules fail, or the server is busy; try again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "What it came to.", "content": {"application/json": {"schema": {}}}},
@@ -51,24 +52,31 @@ async def operator(token: Annotated[ApiToken, Depends(caller)]) -> ApiToken:
 Operator = Annotated[ApiToken, Depends(operator)]
 
 
-async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any]) -> Response:
-    """Do something and answer what it came to; the same call with the same key is answered, and done once."""
+async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False) -> Response:
+    """Do something and answer what it came to; the same call with the same key is answered, and done once.
+
+    `is_costly`: among the calls whose cost the caller chooses.
+    """
     idempotency: Idempotency = request.app.state.idempotency
     content = await request.body()
     by = who(request, token)
 
     async def call() -> Response:
+        if is_costly:
+            return await costly(request, lambda: _noted(request, by, content, do))
         return await asyncio.to_thread(_noted, request, by, content, do)
 
     return await idempotency.once(by, key_of(request), call_hash_of(request, content), call)
 
 
-async def begun(request: Request, token: ApiToken, asked: Asked, do: Callable[[Runtime], Any]) -> Response:
+async def begun(
+    request: Request, token: ApiToken, asked: Asked, do: Callable[[Runtime], Any], *, is_costly: bool = False
+) -> Response:
     """Do once what records a redrive or replay, and have it delivered where a server around this one can.
 
     Raises Refused where that fails: what is recorded stays so.
     """
-    answer = await once(request, token, do)
+    answer = await once(request, token, do, is_costly=is_costly)
     told: Any = parse_document(bytes(answer.body))
     name = str(told.get(f"{asked}_id", ""))
     if not name or told.get("changed") is False or REPLAYED in answer.headers:  # a dry run, or it goes on already

@@ -81,7 +81,7 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         wish = begin_redrive(work, wanted, run, rate=call.rate, **how)
         return redrive_document(wish, Marks(work).counts(wish))
 
-    return await begun(request, token, "redrive", made)
+    return await begun(request, token, "redrive", made, is_costly=True)
 
 
 @router.post("/redrives/{redrive}/cancel", summary="Cancel a redrive")

@@ -64,7 +64,7 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
             return survey(work, wish, PREVIEW_FILES)
         return replay_document(work, begin_replay(work, wish, run).replay_id)
 
-    return await begun(request, token, "replay", made)
+    return await begun(request, token, "replay", made, is_costly=True)
 
 
 @router.post("/replays/{replay}/{word}", summary="Pause, resume or cancel a replay")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import socket
 from collections.abc import Callable
+from types import FrameType
 
 import uvicorn
 
 from eventbridge.api.app import create_app
+from eventbridge.api.costly import Costly
 from eventbridge.api.long_lived import long_lived_set_aside
 from eventbridge.api.pushed_metrics import pushed_metrics
 from eventbridge.errors import UserError
@@ -22,11 +24,17 @@ MOST_CONNECTIONS = 256
 
 
 class _Server(uvicorn.Server):
-    """Tells when it listens."""
+    """Tells when it listens, and ends costly calls as soon as it is to end."""
 
-    def __init__(self, config: uvicorn.Config, started: Callable[[], object]) -> None:
+    def __init__(self, config: uvicorn.Config, started: Callable[[], object], costly: Costly) -> None:
         super().__init__(config)
         self._tell = started
+        self._costly = costly
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Take a signal: answer what is under way, but for SQL, whose time nobody knows."""
+        self._costly.end()
+        super().handle_exit(sig, frame)
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Open the application and listen."""
@@ -43,8 +51,9 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
+    app = create_app(work)
     config = uvicorn.Config(
-        create_app(work),
+        app,
         log_level="warning",
         access_log=False,
         server_header=False,
@@ -55,7 +64,7 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         with pushed_metrics(work), long_lived_set_aside():
-            _Server(config, lambda: listening(url)).run([listener])
+            _Server(config, lambda: listening(url), app.state.costly).run([listener])
     finally:
         listener.close()
         for number, handler in before.items():

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
+from eventbridge.api.costly import costly
 from eventbridge.api.once import RESPONSES, Operator, document_of, once
 from eventbridge.api.payloads import check_payloads, shows_payloads
 from eventbridge.api.reading import Time, document
@@ -72,14 +72,18 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
         return try_pattern(work, rule, pattern, _body(request, work, call, written))
 
-    return await asyncio.to_thread(document, request, tried)
+    return await costly(request, lambda: document(request, tried))
 
 
 @router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
 async def check_file(request: Request, call: CheckCall) -> Response:
     """Answer what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
-    return await asyncio.to_thread(document, request, lambda work: checked_file(work, call.file, content).document())
+
+    def checked(work: Runtime) -> Any:
+        return checked_file(work, call.file, content).document()
+
+    return await costly(request, lambda: document(request, checked))
 
 
 @router.get("/rules/{rule}/shadows", summary="Compare shadows", dependencies=[Depends(reader)])

@@ -18,6 +18,7 @@ from eventbridge.store.parquet import read_table, write_table
 from eventbridge.store.protocol import Store
 from eventbridge.transform import Rendered, Renderer, Scope
 from eventbridge.transform.fill import JSON, TEXT
+from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
 #: Where an event lies: buffer file and row.
 EventRow = tuple[str, int]
@@ -83,7 +84,10 @@ class _Given:
             raise TransformFailed("the expression is null for this event")
         if value.text is None:
             return Rendered(b"null", JSON)
-        return Rendered(value.text.encode(), JSON if value.is_json else TEXT)
+        payload = value.text.encode()
+        if len(payload) > MAXIMUM_BYTES:
+            raise too_large(len(payload))
+        return Rendered(payload, JSON if value.is_json else TEXT)
 
 
 def write_answers(store: Store, path: str, answers: Mapping[EventRow, SqlAnswer]) -> None:

@@ -140,9 +140,9 @@ _DIED: Final = f"takes more than {TABLE_MEMORY} of memory, or ends DuckDB"
 @contextmanager
 def database() -> Iterator[Database]:
     """Yield an empty database; what is interrupted, or fails, ends its process. Raises InfrastructureError."""
-    process = _taken() or _start()
+    process, opened = _opened()
     try:
-        yield Database(process)
+        yield opened
     except SqlRefused:
         _give_back(process)
         raise
@@ -150,6 +150,23 @@ def database() -> Iterator[Database]:
         _end(process)
         raise
     _give_back(process)
+
+
+def _opened() -> tuple[subprocess.Popen[bytes], Database]:
+    while process := _taken():
+        try:
+            return process, Database(process)
+        except SqlLimited:  # it has just ended, as nothing was asked, or for want of memory on this machine
+            _end(process)
+        except BaseException:
+            _end(process)
+            raise
+    process = _start()
+    try:
+        return process, Database(process)
+    except BaseException:
+        _end(process)
+        raise
 
 
 def _taken() -> subprocess.Popen[bytes] | None:

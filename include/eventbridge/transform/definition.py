@@ -5,20 +5,27 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from eventbridge.errors import TransformError
+from eventbridge.event.json_document import write_document
 from eventbridge.transform.fields import read_steps
-from eventbridge.transform.fill import PREDEFINED
+from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_mistake
-from eventbridge.transform.jsonpath import SEVERAL, parse_path
+from eventbridge.transform.jsonpath import SEVERAL, Path, parse_path
 from eventbridge.transform.mistake import either, member, mistake, nearest, shown
+from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.source import constant, sources
 from eventbridge.transform.sql_check import expression_problem
 from eventbridge.transform.template import Placeholder, parse_template
 from eventbridge.transform.unused_names import is_right_with_placeholders, unused_names
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
+#: Placeholders without a definition, and names that are not inserted, that are reported of one template.
+_MOST_UNKNOWN: Final = 20
+#: Names that are looked for in a template as other languages write them.
+_MOST_TRIED: Final = 200
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
@@ -52,9 +59,12 @@ def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield mistake("$", "a CONSTANT needs a value", None, "Write value: and what every delivery is to hold")
         return
     try:
-        constant(definition["value"], "$.value")
+        value = constant(definition["value"], "$.value")
     except TransformError as error:
         yield error
+        return
+    if (size := len(write_document(value).encode("utf-8", "surrogatepass"))) > MAXIMUM_BYTES:
+        yield _too_large("$.value", size)
 
 
 def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
@@ -117,18 +127,27 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         yield mistake(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
         return
     template, mistakes = parse_template(text, "$.template")
-    if mistakes and is_right_with_placeholders(names, text):
+    if mistakes and len(names) <= _MOST_TRIED and is_right_with_placeholders(names, text):
         mistakes = []
     yield from mistakes
     known = [*names, *PREDEFINED]
     meant = []
-    for placeholder in template.placeholders():
-        if placeholder.name not in known:
-            near = difflib.get_close_matches(placeholder.name, known, n=1)
-            meant += near
-            yield _unknown_name(placeholder, text, near)
+    unknown = (each for each in template.placeholders() if each.name not in names and each.name not in PREDEFINED)
+    for placeholder in islice(unknown, _MOST_UNKNOWN):
+        near = difflib.get_close_matches(placeholder.name, known, n=1)
+        meant += near
+        yield _unknown_name(placeholder, text, near)
     if not mistakes:
-        yield from unused_names([name for name in names if name not in meant], text, template)
+        unused = (name for name in names if name not in meant)
+        yield from islice(unused_names(unused, text, template), _MOST_UNKNOWN)
+    constants = {name: each for name, each in names.items() if not isinstance(each, Path)}
+    if (size := constant_size(template, constants)) > MAXIMUM_BYTES:
+        yield _too_large("$.template", size)
+
+
+def _too_large(where: str, size: int) -> TransformError:
+    message = f"every delivery would have {size:,} bytes or more, and {MAXIMUM_BYTES:,} are the most"
+    return mistake(where, message, None, "Write less text, or fewer placeholders of long constants")
 
 
 def _unknown_name(placeholder: Placeholder, text: str, near: list[str]) -> TransformError:

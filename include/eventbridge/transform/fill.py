@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.event.json_document import JsonValue, Number, write_document
 from eventbridge.transform.jsonpath import MISSING, Path
-from eventbridge.transform.rendered import Rendered, Scope
+from eventbridge.transform.rendered import MAXIMUM_BYTES, Rendered, Scope, too_large
 from eventbridge.transform.template import Placeholder, PlaceholderContext, Template
 
 JSON: Final = "application/json"
@@ -57,11 +57,13 @@ class Filled:
 
     def __init__(self, template: Template, sources: dict[str, Path | Any], *, missing_is_error: bool) -> None:
         self._is_json = template.is_json
+        self._constants: dict[tuple[str, PlaceholderContext], str] = {}
         self._pieces: list[str] = []
         self._slots: list[tuple[int, Slot]] = []
         for part in template.parts:
             piece = part if isinstance(part, str) else self._piece(part, sources.get(part.name), missing_is_error)
             self._pieces.append(piece)
+        self._fixed = sum(map(len, self._pieces))
 
     def _piece(self, placeholder: Placeholder, source: Path | Any, missing_is_error: bool) -> str:
         """Return what a placeholder is for every event; if that differs, take note of the slot to fill."""
@@ -70,15 +72,31 @@ class Filled:
         elif isinstance(source, Path):
             slot = _path_slot(placeholder, source, missing_is_error=missing_is_error)
         else:
-            return nothing_of(placeholder) if source is None else WRITERS[placeholder.place](source)
+            return self._constant(placeholder, source)
         self._slots.append((len(self._pieces), slot))
         return ""
 
+    def _constant(self, placeholder: Placeholder, value: Any) -> str:
+        """Return a constant as it is written in a place: one text for all placeholders that name it."""
+        if value is None:
+            return nothing_of(placeholder)
+        known = (placeholder.name, placeholder.place)
+        if known not in self._constants:
+            self._constants[known] = WRITERS[placeholder.place](value)
+        return self._constants[known]
+
     def render(self, event: Event, scope: Scope) -> Rendered:
-        """Return JSON if the template is JSON, else text; raises TransformFailed for a value missing or no text."""
+        """Return JSON if the template is JSON, else text.
+
+        Raises TransformFailed for a value missing or no text, and for what is too large, which is not built.
+        """
         pieces = self._pieces.copy()
+        size = self._fixed
         for index, slot in self._slots:
-            pieces[index] = slot(event, scope)
+            pieces[index] = piece = slot(event, scope)
+            size += len(piece)
+            if size > MAXIMUM_BYTES:
+                raise too_large(size)
         text = "".join(pieces)
         try:
             return Rendered(text.encode(), JSON if self._is_json else TEXT)
@@ -159,3 +177,18 @@ _PREDEFINED: Final[dict[str, Callable[[Event, Scope], JsonValue]]] = {
 }
 #: What every template may name without saying where it comes from.
 PREDEFINED: Final = tuple(_PREDEFINED)
+
+
+def constant_size(template: Template, constants: Mapping[str, Any]) -> int:
+    """Return how many characters of a template are the same for every event; `constants` by name; nothing is joined."""
+    sizes: dict[tuple[str, PlaceholderContext], int] = {}
+    total = 0
+    for part in template.parts:
+        if isinstance(part, str):
+            total += len(part)
+        elif constants.get(part.name) is not None:
+            known = (part.name, part.place)
+            if known not in sizes:
+                sizes[known] = len(WRITERS[part.place](constants[part.name]))
+            total += sizes[known]
+    return total

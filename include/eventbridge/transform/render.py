@@ -12,7 +12,7 @@ from eventbridge.transform.fill import Constant, Filled, Part
 from eventbridge.transform.jsonata import Evaluated
 from eventbridge.transform.jsonpath import parse_path
 from eventbridge.transform.original import Binary, Data, Structured
-from eventbridge.transform.rendered import Renderer
+from eventbridge.transform.rendered import Bounded, Renderer
 from eventbridge.transform.source import sources
 from eventbridge.transform.template import parse_template
 
@@ -48,6 +48,12 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
     }
     for mistake in transform_mistakes(definition):
         raise mistake
+    if transform.form == "ORIGINAL" or not transform.form:
+        return _ORIGINALS[content_mode]()
+    return Bounded(_compiled(transform, content_mode))
+
+
+def _compiled(transform: _Definition, content_mode: str) -> Renderer:
     missing_is_error = transform.missing == "error"
     match transform.form:
         case "CONSTANT":
@@ -65,5 +71,4 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         case "SQL":
             remedy = "Route by Spark: eventbridge deliver, or the DAGs."
             raise TransformError("the form SQL is evaluated by Spark", value=transform.value, remedy=remedy)
-        case _:
-            return _ORIGINALS[content_mode]()
+    raise AssertionError("a form that the definition's check does not know")

@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
+from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.transform.budget import Budget
+
+#: The most that a transform may make of an event; an event that is sent as it is has the limit of events.
+MAXIMUM_BYTES: Final = 8 << 20
+
+
+def too_large(least: int) -> TransformFailed:
+    """Return the failure of a payload that has at least so many bytes; it need not have been built."""
+    return TransformFailed(f"the payload has {least:,} bytes or more, and {MAXIMUM_BYTES:,} are the most")
 
 
 class Scope(NamedTuple):
@@ -39,3 +48,17 @@ class Renderer(Protocol):
 
         Raises BudgetSpent, with nothing evaluated, if the scope's budget is used up.
         """
+
+
+class Bounded:
+    """What another renderer makes, if it is not too large."""
+
+    def __init__(self, inner: Renderer) -> None:
+        self._inner = inner
+
+    def render(self, event: Event, scope: Scope) -> Rendered:
+        """Return what the other one does; raises TransformFailed for more than MAXIMUM_BYTES, and what it raises."""
+        rendered = self._inner.render(event, scope)
+        if len(rendered.payload) > MAXIMUM_BYTES:
+            raise too_large(len(rendered.payload))
+        return rendered

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Literal, NoReturn
 
@@ -24,6 +25,10 @@ _MEANT_AS_JSON = re.compile(r'\s*(\{\s*".*\}|\[\s*\{\s*".*\])\s*', re.DOTALL)
 
 # What inserts a value in templates of other systems, where it stands in place of a JSON value.
 _FOREIGN = re.compile(r"(?<=[:,\[])\s*(?:<(\w[\w.-]*)>|\{\{\s*(\w[\w.-]*)\s*\}\})")
+
+
+#: Placeholders that cannot be read and are told of one template.
+_MOST_UNREADABLE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,7 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
 def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]]:
     parts: list[str | _Raw] = []
     mistakes: list[TransformError] = []
+    lines = [0, *(each.end() for each in re.finditer("\n", text))]
     begin, position, in_string = 0, 0, False
     while mark := _MARK.search(text, position):
         position = mark.end()
@@ -99,10 +105,11 @@ def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]
         elif mark[0] == "${":
             found = _PLACEHOLDER.match(text, mark.start())
             if found is None or not NAME.fullmatch(found[1]):
-                mistakes.append(_unreadable(text, mark.start(), found, where))
+                if len(mistakes) < _MOST_UNREADABLE:
+                    mistakes.append(_unreadable(text, mark.start(), found, where))
                 continue
             parts.append(text[begin : mark.start()])
-            parts.append(_Raw(found[1], found[2], in_string, place(text, mark.start()), len(found[0])))
+            parts.append(_Raw(found[1], found[2], in_string, _place_among(lines, mark.start()), len(found[0])))
             begin = position = found.end()
     parts.append(text[begin:])
     return [part for part in parts if part != ""], mistakes
@@ -168,6 +175,12 @@ def _no_constant(word: str) -> NoReturn:
 
 # Numbers are only checked, not made: no limit of digits.
 _DECODER = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
+
+
+def _place_among(lines: list[int], position: int) -> str:
+    """Return a place as `place` does, given where lines begin: a template may have many placeholders."""
+    line = bisect_right(lines, position)
+    return f"line {line}, column {position - lines[line - 1] + 1}"
 
 
 def place(text: str, position: int) -> str:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from eventbridge.errors import TransformError
 from eventbridge.transform.mistake import member, mistake
 from eventbridge.transform.template import Template, parse_template, place
 
 
-def unused_names(names: Iterable[str], text: str, template: Template) -> list[TransformError]:
-    """Return a mistake for each name that has no placeholder `${name}` in the template, in the order of `names`.
+def unused_names(names: Iterable[str], text: str, template: Template) -> Iterator[TransformError]:
+    """Yield a mistake for each name that has no placeholder `${name}` in the template, in the order of `names`.
 
     A name that stands in the template as another template language writes it, such as `<name>` or `{{name}}`, is
     reported there.
     """
     inserted = {placeholder.name for placeholder in template.placeholders()}
-    return [_unused(name, text) for name in names if name not in inserted]
+    return (_unused(name, text) for name in names if name not in inserted)
 
 
 def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:

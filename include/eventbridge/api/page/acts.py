@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Query, Request, Response
 
+from eventbridge.api.costly import costly
 from eventbridge.api.page import views
 from eventbridge.api.page.forms import Act, Acting, answered_form, landed_body, sent, sent_to
 from eventbridge.api.page.render import render
@@ -108,7 +109,7 @@ def form_to_test(
 
 
 @router.post("/rules/{name}/test")
-def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
+async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
     """Answer what each condition says to an event, and what each target would be sent."""
     written = {"pattern": act["pattern"], "body": act["body"]}
 
@@ -119,7 +120,8 @@ def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> R
         except UserError as error:
             return values | {"said": str(error)}
 
-    return _test(request, act.viewer, name, written | answered(request, tried))
+    values = await costly(request, lambda: answered(request, tried))
+    return _test(request, act.viewer, name, written | values)
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from eventbridge.api.costly import costly
 from eventbridge.api.page import views
 from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
@@ -57,7 +57,11 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
     def page(work: Runtime) -> dict[str, Any]:
         return {"viewer": act.viewer, "form": act} | views.rule(work, name, "hour")
 
-    conf = await asyncio.to_thread(answered_form, request, lambda work: _conf(work, act, name), "rule", page)
+    def conf_of() -> dict[str, str]:
+        conf: dict[str, str] = answered_form(request, lambda work: _conf(work, act, name), "rule", page)
+        return conf
+
+    conf = await costly(request, conf_of)
     gate: Gate = request.app.state.gate
     if trouble := await gate.backtest(conf, act.viewer.name):
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, trouble)

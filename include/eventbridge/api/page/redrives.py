@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from dataclasses import asdict, dataclass, fields
 from http import HTTPStatus
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from eventbridge.api.costly import costly
 from eventbridge.api.page.forms import Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
@@ -65,10 +65,10 @@ class Chosen:
 
 
 @router.get("/redrive")
-def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
+async def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
     """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
 
-    values = answered(request, lambda work: _preview(work, request, chosen))
+    values = await costly(request, lambda: answered(request, lambda work: _preview(work, request, chosen)))
     return render(request, "redrive", {"viewer": found} | values)
 
 
@@ -99,7 +99,7 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
-    redrive_id = await asyncio.to_thread(answered_form, request, begun, "redrive", page)
+    redrive_id: str = await costly(request, lambda: answered_form(request, begun, "redrive", page))
     trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
     if trouble:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from eventbridge.api.costly import costly
 from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
@@ -80,10 +81,11 @@ def _names(text: str) -> list[str]:
 
 
 @router.get("/replay")
-def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
+async def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
     """Answer the form and, once a bus is named, what a replay would take; changes nothing."""
 
-    return render(request, "replay_form", {"viewer": found} | answered(request, lambda work: _preview(work, form)))
+    values = await costly(request, lambda: answered(request, lambda work: _preview(work, form)))
+    return render(request, "replay_form", {"viewer": found} | values)
 
 
 def _preview(work: Runtime, form: Form) -> dict[str, Any]:
@@ -113,7 +115,7 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
-    replay_id = await asyncio.to_thread(answered_form, request, begun, "replay_form", page)
+    replay_id: str = await costly(request, lambda: answered_form(request, begun, "replay_form", page))
     return await _carried_out(request, act, replay_id)
 
 

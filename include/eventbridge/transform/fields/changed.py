@@ -40,6 +40,8 @@ class Put:
         if value is MISSING:
             assert isinstance(self.value, Path)
             return _missing(self.value, self.missing_is_error)
+        assert not isinstance(value, Missing)
+        draft.take(value)
         return draft.put(self.path, copied(value) if isinstance(self.value, Path) else value)
 
 

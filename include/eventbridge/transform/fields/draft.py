@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from eventbridge.errors import TransformFailed
-from eventbridge.event.json_document import Document, JsonValue, type_name
+from eventbridge.event.json_document import MAXIMUM_DEPTH, Document, JsonValue, Number, type_name
 from eventbridge.transform.jsonpath import MISSING, Missing, Path
+from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
 Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
 
@@ -20,6 +21,12 @@ class Draft:
     def __init__(self, document: Document) -> None:
         self.document: Document = dict(document)
         self._own: dict[int, Container] = {id(self.document): self.document}
+        self._room = MAXIMUM_BYTES
+
+    def take(self, value: JsonValue) -> JsonValue:
+        """Return a value that is to be put in once more; raises TransformFailed if all that was is too large."""
+        self._room -= size_of(value, self._room)
+        return value
 
     def find(self, path: Path) -> JsonValue | Missing:
         """Return the value a path leads to, MISSING if there is none."""
@@ -105,3 +112,32 @@ def copied(value: JsonValue) -> JsonValue:
     if isinstance(value, list):
         return [copied(inner) for inner in value]
     return value
+
+
+def size_of(value: JsonValue, room: int) -> int:
+    """Return about how many bytes a value has as JSON, escapes left out.
+
+    Raises TransformFailed for one of more than `room`, as soon as that is known, and for one that nests too deep.
+    """
+    size, depth = 0, 0
+    level: list[JsonValue] = [value]
+    while level:
+        following: list[JsonValue] = []
+        for each in level:
+            if isinstance(each, dict):
+                size += 2 + sum(len(name) + 4 for name in each)
+                following.extend(each.values())
+            elif isinstance(each, list):
+                size += 2 + len(each)
+                following.extend(each)
+            elif isinstance(each, str):
+                size += len(each) + 2
+            else:
+                size += len(each.text) if isinstance(each, Number) else 4
+            if size > room:
+                raise too_large(MAXIMUM_BYTES - room + size)
+        depth += 1
+        if depth > MAXIMUM_DEPTH:
+            raise TransformFailed(f"a value nests deeper than {MAXIMUM_DEPTH}")
+        level = following
+    return size

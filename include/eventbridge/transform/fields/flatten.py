@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import JsonValue, type_name
+from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,11 @@ class Flatten:
         if not isinstance(value, dict):
             raise TransformFailed(f"it is {type_name(value)}, and only an object can be flattened")
         flat: dict[str, JsonValue] = {}
+        size = 0
         for name, inner in self._members(value, "", self.depth):
+            size += len(name)
+            if size > MAXIMUM_BYTES:
+                raise too_large(size)
             if name in flat:
                 raise TransformFailed(f"two of its members would be named {name!r}")
             flat[name] = inner

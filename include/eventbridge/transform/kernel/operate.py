@@ -23,6 +23,7 @@ from eventbridge.transform.kernel.program import (
 )
 from eventbridge.transform.kernel.tables import FIELDS
 from eventbridge.transform.kernel.write import hex_digit, write_as_text, write_in_string, write_value
+from eventbridge.transform.rendered import MAXIMUM_BYTES
 
 # What became of a delivery; above 0: failure number n - 1.
 RENDERED: Final = 0
@@ -70,9 +71,13 @@ def render_deliveries(
         row = int64_at(tables.first_operation, target)
         stop = int64_at(tables.first_operation, target + 1)
         while row < stop and outcome == RENDERED:
-            if written + _most(tables, row, delivery) > size:
+            most = _most(tables, row, delivery)
+            if written - begin + most > MAXIMUM_BYTES:  # perhaps too large: the renderer knows
+                outcome = HANDED_BACK
+            elif written + most > size:
                 return delivery
-            written, outcome = _operate(tables, row, delivery, out, written, room)
+            else:
+                written, outcome = _operate(tables, row, delivery, out, written, room)
             row += 1
         if outcome != RENDERED:
             written = begin

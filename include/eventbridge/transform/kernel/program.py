@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final, NamedTuple, Protocol
 
 from eventbridge.event.json_document import as_json_value, write_document
@@ -145,9 +146,9 @@ def _literal(text: str, is_json: bool) -> Operation:
 def _joined(operations: Sequence[Operation]) -> tuple[Operation, ...]:
     """Return the operations with literals that follow one another as one, and no empty ones."""
     joined: list[Operation] = []
-    for each in operations:
-        if each.code == LITERAL and joined and joined[-1].code == LITERAL:
-            joined[-1] = Operation(LITERAL, joined[-1].text + each.text)
-        elif each.code != LITERAL or each.text:
-            joined.append(each)
+    for is_literal, run in groupby(operations, lambda each: each.code == LITERAL):
+        if not is_literal:
+            joined += run
+        elif text := b"".join(each.text for each in run):
+            joined.append(Operation(LITERAL, text))
     return tuple(joined)

@@ -1,0 +1,112 @@
+"""Calls whose cost a caller chooses: SQL, rule files, tests of rules, searches of dead letters.
+
+They have threads of their own, so that every other call is answered while these are busy. SQL ends when its caller
+leaves, and when the server ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Final, TypeVar
+
+from fastapi import Request
+
+from eventbridge.api.refusal import Refused
+from eventbridge.store.sql_sandbox import SqlCancelled, cancelled
+
+_T = TypeVar("_T")
+
+#: Calls that run at once, and those that wait for one of them to end.
+MOST_RUNNING: Final = 2
+MOST_WAITING: Final = 16
+#: How long one waits before it is refused.
+WAIT_SECONDS: Final = 5.0
+
+_FULL: Final = (
+    f"The server is busy with {MOST_RUNNING} calls of this kind: SQL, replays, redrives, and checks and tests of "
+    "rules. Send it again after Retry-After. Nothing was changed"
+)
+
+
+class Costly:
+    """Runs costly calls of one server, a few at a time."""
+
+    def __init__(self) -> None:
+        self._free = asyncio.Semaphore(MOST_RUNNING)
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(MOST_RUNNING, thread_name_prefix="costly")
+        self._running: set[threading.Event] = set()
+        self._ended = False
+
+    async def run(self, request: Request, call: Callable[[], _T]) -> _T:
+        """Return what a call returns, which runs in a thread; raises what it raises.
+
+        Raises Refused where too many run or wait, and SqlCancelled for SQL of a caller who has left.
+        """
+        await self._enter()
+        stop = threading.Event()
+        self._running.add(stop)
+        if self._ended:
+            stop.set()
+        context = contextvars.copy_context()
+        context.run(cancelled.set, stop)
+        done = asyncio.get_running_loop().run_in_executor(self._threads, context.run, call)
+        gone = asyncio.create_task(_left(request))
+        try:
+            await asyncio.wait((done, gone), return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                stop.set()
+            return await done
+        finally:
+            stop.set()
+            gone.cancel()
+            self._running.discard(stop)
+            done.add_done_callback(lambda _: self._free.release())
+
+    def end(self) -> None:
+        """Cancel the SQL of every call, and of all that come later; may be called by a signal's handler."""
+        self._ended = True
+        for stop in tuple(self._running):
+            stop.set()
+
+    def close(self) -> None:
+        """Cancel what runs, and wait for its threads."""
+        self.end()
+        self._threads.shutdown()
+
+    async def _enter(self) -> None:
+        if self._waiting >= MOST_WAITING:
+            raise _full()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(WAIT_SECONDS):
+                await self._free.acquire()
+        except TimeoutError:
+            raise _full() from None
+        finally:
+            self._waiting -= 1
+
+
+async def costly(request: Request, call: Callable[[], _T]) -> _T:
+    """Return what a costly call of this server returns; see `Costly.run`."""
+    threads: Costly = request.app.state.costly
+    try:
+        return await threads.run(request, call)
+    except SqlCancelled:
+        said = "The server is ending. Send the call again after Retry-After. Nothing was changed"
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, said, {"retry-after": str(int(WAIT_SECONDS))}) from None
+
+
+def _full() -> Refused:
+    return Refused(HTTPStatus.SERVICE_UNAVAILABLE, _FULL, {"retry-after": str(int(WAIT_SECONDS))})
+
+
+async def _left(request: Request) -> None:
+    """Return once the caller has closed the connection; its body has been read."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
