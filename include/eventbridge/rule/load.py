@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.rule.bounds import BoundedMistakes
 from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.files import content_of_file, files_below
@@ -46,18 +47,22 @@ def load_rules(
     `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for checks:
     to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
-    `instead`: a file below the folder, there or not, and what it would hold.
+    `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
     as_they_are = cache is not None and not look_at_paths and tried_by is None and instead is None
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
-    mistakes: list[Mistake] = []
+    mistakes: list[Mistake] = [] if instead is None else BoundedMistakes()
     others = [path for path in files_below(folder, mistakes) if instead is None or path != instead[0]]
     files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, mistakes)) for path in others)]
     return _read_files(
-        sorted(files, key=lambda each: each[0]), mistakes, look_at_paths=look_at_paths, tried_by=tried_by
+        sorted(files, key=lambda each: each[0]),
+        mistakes,
+        look_at_paths=look_at_paths,
+        tried_by=tried_by,
+        sent=None if instead is None else instead[0],
     )
 
 
@@ -66,11 +71,12 @@ def load_rule_file(
 ) -> RuleSet:
     """Return the buses and rules of one file that may lie anywhere; its rules may be of `buses` defined elsewhere.
 
-    `content`: what the file would hold, if there is none. Raises RuleFileError with all mistakes.
+    `content`: what the file would hold, if there is none; it has the limits of `rule.bounds`. Raises RuleFileError
+    with all mistakes.
     """
-    mistakes: list[Mistake] = []
+    mistakes: list[Mistake] = [] if content is None else BoundedMistakes()
     files = [(file, content_of_file(file, mistakes) if content is None else content)]
-    return _read_files(files, mistakes, buses, tried_by=tried_by)
+    return _read_files(files, mistakes, buses, tried_by=tried_by, sent=None if content is None else file)
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
@@ -120,9 +126,15 @@ def _read_files(
     *,
     look_at_paths: bool = False,
     tried_by: Trial | None = None,
+    sent: Path | None = None,
 ) -> RuleSet:
-    """Return what files hold; None stands for the content of one that cannot be read, which is noted already."""
-    tops = [None if content is None else _top(content, path, mistakes) for path, content in contents]
+    """Return what files hold; None stands for the content of one that cannot be read, which is noted already.
+
+    `sent`: the file that somebody sent.
+    """
+    tops = [
+        None if content is None else _top(content, path, mistakes, bounded=path == sent) for path, content in contents
+    ]
     definitions = _Definitions([top for top in tops if top is not None], mistakes)
     read = _read(definitions, mistakes)
     rule_set = _together(read.model_copy(update={"buses": {**(buses or {}), **read.buses}}))
@@ -191,10 +203,10 @@ def _together(read: RuleSet) -> RuleSet:
     return read.model_copy(update={"buses": {**read.buses, **own}})
 
 
-def _top(content: bytes, path: Path, mistakes: list[Mistake]) -> Node | None:
+def _top(content: bytes, path: Path, mistakes: list[Mistake], *, bounded: bool = False) -> Node | None:
     """Return the mapping that a file holds."""
     known = len(mistakes)
-    top = read_yaml(content, str(path), mistakes)
+    top = read_yaml(content, str(path), mistakes, bounded=bounded)
     if top is None and len(mistakes) == known:
         place = Location(str(path), 1, 1)
         mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))

@@ -27,6 +27,7 @@ from yaml.loader import SafeLoader
 from yaml.reader import ReaderError
 
 from eventbridge.errors import Mistake
+from eventbridge.rule.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
 from eventbridge.rule.node import Location, Node, path_of
 from eventbridge.rule.scalar import read_scalar
 
@@ -40,12 +41,16 @@ MAXIMUM_DEPTH: Final = 100
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 
 
-def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None:
+def read_yaml(content: bytes, file: str, mistakes: list[Mistake], *, bounded: bool = False) -> Node | None:
     """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
 
-    What is wrong is added to `mistakes`; `file` is how messages name the file.
+    What is wrong is added to `mistakes`; `file` is how messages name the file. `bounded`: somebody sent it, and it may
+    have so many bytes and values only as `rule.bounds` says.
     """
     start = Location(file, 1, 1)
+    if bounded and (long := too_long(content, file)):
+        mistakes.append(long)
+        return None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -58,15 +63,19 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake]) -> Node | None
         message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
         mistakes.append(place.mistake("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
         return None
-    tree = _Tree(file, mistakes)
+    tree = _Tree(file, mistakes, bounded)
     known = len(mistakes)
     try:
         try:
             return tree.document(_events(CParser(text)))
         except YAMLError:
+            if bounded and len(content) > MOST_BYTES_FOR_PLACES:
+                raise
             # PyYAML's parser in Python, twenty times slower, tells places and causes; what it can read holds.
             del mistakes[known:]
             return tree.document(_events(SafeLoader(text)))
+    except _TooMany as many:
+        mistakes.append(too_many_values(many.place))
     except _TooDeep as deep:
         mistakes.append(deep.place.mistake("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
@@ -93,16 +102,22 @@ class _TooDeep(Exception):
         self.place = place
 
 
+class _TooMany(_TooDeep):
+    """There are too many values."""
+
+
 @dataclass
 class _Tree:
     """Builds nodes from parse events: composing by hand keeps the places of keys and sees anchors and doubles."""
 
     file: str
     mistakes: list[Mistake]
+    bounded: bool
     _events: Iterator[Event] = field(init=False)
 
     def document(self, events: Iterator[Event]) -> Node | None:
-        self._events = events
+        self._events = self._counted(events) if self.bounded else events
+        events = self._events
         top: Node | None = None
         documents = 0
         for event in events:
@@ -120,6 +135,14 @@ class _Tree:
                 place = self._place(event)
                 top = self._node(event, "$", place, 0)
         return top
+
+    def _counted(self, events: Iterator[Event]) -> Iterator[Event]:
+        count = 0
+        for event in events:
+            count += isinstance(event, NodeEvent)
+            if count > MOST_VALUES:
+                raise _TooMany(self._place(event))
+            yield event
 
     def _node(self, event: NodeEvent, path: str, key: Location, depth: int) -> Node:
         place = self._place(event)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.decision.rule_test import failures
 from eventbridge.errors import Mistake, RuleFileError, UserError
-from eventbridge.rule import RuleSet
+from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.files import SUFFIXES
-from eventbridge.rule.load import load_rule_file, load_rules
+from eventbridge.rule.load import Trial, load_rule_file, load_rules
+from eventbridge.rule.read_tests import RuleTest
 
 if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
+
+
+#: How long the tests of rules may take of which somebody sent a file.
+_TEST_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
@@ -31,13 +38,13 @@ class RulesChecked:
         return {"mistakes": [], "hash": self.rules.hash, **counts}
 
 
-def checked_folder(folder: Path, instead: tuple[Path, bytes] | None = None) -> RulesChecked:
+def checked_folder(folder: Path, instead: tuple[Path, bytes] | None = None, tried_by: Trial = failures) -> RulesChecked:
     """Return what the rule files below a folder come to, with the tests of their rules.
 
-    `instead`: a file, and what it would hold.
+    `instead`: a file, and what it would hold. `tried_by`: says what is wrong with a rule by one of its tests.
     """
     try:
-        rules = load_rules(folder, look_at_paths=True, tried_by=failures, instead=instead)
+        rules = load_rules(folder, look_at_paths=True, tried_by=tried_by, instead=instead)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
     return RulesChecked((), rules)
@@ -55,10 +62,25 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
             f"{name!r} is not the name of a rule file. Write a path below the folder, such as shop/orders.yaml"
         )
     folder = work.settings.rules_folder
+    tried_by = _in_time()
     if work.owners is None and work.settings.rules_from != "published" and isinstance(folder, Path):
-        return checked_folder(folder, (folder / file, content))
+        return checked_folder(folder, (folder / file, content), tried_by)
     try:
-        rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=failures)
+        rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=tried_by)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
     return RulesChecked((), rules)
+
+
+def _in_time() -> Trial:
+    """Return what tries rules by their tests, and refuses the tests that are left once their time is over."""
+    ends_at = time.monotonic() + _TEST_SECONDS
+
+    def tried(rule: Rule, test: RuleTest) -> Iterator[Mistake]:
+        if time.monotonic() < ends_at:
+            yield from failures(rule, test)
+            return
+        message = f"the tests of all rules take longer than {_TEST_SECONDS:g} s"
+        yield test.place("matches").mistake(message, "Write fewer, or run `eventbridge rules check`")
+
+    return tried
