@@ -158,7 +158,7 @@ def test_other_calls_are_answered_while_costly_ones_fill_their_places(busy: Serv
         began = until(lambda: len(asked(busy)) == MOST_RUNNING)
         more = leave(busy, headers, MOST_WAITING)
         times = []
-        for path in ("/status", "/rules", "/health", "/targets", "/page/lag.json", "/batches"):
+        for path in ("/status", "/rules", "/health", "/targets", "/figures", "/batches"):
             before = time.monotonic()
             assert client.get(path, follow_redirects=True).status_code == 200
             times.append(time.monotonic() - before)
