@@ -40,6 +40,8 @@ cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", d
 
 #: Processes that wait for the next question at most.
 _MOST_IDLE: Final = 2
+#: How long the process may take to start and import DuckDB, on a busy machine.
+_START_SECONDS: Final = 120.0
 #: How often a question looks whether it is cancelled.
 _LOOK_MILLISECONDS: Final = 100
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.store.sql_process import main; main()"
@@ -68,7 +70,7 @@ class Database:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._send(BEGIN, [])
-        self._answer()
+        self._answer(_START_SECONDS)
 
     def fill(self, sql: str, table: pa.Table) -> None:
         """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, SqlCancelled."""
@@ -102,18 +104,19 @@ class Database:
         except BrokenPipeError:
             raise SqlLimited(_DIED) from None
 
-    def _answer(self) -> bytes:
-        """Return what the process answers to the last message."""
-        until = time.monotonic() + SECONDS
-        kind, length = HEAD.unpack(self._read(HEAD.size, until))
-        content = self._read(length, until)
+    def _answer(self, seconds: float | None = None) -> bytes:
+        """Return what the process answers to the last message; `seconds`: other than the usual time."""
+        allowed = SECONDS if seconds is None else seconds
+        kind, length = HEAD.unpack(self._read(HEAD.size, allowed))
+        content = self._read(length, allowed)
         if kind == MEMORY:
             raise SqlLimited(f"takes more than {TABLE_MEMORY} of memory")
         if kind not in (DONE, TABLE):
             raise SqlRefused(content.decode())
         return content
 
-    def _read(self, length: int, until: float) -> bytes:
+    def _read(self, length: int, seconds: float) -> bytes:
+        until = time.monotonic() + seconds
         pipe = self._process.stdout
         assert pipe is not None
         poll = select.poll()
@@ -125,7 +128,7 @@ class Database:
                 raise SqlCancelled("the question was cancelled: nobody waits for its answer")
             if not poll.poll(_LOOK_MILLISECONDS):
                 if time.monotonic() > until:
-                    raise SqlLimited(f"takes more than {SECONDS:g} s")
+                    raise SqlLimited(f"takes more than {seconds:g} s")
                 continue
             if not (some := os.read(pipe.fileno(), min(length - len(found), 1 << 20))):
                 raise SqlLimited(_DIED)
