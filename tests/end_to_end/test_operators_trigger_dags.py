@@ -183,6 +183,21 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     assert len(directed.requests("/healthy/accounts")) == before
 
 
+def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) -> None:
+    """One task of `start_waiting_runs` starts the run of the runner with events; nobody triggers that DAG itself."""
+    directed.until_settled()
+    directed.services.end("triggerer")
+    try:
+        before, delivered = len(directed.runs("deliver_orders")), len(directed.requests("/healthy/accounts"))
+        directed.publish("orders", range(900, 902))
+        directed.trigger("start_waiting_runs")
+        directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", delivered + 2))
+        assert len(directed.runs("deliver_orders")) > before
+    finally:
+        directed.services.start_again("triggerer")
+    directed.until_settled()
+
+
 def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Running) -> None:
     """A run of `retry_deliveries` has another run go on with it; while the store is at its quota that waits."""
     ledger, before = directed.work.ledger, len(directed.requests("/healthy/accounts"))

@@ -16,7 +16,7 @@ TRYING = {"backtest_rules", "diff_rules"}
 ASKED = {"operate_rules", "publish_events", "explain_event", "replay_archive"}
 
 
-WITHOUT_BATCH = ASKED | {"maintain_store", "check_quality", "send_heartbeat"} | TRYING
+WITHOUT_BATCH = ASKED | {"maintain_store", "check_quality", "send_heartbeat", "start_waiting_runs"} | TRYING
 
 
 EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH

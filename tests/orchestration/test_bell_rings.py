@@ -151,6 +151,29 @@ def commit(watch: Watch, batch: Batch) -> None:
     assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW, "000000")
 
 
+def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
+    """While the doorbell works: nothing if nothing waits, and neither what it rang for counts nor when."""
+    watch.look()
+    assert watch.unanswered() == []
+
+    publish(watch)
+    watch.look()
+    assert watch.unanswered() == ["events_night", "events_orders"]
+    commit(watch, take(watch, "night"))
+    take(watch, "orders")
+    assert "events_orders" in watch.unanswered()
+
+
+def test_the_fallback_starts_every_run_while_the_doorbell_is_silent(watch: Watch, clock: Clock) -> None:
+    """Before the doorbell has ever looked, and a minute after its last look."""
+    every = ["due_deliveries", "events_night", "events_orders"]
+    assert sorted(watch.unanswered()) == every
+    watch.look()
+    assert watch.unanswered() == []
+    clock.later(60)
+    assert sorted(watch.unanswered()) == every
+
+
 def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
     """A quiet bus costs Airflow nothing, however long."""
     for _ in range(3):
@@ -159,7 +182,7 @@ def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
 
 
 def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clock) -> None:
-    """Though nothing else waits: the net rings every ten minutes only."""
+    """Though nothing else waits: the fallback looks every ten minutes only."""
     publish(watch)
     watch.look()
     done = take(watch, "night")
@@ -240,7 +263,7 @@ def looked(watch: Watch) -> datetime | None:
 
 
 def test_the_ledger_knows_whether_the_bell_lives(watch: Watch, clock: Clock) -> None:
-    """A look is noted every 20 s, but not while a bus is silent, for whose runners the nets are to ring."""
+    """A look is noted every 20 s, but not while a bus is silent, whose runners are left to the fallback."""
     watch.look()
     first = looked(watch)
     assert first is not None

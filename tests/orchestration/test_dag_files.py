@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from airflow.sdk import DAG, AssetOrTimeSchedule, TriggerRule
+from airflow.sdk import DAG, TriggerRule
 from airflow.sdk.definitions.context import _AIRFLOW_PARSING_CONTEXT_DAG_ID, _AIRFLOW_PARSING_CONTEXT_TASK_ID
+from airflow.sdk.definitions.timetables.assets import AssetTriggeredTimetable
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 from airflow.serialization.serialized_objects import DagSerialization
 from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
@@ -17,7 +18,7 @@ from orchestration.dag_files import EVERY_HOUSE, TRYING, edges, of_batches
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.orchestrate.dags import airflow_dags
-from eventbridge.orchestrate.schedule import net
+from eventbridge.orchestrate.schedule import fallback_cron
 from eventbridge.orchestrate.slow_lane import give_way, give_way_as_old
 from eventbridge.orchestrate.tasks import end_run
 
@@ -247,44 +248,43 @@ def test_only_the_archive_is_backfilled(dags: dict[str, DAG]) -> None:
         assert dag.allowed_run_types == {"scheduled", "asset_triggered", "manual", "operator_triggered"}
 
 
-def test_a_run_is_woken_by_its_own_bell_and_by_the_clock(dags: dict[str, DAG]) -> None:
-    """Each DAG but redrives and replays waits for an asset of its own, which the doorbell rings, or the next minute."""
+def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None:
+    """Each DAG of batches but redrives and replays waits for its asset, which the doorbell watches, not for a time."""
     subjects = set()
     asked_for = ("redrive_dead_letters", "replay_events")
     for dag in (dag for dag in of_batches(dags) if dag.dag_id not in asked_for):
-        assert isinstance(dag.timetable, AssetOrTimeSchedule)
+        assert isinstance(dag.timetable, AssetTriggeredTimetable)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
         (watcher,) = asset.watchers
         subjects.add(watcher.trigger.subject)
         assert asset.name == watcher.trigger.subject
-        assert dag.timetable.timetable.expression == "* * * * *"  # type: ignore[attr-defined]  # no bell has looked
 
     assert {"events_orders", "events_night", "due_deliveries"} == subjects
 
 
-def test_the_clock_wakes_seldom_while_the_bell_lives(home: Path) -> None:
-    """The ledger says when the doorbell looked; a minute later it is taken for dead."""
-    home.mkdir()
+def test_the_fallback_looks_seldom_while_the_doorbell_works(home: Path, dags: dict[str, DAG]) -> None:
+    """Every ten minutes; each minute once the doorbell has not looked for a minute, and before its first look."""
+    home.mkdir(exist_ok=True)
     url = Settings(home=home).ledger_url
     with closing(Ledger.open(url)) as ledger:
         ledger.note_look()
 
-    assert net(url) == "*/10 * * * *"
-    net.cache_clear()
+    assert fallback_cron(url) == "*/10 * * * *"
     with closing(Ledger.open(url, lambda: datetime.now(UTC) - timedelta(seconds=61))) as ledger:
         ledger.note_look()
-    assert net(url) == "* * * * *"
+    assert fallback_cron(url) == "* * * * *"
+    assert dags["start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
 
 
-def test_asking_for_the_bell_makes_no_ledger(home: Path) -> None:
+def test_asking_for_the_doorbell_makes_no_ledger(home: Path) -> None:
     """Airflow parses DAG files as any user, before anything was delivered."""
     home.mkdir()
 
-    assert net(Settings(home=home).ledger_url) == "* * * * *"
+    assert fallback_cron(Settings(home=home).ledger_url) == "* * * * *"
     assert list(home.iterdir()) == []
 
 
 @pytest.mark.parametrize("dag_id", ["deliver_orders", "retry_deliveries"])
 def test_airflow_ends_a_push_that_does_not_stop_by_itself(dags: dict[str, DAG], dag_id: str) -> None:
-    """The budget of 20 s is the push's own; half a minute later comes the net."""
+    """The budget of 20 s is the push's own; half a minute later Airflow ends it."""
     assert dags[dag_id].get_task("push").partial_kwargs["execution_timeout"] == timedelta(seconds=50)

@@ -19,6 +19,11 @@ class DoorbellLooks(Database):
             if connection.execute(statements.LOOK, {"now": now}).rowcount == 0:
                 connection.execute(statements.FIRST_LOOK, {"singleton": 1, "looked_at": now})
 
+    def last_look(self) -> datetime | None:
+        """Return when the doorbell looked last, None if it never did."""
+        with self._reading() as connection:
+            return connection.execute(statements.LAST_LOOK).scalar()
+
 
 def last_look(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
     """Return when the doorbell of a ledger looked last, None if it never did.

@@ -11,6 +11,7 @@ PUBLISH_DAG = "publish_events"
 MAINTAIN_DAG = "maintain_store"
 QUALITY_DAG = "check_quality"
 HEARTBEAT_DAG = "send_heartbeat"
+FALLBACK_DAG = "start_waiting_runs"
 BACKTEST_DAG = "backtest_rules"
 DIFF_DAG = "diff_rules"
 EXPLAIN_DAG = "explain_event"
@@ -37,6 +38,9 @@ REPLAY_ID = "replay_id"
 
 #: The pool of pushes whose place nobody could tell.
 UNPLANNED_POOL = "rules.unplanned"
+
+#: The alias under which `start_waiting_runs` makes events of the assets below.
+WAITING_ALIAS = "eventbridge_waiting"
 
 #: The asset, and the doorbell's subject, of parked deliveries that are due.
 RETRIES = "due_deliveries"

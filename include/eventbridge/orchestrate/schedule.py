@@ -1,4 +1,4 @@
-"""When the DAGs run: at the bell, and by the clock in case a bell was lost."""
+"""When the DAGs run: when the doorbell rings, and when `start_waiting_runs` finds what the doorbell missed."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import logging
 from collections.abc import Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from airflow.sdk import Asset, AssetOrTimeSchedule, AssetWatcher, CronTriggerTimetable, get_parsing_context
+from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
 from eventbridge.config.settings import Settings
 from eventbridge.decision.shift_slots import short_of_slots
@@ -39,30 +38,34 @@ RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "man
 #: without manual ones its UI has no button for the dialogue.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
-#: The net under lost bells; a cron and not an interval, so that it does not drift with the time of parsing.
-NET = "* * * * *"
-#: The net while the bell lives, which rings again by itself what nobody answered.
-SELDOM_NET = "*/10 * * * *"
-#: The bell lives if it has looked since; it notes that three times as often.
+#: When `start_waiting_runs` looks while the doorbell is silent.
+EACH_MINUTE = "* * * * *"
+#: When it looks while the doorbell works, which repeats by itself what nobody answered.
+EVERY_TEN_MINUTES = "*/10 * * * *"
+#: The doorbell works if it has looked within this time; it notes its looks three times as often.
 ALIVE = timedelta(seconds=60)
-#: How long the ledger may take to say when it looked.
+#: How long the ledger may take to say when the doorbell looked.
 _ASK_SECONDS = 1.0
 
 
-def waking(subject: str) -> AssetOrTimeSchedule:
-    """Return a schedule that starts a run whenever the doorbell rings for `subject`, and as often as `net` says."""
+def asset_of(subject: str) -> Asset:
+    """Return the asset whose events start the runs for a subject of the doorbell."""
     watcher = AssetWatcher(name=f"{subject}_bell", trigger=Doorbell(subject))
-    asset = Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
-    expression = SELDOM_NET if get_parsing_context().dag_id is not None else net(airflow_settings().ledger_url)
-    return AssetOrTimeSchedule(timetable=CronTriggerTimetable(expression, timezone="UTC"), assets=[asset])
+    return Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
 
 
-@cache  # a file makes many DAGs; Airflow parses each file, each time, in a process of its own
-def net(ledger_url: str) -> str:
-    """Return how often DAGs run without a bell: every ten minutes while it lives, else, or not known, each minute.
+def fallback_schedule() -> CronTriggerTimetable:
+    """Return the schedule of `start_waiting_runs`; in a task's process, which does not need it, without the ledger."""
+    parsing_for_task = get_parsing_context().dag_id is not None
+    expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
+    return CronTriggerTimetable(expression, timezone="UTC")
 
-    Whenever Airflow parses a DAG file again the ledger is asked when the doorbell looked last: a bell that died is
-    known within ALIVE and the time between two parses.
+
+def fallback_cron(ledger_url: str) -> str:
+    """Return EVERY_TEN_MINUTES while the doorbell works, EACH_MINUTE if it does not or if that is not known.
+
+    Airflow parses the DAG file regularly, and each parse asks the ledger when the doorbell looked last: a doorbell that
+    died is known within ALIVE and the time between two parses.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -73,12 +76,12 @@ def net(ledger_url: str) -> str:
     try:
         # As a reader: a parse makes no ledger and migrates none, and Airflow gives it 30 s in all.
         last = last_look(ledger, _ASK_SECONDS)
-        return SELDOM_NET if last is not None and ledger.now() - last < ALIVE else NET
+        return EVERY_TEN_MINUTES if last is not None and ledger.now() - last < ALIVE else EACH_MINUTE
     except FileNotFoundError:  # nothing was delivered here yet
-        return NET
+        return EACH_MINUTE
     except (LedgerError, SQLAlchemyError) as error:
-        log.warning("whether the doorbell lives is not known: %s", error)
-        return NET
+        log.warning("whether the doorbell works is not known: %s", error)
+        return EACH_MINUTE
 
 
 def runners_to_parse() -> dict[str, float | None]:

@@ -16,6 +16,7 @@ from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
+from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
 from eventbridge.sources.protocol import LogSource
@@ -81,14 +82,34 @@ class Watch:
                 tell(self.work.telemetry.look_ended, LookEnded(now, self.work.clock(), tuple(ringing), error))
         return ringing
 
-    def _look(self, now: datetime) -> list[str]:
+    def unanswered(self) -> list[str]:
+        """Return the subjects that need a run, whenever the doorbell rang last: the question of the fallback.
+
+        While the doorbell is silent these are all, as a run also takes up changed rules; else each with something that
+        waits or is unfinished, and each whose bus does not answer: its run shows why.
+        """
+        now = self.work.clock()
         rules = self._today(now)
-        self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
+        subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
+        last = self.work.ledger.last_look()
+        if last is None or self.work.ledger.now() - last >= ALIVE:
+            return subjects
+        seen = self._seen(rules, now)
+        return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
+
+    def _seen(self, rules: RuleSet, now: datetime) -> dict[str, Seen]:
+        """Return how each subject stands, without the runners of buses that do not answer."""
         seen = {}
         for runner, bus in rules.runners().items():
             if (found := self._asked(rules, runner, bus, now)) is not None:
                 seen[runner_subject(runner)] = found
         seen[RETRIES] = self._retries()
+        return seen
+
+    def _look(self, now: datetime) -> list[str]:
+        rules = self._today(now)
+        self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
+        seen = self._seen(rules, now)
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
             self.bells[subject] = Bell(now, seen[subject].mark)
@@ -115,7 +136,7 @@ class Watch:
 
     def close(self) -> None:
         """Let go of the buses and the ledger."""
-        self._close_sources()
+        self.close_sources()
         self.work.close()
 
     def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
@@ -204,7 +225,7 @@ class Watch:
             self._rules = self.work.rule_set()
             if known:  # a run takes them up, though no event comes
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
-            self._close_sources()
+            self.close_sources()
         self._rules_seen = (now, mark)
         return self._rules
 
@@ -214,7 +235,8 @@ class Watch:
             return None if known is None else known.rule_set
         return _folder_mark(Path(self.work.settings.rules_folder))
 
-    def _close_sources(self) -> None:
+    def close_sources(self) -> None:
+        """Close the buses, to be opened again when they are needed."""
         for source in self._sources.values():
             source.close()
         self._sources.clear()

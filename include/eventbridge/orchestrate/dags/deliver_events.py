@@ -13,7 +13,7 @@ from eventbridge.orchestrate.express import SHIFT_GUIDE, express
 from eventbridge.orchestrate.names import EXPRESS, LISTEN, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.run_limit import run_limit
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, waking
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import (
     STAGE,
@@ -40,7 +40,8 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | schedule_retries | parks what is to be tried again; `retry_deliveries` takes it up when it is due |
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 
-Woken by a bell when events wait, and every ten minutes; once a minute while the bell is silent.
+The doorbell, a trigger in Airflow's triggerer, starts a run when events wait; `start_waiting_runs` starts what it
+misses.
 `eventbridge status` shows lag, batches and what is parked.
 """
 
@@ -54,7 +55,7 @@ def deliver_events(runner: str, shift: float | None = None, warning: str | None 
         dag_id=deliver_dag_id(runner),
         description=f"Delivers the events of runner {runner}",
         doc_md=guide,
-        schedule=waking(runner_subject(runner)),
+        schedule=[asset_of(runner_subject(runner))],
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,

@@ -11,7 +11,7 @@ from eventbridge.orchestrate.names import PLAN_RETRIES, RETRIES, RETRY_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
 from eventbridge.orchestrate.retry import begin_redrive, plan_retries, resume_replay, settle_stale
 from eventbridge.orchestrate.run_limit import run_limit
-from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, waking
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
@@ -23,7 +23,8 @@ does nothing. A run that dies leaves its batch to `settle_stale` of a later one;
 what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`;
 what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while nothing is left.
 
-Woken by a bell when something falls due, and every ten minutes; once a minute while the bell is silent.
+The doorbell, a trigger in Airflow's triggerer, starts a run when something falls due; `start_waiting_runs` starts what
+it misses.
 `eventbridge status` shows what is parked and since when.
 """
 
@@ -34,7 +35,7 @@ def retry_deliveries() -> DAG:
         dag_id=RETRY_DAG,
         description="Delivers again what is parked and due",
         doc_md=GUIDE,
-        schedule=waking(RETRIES),
+        schedule=[asset_of(RETRIES)],
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,

@@ -1,0 +1,42 @@
+"""The Airflow DAG `start_waiting_runs`: the fallback for runs that the doorbell did not start.
+
+Its task is in eventbridge.orchestrate.fallback.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from airflow.sdk import DAG
+
+from eventbridge.orchestrate.fallback import start_runs
+from eventbridge.orchestrate.names import FALLBACK_DAG
+from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, fallback_schedule
+
+GUIDE = """
+Starts a run of each `deliver_<runner>` whose bus has events that no batch took, or whose batch is not finished, and one
+of `retry_deliveries` if something is due. The doorbell, a trigger in Airflow's triggerer, starts these runs within a
+second; this DAG does it where the doorbell does not: every ten minutes, and every minute while no triggerer runs the
+doorbell or while a bus does not answer it. A run that finds nothing is this one task.
+
+If you pause it, nothing else replaces a doorbell that stands still.
+"""
+
+
+def start_waiting_runs() -> DAG:
+    """Return the DAG."""
+    with DAG(
+        dag_id=FALLBACK_DAG,
+        description="Starts runs that the doorbell did not start",
+        doc_md=GUIDE,
+        schedule=fallback_schedule(),
+        start_date=BEGINNING,
+        catchup=False,
+        allowed_run_types=RUN_TYPES,
+        max_active_runs=1,
+        dagrun_timeout=timedelta(seconds=120),
+        default_args={"owner": OWNER},
+        tags=["eventbridge", "deliver"],
+    ) as dag:
+        start_runs()
+    return dag

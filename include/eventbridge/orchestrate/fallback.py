@@ -1,0 +1,30 @@
+"""The task of the DAG `start_waiting_runs`: it makes an event of the asset of everything that waits for a run."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from airflow.sdk import AssetAlias, task
+
+from eventbridge.orchestrate.names import WAITING_ALIAS
+from eventbridge.orchestrate.schedule import asset_of
+from eventbridge.orchestrate.tasks import STAGE, stage
+
+log = logging.getLogger(__name__)
+
+
+@task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
+def start_runs(*, outlet_events: Any) -> None:
+    """Start a run of every DAG that has something to do, by an event of its asset."""
+    from eventbridge.orchestrate.watch import Watch
+
+    with stage() as work:
+        watch = Watch(work)
+        try:
+            subjects = watch.unanswered()
+        finally:
+            watch.close_sources()
+    for subject in subjects:
+        outlet_events[AssetAlias(WAITING_ALIAS)].add(asset_of(subject))
+    log.info("runs start for: %s", ", ".join(subjects) or "nothing, as nothing waits")
