@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from orchestration.fake_airflow import serving
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -388,6 +389,32 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     clock.later(2)
 
     assert watch.look() == ["due_deliveries"]
+
+
+def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+    """Airflow is asked only while deliveries are held for a closed pool; one that is silent holds up no bell."""
+    publish(watch)
+    for runner in ("orders", "night"):
+        commit(watch, take(watch, runner))
+    batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
+    watch.work.ledger.park([Parked(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)])
+    watch.work.ledger.hold_parked("big", "log", "pool closed")
+    with serving() as airflow:
+        watch.work = watch._pools.work = replace(watch.work, connections=lambda _: airflow.connection())
+        airflow.add("rule.big", 0)
+        assert watch.look() == []
+        asked = len(airflow.requests)
+        clock.later(1)
+        assert watch.look() == []
+        assert len(airflow.requests) > asked > 0
+        airflow.pools["rule.big"] |= {"slots": 2, "open_slots": 2}
+        clock.later(1)
+        assert watch.look() == ["due_deliveries"]
+
+    clock.later(20)
+    watch.look()  # the server has ended
+    publish(watch)
+    assert sorted(watch.look()) == ["events_night", "events_orders"]
 
 
 def test_a_bus_that_does_not_answer_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:

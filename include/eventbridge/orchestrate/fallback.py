@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
-
-from airflow.sdk import AssetAlias, task
+from airflow.sdk import AssetAlias, get_current_context, task
 
 from eventbridge.orchestrate.names import WAITING_ALIAS
 from eventbridge.orchestrate.schedule import asset_of
@@ -15,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 @task(task_id="start_runs", **STAGE, do_xcom_push=False, outlets=[AssetAlias(WAITING_ALIAS)])
-def start_runs(*, outlet_events: Any) -> None:
+def start_runs() -> None:
     """Start a run of every DAG that has something to do, by an event of its asset."""
     from eventbridge.orchestrate.watch import Watch
 
@@ -25,6 +23,7 @@ def start_runs(*, outlet_events: Any) -> None:
             subjects = watch.unanswered()
         finally:
             watch.close_sources()
+    outlet_events = get_current_context()["outlet_events"]
     for subject in subjects:
         outlet_events[AssetAlias(WAITING_ALIAS)].add(asset_of(subject))
     log.info("runs start for: %s", ", ".join(subjects) or "nothing, as nothing waits")

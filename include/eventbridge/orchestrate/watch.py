@@ -16,6 +16,7 @@ from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
+from eventbridge.orchestrate.opened_pools import OpenedPools
 from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
@@ -66,6 +67,10 @@ class Watch:
     _left_seen: tuple[datetime, bool] | None = None
     _late_looked_at: datetime | None = None
     _late: set[str] = field(default_factory=set)
+    _pools: OpenedPools = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._pools = OpenedPools(self.work)
 
     def look(self) -> list[str]:
         """Return the subjects to ring for now, and remember that they were."""
@@ -103,7 +108,7 @@ class Watch:
         for runner, bus in rules.runners().items():
             if (found := self._asked(rules, runner, bus, now)) is not None:
                 seen[runner_subject(runner)] = found
-        seen[RETRIES] = self._retries()
+        seen[RETRIES] = self._retries(rules)
         return seen
 
     def _look(self, now: datetime) -> list[str]:
@@ -135,8 +140,9 @@ class Watch:
             self._late_looked_at = now
 
     def close(self) -> None:
-        """Let go of the buses and the ledger."""
+        """Close the buses, the ledger and the connection to Airflow."""
         self.close_sources()
+        self._pools.close()
         self.work.close()
 
     def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
@@ -199,12 +205,14 @@ class Watch:
             self._ends[bus] = now + hold, source.ends()
         return self._ends[bus][1]
 
-    def _retries(self) -> Seen:
+    def _retries(self, rules: RuleSet) -> Seen:
         ledger = self.work.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
-            unfinished = ledger.anything_parked() or ledger.any_reference() or self._left()
-            return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
+            parked = ledger.anything_parked()
+            if not (parked and self._pools.any(rules, now)):  # a run releases what is held for a pool
+                unfinished = parked or ledger.any_reference() or self._left()
+                return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()
         return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
 

@@ -1,0 +1,62 @@
+"""Finds pools that an operator opened again while deliveries were held for them, for the doorbell."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from eventbridge.errors import InfrastructureError, UserError
+from eventbridge.model.hold_reasons import POOL_CLOSED
+from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowPools
+from eventbridge.rule import RuleSet
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: How long an answer holds: a question costs the ledger a millisecond and, while something is held, Airflow a request.
+_HOLDS = timedelta(seconds=1)
+#: How long an Airflow that did not answer is left alone.
+_SILENCE = timedelta(seconds=30)
+
+#: How long Airflow may take to answer: meanwhile the doorbell looks at nothing else.
+_ANSWER_SECONDS = 1.0
+
+
+@dataclass
+class OpenedPools:
+    """Asks the ledger which deliveries wait for a closed pool, and only if any does, Airflow for the pools' slots."""
+
+    work: Runtime
+    _until: datetime | None = None
+    _found: bool = False
+    _airflow: AirflowPools | None = None
+
+    def any(self, rules: RuleSet, now: datetime) -> bool:
+        """Return whether a pool has slots for which deliveries are still held as `pool closed`."""
+        if self._until is None or now >= self._until:
+            self._until = now + _HOLDS
+            self._found = self._look(rules, now)
+        return self._found
+
+    def close(self) -> None:
+        """Close the connection to Airflow; the next question opens another."""
+        if self._airflow is not None:
+            self._airflow.close()
+            self._airflow = None
+
+    def _look(self, rules: RuleSet, now: datetime) -> bool:
+        held = {each.rule for each in self.work.ledger.waiting_targets() if each.held == POOL_CLOSED}
+        wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
+        if not wanted:
+            return False
+        try:
+            if self._airflow is None:
+                self._airflow = AirflowPools(self.work.connections(CONNECTION_ID), _ANSWER_SECONDS)
+            pools = self._airflow.pools()
+        except (InfrastructureError, UserError) as error:
+            log.warning("whether a closed pool is open again is not known, and asked again in %s: %s", _SILENCE, error)
+            self._until = now + _SILENCE
+            self.close()
+            return False
+        return any(name in pools and pools[name].slots > 0 for name in wanted)

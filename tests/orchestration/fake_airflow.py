@@ -1,0 +1,92 @@
+"""Pools behind an HTTP server that answers as Airflow's API does. Serves the tests of what asks for pools."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from eventbridge.config.connection import Connection
+
+
+class FakeAirflow(ThreadingHTTPServer):
+    """Pools in memory behind Airflow's paths; pages of 100 at most; `raced` appear when somebody tries to make them."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.pools: dict[str, dict[str, Any]] = {}
+        self.raced: set[str] = set()
+        self.requests: list[tuple[str, str]] = []
+        self.add("default_pool", 128)
+
+    def add(self, name: str, slots: int, free: int | None = None) -> dict[str, Any]:
+        """Make a pool."""
+        self.pools[name] = {"name": name, "slots": slots, "open_slots": slots if free is None else free}
+        return self.pools[name]
+
+    def connection(self, password: str = "right") -> Connection:
+        """Return the connection to it."""
+        return Connection("eventbridge_airflow", "http", "127.0.0.1", self.server_port, "admin", password, "http")
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: FakeAirflow
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def do_PATCH(self) -> None:
+        self._serve("PATCH")
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing."""
+
+    def _serve(self, method: str) -> None:
+        url = urlsplit(self.path)
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
+        self.server.requests.append((method, url.path))
+        status, answer = self._answer(method, url.path, parse_qs(url.query), body)
+        text = json.dumps(answer).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        self.wfile.write(text)
+
+    def _answer(self, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> tuple[int, Any]:
+        if path == "/auth/token":
+            right = body == {"username": "admin", "password": "right"}
+            return (201, {"access_token": "token"}) if right else (401, {"detail": "Invalid credentials"})
+        if self.headers.get("Authorization") != "Bearer token":
+            return 401, {"detail": "no token"}
+        pools = self.server.pools
+        if method == "GET" and path == "/api/v2/pools":
+            offset, limit = int(query["offset"][0]), min(100, int(query["limit"][0]))
+            return 200, {"pools": list(pools.values())[offset : offset + limit], "total_entries": len(pools)}
+        if method == "PATCH":
+            assert query == {"update_mask": ["slots"]}
+            return 200, self.server.add(path.rpartition("/")[2], body["slots"])
+        if method == "GET":
+            return 200, pools[path.rpartition("/")[2]]
+        if body["name"] in self.server.raced:
+            self.server.add(body["name"], 99)
+        if body["name"] in pools:
+            return 409, {"detail": "exists"}
+        return 201, self.server.add(body["name"], body["slots"])
+
+
+@contextmanager
+def serving() -> Iterator[FakeAirflow]:
+    """Serve it for the block."""
+    with FakeAirflow() as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
