@@ -59,12 +59,14 @@ def tokens_within(rate: float | None, ramp_until: datetime | None, now: datetime
 def lease(tokens: Bucket | None, rate: float, wanted: int, now: datetime) -> Lease:
     """Return a lease of up to `wanted` tokens from a bucket (None: never used) that fills at `rate` a second.
 
-    The bucket holds what comes in one second, at least one token: in any t seconds there are at most
-    `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
+    The bucket holds what comes in one second, at least one token, and beside that what comes until a push asks, a
+    second later at most: without it a push that asks 0.25 s late each time would get 48 of 60 a minute. In any t
+    seconds there are at most `rate * (t + 1)` tokens, and one. A clock that goes back fills nothing.
     """
-    capacity = max(1.0, rate)
+    begins = max(1.0, rate)
+    capacity = begins + min(1.0, rate)
     if tokens is None:
-        count = capacity
+        count = begins
     else:
         count = min(capacity, tokens.count + max(0.0, (now - tokens.at).total_seconds()) * rate)
     granted = min(wanted, math.floor(count + _DUST))
