@@ -100,21 +100,6 @@ class ChunksContract:
         assert chunk == ledger.chunk("batch-1", 1)
         assert ledger.chunk("batch-1", 0).claim == 0
 
-    def test_it_is_known_which_chunks_of_a_batch_are_at_work_and_when_the_others_ended(
-        self, ledger: Ledger, rival: Ledger, clock: Clock
-    ) -> None:
-        """What nobody has begun is neither; a chunk that is taken over is at work again."""
-        route(ledger, chunks=3)
-        claimed = [ledger.claim_chunk("batch-1", number, "host:17") for number in (0, 1)]
-        assert claimed[0] is not None
-        clock.pass_seconds(2)
-        ledger.end_chunk("batch-1", 0, claimed[0].claim, "TIMEOUT", 1, 0)
-
-        assert rival.chunk_ends("batch-1") == {0: after(2), 1: None}
-
-        ledger.claim_chunk("batch-1", 0, "host:18")
-        assert rival.chunk_ends("batch-1") == {0: None, 1: None}
-
     def test_it_is_known_which_targets_are_in_the_chunks_that_pushes_handle(self, ledger: Ledger) -> None:
         """A chunk may have pieces of several; what is not handed out is nobody's work."""
         crm, mail = (a_piece(rule="orders", target=target) for target in ("crm", "mail"))

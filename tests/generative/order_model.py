@@ -328,23 +328,29 @@ class OrderModel:
     def _answered(self, push: Push, each: Delivery, how: str) -> None:
         """Take the answer to a request, or that there is none."""
         push.tries[each] += 1
-        outcome: Outcome = Unknown()
+        attempts, begins = push.tries[each], each.not_before or each.arrived_at
         if how == "interrupted":
             push.unclear = True  # it may still arrive
+            sent_at = self._flights.get(each, self.now) - timedelta(seconds=_TIMEOUT)
+            answer = Answer(False, sent_at, 1.0, error_class="Interrupted")
         else:
-            attempts, begins = push.tries[each], each.not_before or each.arrived_at
             late = self._flights.pop(each, self.now) <= self.now
             answer = _answer("timeout" if late else how, self.now)
-            outcome = decide(
-                answer, _POLICY, attempts=attempts, arrived_at=begins, held_seconds=0, now=self.now, draw=0.5
-            )
+        outcome = decide(
+            answer,
+            _POLICY,
+            attempts=attempts,
+            arrived_at=begins,
+            held_seconds=0,
+            now=self.now,
+            draw=0.5,
+            timeout_seconds=_TIMEOUT,
+        )
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
             outcome = self._kept(outcome)
         self._hear(push, each, outcome)
-        if isinstance(outcome, Unknown):
-            push.turns.close(each.key)
-        elif isinstance(outcome, RetryAt) and not ended and outcome.due_at <= self.now + _LINGER:
+        if isinstance(outcome, RetryAt) and not ended and outcome.due_at <= self.now + _LINGER:
             push.due[each] = outcome.due_at
         else:
             push.turns.next(each.key)

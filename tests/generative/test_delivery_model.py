@@ -30,6 +30,7 @@ from eventbridge.rule.types import ChunkSize
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
 _QUEUES = [Queue("orders", "", number) for number in range(3)]
 _HOUR = timedelta(hours=1)
+_TIMEOUT_SECONDS = 10.0
 #: Highest first, written down by hand: two outcomes of one delivery are merged so.
 _RANKS: list[type[Outcome]] = [Delivered, DeadLettered, RetryAt, Unknown]
 
@@ -260,11 +261,21 @@ class _Product(RuleBasedStateMachine):
         answer = _answer(how, self.now)
         attempts = each.attempts + 1
         outcome = decide(
-            answer, policy, attempts=attempts, arrived_at=each.arrived_at, held_seconds=0.0, now=self.now, draw=draw
+            answer,
+            policy,
+            attempts=attempts,
+            arrived_at=each.arrived_at,
+            held_seconds=0.0,
+            now=self.now,
+            draw=draw,
+            timeout_seconds=_TIMEOUT_SECONDS,
         )
         self.all[raw] = replace(each, attempts=attempts)
         age = timedelta(seconds=policy.maximum_event_age_seconds)
         match outcome:
+            case RetryAt(due_at, "Interrupted"):
+                assert how == "interrupted"
+                assert due_at - self.now == timedelta(seconds=_TIMEOUT_SECONDS), "its answer may come until then"
             case RetryAt(due_at):
                 shortest, longest = (timedelta(seconds=each) for each in waits[attempts - 1])
                 asked = timedelta(seconds=int(how.split()[-1])) if "retry-after" in how else timedelta(0)
@@ -277,11 +288,9 @@ class _Product(RuleBasedStateMachine):
                 assert self.now + max(timedelta(seconds=waits[attempts - 1][1]), _HOUR) - each.arrived_at >= age
             case DeadLettered(reason):
                 assert (reason, how) in {("TargetGone", "410"), ("NonRetryable", "400"), ("NonRetryable", "abort")}
-            case Unknown():
-                assert how == "interrupted"
             case Delivered():
                 assert how == "200"
-        assert attempts <= policy.attempts + 1 or isinstance(outcome, Delivered | DeadLettered | Unknown)
+        assert attempts <= policy.attempts + 1 or how == "interrupted" or isinstance(outcome, Delivered | DeadLettered)
         return outcome
 
     def _take(self, raw: bytes, outcome: Outcome) -> None:

@@ -10,11 +10,11 @@ from eventbridge.decision.delivery_window import first_opening
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import (
     DELIVERED,
+    INTERRUPTED,
     NOT_BEFORE,
     DeadLettered,
     Outcome,
     RetryAt,
-    Unknown,
 )
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
@@ -39,19 +39,22 @@ def decide(
     held_seconds: float,
     now: datetime,
     draw: float,
+    timeout_seconds: float,
     window: DeliverBetween | None = None,
 ) -> Outcome:
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
 
     `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
-    in [0, 1) for the jitter. An answer `Interrupted` is `Unknown`: our stop is not a failure of the target.
+    in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
+    have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
     A retry that would fall due while the target's `window` is closed falls due when it opens; one that would beyond the
     policy's maximum event age ends the delivery now.
     """
     if answer.accepted:
         return DELIVERED
-    if answer.error_class == "Interrupted":
-        return Unknown()
+    if answer.error_class == INTERRUPTED:
+        over_at = answer.started_at + timedelta(seconds=timeout_seconds)
+        return RetryAt(first_opening(window, max(now, over_at)), INTERRUPTED)
     if answer.code == 410:
         return DeadLettered("TargetGone", _describe(answer), disable_target=True)
     if answer.abort or not _is_retryable(answer):
@@ -71,7 +74,7 @@ def decide(
 
 def is_failure(answer: Answer) -> bool:
     """Return whether an answer speaks against the target and not against this one delivery; its breaker counts it."""
-    if answer.accepted or answer.abort or answer.error_class == "Interrupted":
+    if answer.accepted or answer.abort or answer.error_class == INTERRUPTED:
         return False
     return _is_retryable(answer)
 

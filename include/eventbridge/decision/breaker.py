@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from eventbridge.decision.head_of_line import Stay
 from eventbridge.model.target_state import TargetStatus
 
 Admission = Literal["all", "apart", "probes", "none"]
@@ -23,60 +22,54 @@ OPEN = timedelta(seconds=30)
 GOOD_PROBES = 5
 #: For how long after that the target's rate is ramped.
 RAMP = timedelta(seconds=30)
-#: For so long, 5 % of the window, batches may wait for one target alone before it is delivered apart from the others.
-HOLD_UP_SECONDS = 1.5
+#: A target is slow when this share of LEAST_ATTEMPTS or more attempts within the window was slow.
+SLOW_SHARE = 0.5
 #: So many of its chunks in a row must be quick, and OPEN must have passed, before it is with the others again.
 QUICK_CHUNKS = 5
 
 
 class Count(NamedTuple):
-    """Attempts, how many of them failed, and for how many milliseconds batches waited for their target alone."""
+    """Attempts, how many of them failed, and how many had a slow response or none."""
 
     attempts: int = 0
     failed: int = 0
-    hold_up_ms: int = 0
+    slow: int = 0
 
     def plus(self, other: Count) -> Count:
         """Return the sum of both."""
-        return Count(self.attempts + other.attempts, self.failed + other.failed, self.hold_up_ms + other.hold_up_ms)
+        return Count(self.attempts + other.attempts, self.failed + other.failed, self.slow + other.slow)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a push of a target ended: `settled` of the `allowed` deliveries that nobody but the target held up.
+    """How a push of a target ended: `settled` of the `allowed` deliveries that only the target itself kept from ending.
 
-    `spent`: the budget was over before the work was. `stay`: how long it took, None where nobody would have waited.
-    `apart`: it was in the slow lane, where nobody did. `contacted` False: nothing was sent to it, so that nothing was
-    found out of it. `left_behind`: so many requests had no answer yet when the others of the batch had been done for a
-    while.
+    `spent`: the target's responses took at least half of the budget, and the budget ended before the work did.
+    `apart`: the push was one of the slow lane. `contacted` False: nothing was sent, so nothing is known of the target.
+    `quick`: every request had a response, and less than half of the responses were slow.
     """
 
     settled: int
     allowed: int
     delivered: int
     spent: bool
-    stay: Stay | None = None
     apart: bool = False
     contacted: bool = True
-    left_behind: int = 0
+    quick: bool = True
 
     @property
     def half(self) -> bool:
         """Whether at least half was settled."""
         return 2 * self.settled >= self.allowed
 
-    @property
-    def hold_up_ms(self) -> int:
-        """For how long its batch waited for it alone."""
-        return 0 if self.stay is None or self.apart else round(self.stay.hold_up * 1000)
-
 
 @dataclass(frozen=True)
 class Tally:
     """What a push tells of one target: attempts by second since 1970, probes in their order, and how it ended.
 
-    `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: it does nothing
-    else to the breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
+    `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: failures do not
+    open its breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
+    `unanswered`: so many requests of new deliveries had no response at all.
     """
 
     rule: str
@@ -87,6 +80,7 @@ class Tally:
     disable_after_seconds: float | None = None
     opens: bool = True
     paused_until: datetime | None = None
+    unanswered: int = 0
 
     @property
     def total(self) -> Count:
@@ -94,26 +88,11 @@ class Tally:
         return total(self.counts.values())
 
     @property
-    def hold_up_ms(self) -> int:
-        """For how long its batch waited for this target alone; an ordered one is not judged by that."""
-        return self.ended.hold_up_ms if self.ended is not None and self.opens else 0
-
-    @property
     def is_word_against(self) -> bool:
         """Whether there is anything in it that a target which only ever does well never has."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
-        return (
-            spent
-            or self.left_behind > 0
-            or self.total.failed > 0
-            or self.hold_up_ms > 0
-            or self.paused_until is not None
-        )
-
-    @property
-    def left_behind(self) -> int:
-        """How many requests its batch did not wait for; an ordered target is not judged by that."""
-        return self.ended.left_behind if self.ended is not None and self.opens else 0
+        bad = self.total.failed > 0 or self.total.slow > 0 or self.unanswered > 0
+        return spent or bad or self.paused_until is not None
 
 
 def total(counts: Iterable[Count]) -> Count:
@@ -132,6 +111,11 @@ def first_second(now: datetime) -> int:
 def trips(window: Count) -> bool:
     """Return whether so many attempts within the window failed that the breaker opens."""
     return window.attempts >= LEAST_ATTEMPTS and window.failed >= FAILED_SHARE * window.attempts
+
+
+def is_slow(window: Count) -> bool:
+    """Return whether so many attempts within the window were slow that the target is delivered to apart from others."""
+    return window.attempts >= LEAST_ATTEMPTS and window.slow >= SLOW_SHARE * window.attempts
 
 
 def admits(status: TargetStatus | None, now: datetime) -> Admission:
@@ -158,21 +142,26 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
     if _failed_for(status, tally.disable_after_seconds, now):
         days = (now - (status.failing_since or now)) / timedelta(days=1)
         return disabled(status, f"every attempt failed for {days:.1f} days", now)
-    if not tally.opens:
-        return status
     for good in tally.probes:
         status = _probed(status, now) if good else _reopened(status, now)
-    within = f"within {WINDOW.seconds} s"
-    if (was_ok or status.slow) and trips(window):  # not one that has just recovered: the window is of before
-        reason = f"{window.failed} of {window.attempts} attempts failed {within}"
+    # not one that has just recovered: the window is of before
+    if tally.opens and (was_ok or status.slow) and trips(window):
+        reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
         status = _degraded(status, reason, now, now + OPEN)
-    elif was_ok and tally.left_behind:
-        reason = f"no answer to {tally.left_behind} requests while the others of its batch were done"
-        status = _degraded(status, reason, now, now, slow=True)
-    elif was_ok and window.hold_up_ms >= 1000 * HOLD_UP_SECONDS:
-        reason = f"batches waited {window.hold_up_ms / 1000:.1f} s for it alone {within}{_answers_take(tally.ended)}"
-        status = _degraded(status, reason, now, now, slow=True)
-    return status if tally.ended is None else _ended(status, tally.ended, now)
+    elif was_ok and (slow := _why_slow(tally.unanswered, window)) is not None:
+        status = _degraded(status, slow, now, now, slow=True)
+    if tally.ended is None:
+        return status
+    return _ended(status, tally.ended, now) if tally.opens else _ended_in_turn(status, tally.ended, now)
+
+
+def _why_slow(unanswered: int, window: Count) -> str | None:
+    if unanswered:
+        return f"{unanswered} {'request' if unanswered == 1 else 'requests'} had no response in time"
+    if is_slow(window):
+        share = f"{window.slow} of {window.attempts} responses within {WINDOW.seconds} s"
+        return f"{share} took a fifth of the time-out or longer"
+    return None
 
 
 def disabled(status: TargetStatus, reason: str, now: datetime) -> TargetStatus:
@@ -247,18 +236,18 @@ def _ended(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     return status
 
 
+def _ended_in_turn(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
+    """Return how an ordered target stands after a push: it has no breaker, and what it did not settle waits by key."""
+    heals = status.slow and status.state != "ok" and ended.apart and ended.contacted
+    return _apart(status, ended, now) if heals else status
+
+
 def _apart(status: TargetStatus, ended: Ended, now: datetime) -> TargetStatus:
     """Return how a slow target stands after a chunk of it in the slow lane."""
-    quick = ended.stay is None or ended.stay.is_quick
-    if not (quick and ended.settled and ended.half):
+    if not (ended.quick and ended.settled and ended.half):
         return replace(status, good=0)
     good = status.good + 1
     if good < QUICK_CHUNKS or now - status.since < OPEN:
         return replace(status, good=good)
     # no ramp: it was sent to all the time, as fast as it would
     return replace(recovered(status, f"{good} chunks in a row were quick", now), until=None)
-
-
-def _answers_take(ended: Ended | None) -> str:
-    typical = ended.stay.typical if ended is not None and ended.stay is not None else None
-    return "" if typical is None else f"; its answers took {typical:.2g} s at the median"

@@ -62,12 +62,6 @@ class Chunks(Database):
             rows = connection.execute(statements.WITHHELD_PIECES, {"of_batch": batch_id})
             return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]
 
-    def chunk_ends(self, batch_id: str) -> dict[int, datetime | None]:
-        """Return when each chunk of a batch ended on which work has begun, by its id; None: it has not ended."""
-        with self._reading() as connection:
-            rows = connection.execute(statements.CHUNK_ENDS, {"of_batch": batch_id})
-            return {row.chunk_id: row.ended_at for row in rows}
-
     def chunk_targets(self, batch_id: str) -> dict[int, frozenset[tuple[str, str]]]:
         """Return the targets of each chunk of a batch that is handed out, as (rule, target), by its id."""
         with self._reading() as connection:

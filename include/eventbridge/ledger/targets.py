@@ -25,7 +25,7 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
     if not tallies:
         return
     tallies = sorted(tallies, key=lambda each: (each.rule, each.target))  # two pushes wait for nobody in a circle
-    _count(connection, tallies, now)
+    _count(connection, tallies)
     first = first_second(now)
     before = [{"of_rule": tally.rule, "of_target": tally.target, "before_second": first} for tally in tallies]
     connection.execute(statements.FORGET_ATTEMPTS, before)
@@ -43,15 +43,11 @@ def note_attempts(connection: Connection, tallies: Sequence[Tally], now: datetim
             connection.execute(statements.FORGET_ATTEMPTS, of | {"before_second": int(now.timestamp()) + 1})
 
 
-def _count(connection: Connection, tallies: Sequence[Tally], now: datetime) -> None:
+def _count(connection: Connection, tallies: Sequence[Tally]) -> None:
     """Add what tallies count, in two statements however many there are: a chunk may have thousands of targets."""
     rows, changes = [], []
     for tally in tallies:
-        counts = dict(tally.counts)
-        if tally.hold_up_ms:
-            second = int(now.timestamp())
-            counts[second] = counts.get(second, Count()).plus(Count(hold_up_ms=tally.hold_up_ms))
-        for second, count in sorted(counts.items()):
+        for second, count in sorted(tally.counts.items()):
             rows.append({"rule": tally.rule, "target": tally.target, "second": second} | Count()._asdict())
             change = {"of_rule": tally.rule, "of_target": tally.target, "of_second": second}
             changes.append(change | {f"more_{name}": number for name, number in count._asdict().items()})

@@ -16,6 +16,10 @@ VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt",
 NOT_BEFORE = "NotBefore"
 
 
+#: Why a delivery is tried again that was sent and has no response, because the push stopped listening.
+INTERRUPTED = "Interrupted"
+
+
 #: Why a delivery of a shadow counts as dealt with that its target has not: it could not be made, or its batch was over.
 SHADOW_FAILED = "ShadowFailed"
 SHADOW_NOT_SENT = "ShadowNotSent"

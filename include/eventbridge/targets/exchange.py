@@ -58,6 +58,7 @@ class Exchange:
         "curl",
         "endpoint",
         "request",
+        "stalled_before",
         "started_at",
     )
 
@@ -65,6 +66,7 @@ class Exchange:
         self.request: Request | None = None
         self.credentials = NO_CREDENTIALS
         self.started_at = datetime.min.replace(tzinfo=UTC)
+        self.stalled_before = 0.0  # for how long the engine had not listened when this began
         self.endpoint = endpoint
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []

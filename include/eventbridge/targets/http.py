@@ -202,6 +202,8 @@ class HttpTarget:
         request = exchange.request
         assert request is not None
         answer = self._read(exchange, request, error_number, message)
+        if stalled_ms := seat.stalled_ms(exchange):
+            answer = answer._replace(stalled_ms=stalled_ms)
         seat.free(exchange)
         sent_again = request.index in self._sent_again
         self._sent_again.discard(request.index)
@@ -245,7 +247,7 @@ class HttpTarget:
 
     def _give_up(self, seat: Seat) -> tuple[int, Answer]:
         exchange = seat.take_out(next(reversed(seat.flying)))
-        answer = exchange.interrupted(self._clock())
+        answer = exchange.interrupted(self._clock())._replace(stalled_ms=seat.stalled_ms(exchange))
         assert exchange.request is not None
         index = exchange.request.index
         seat.free(exchange)

@@ -95,7 +95,12 @@ class HttpEngine:
     def start(self, seat: Seat, exchange: Exchange) -> None:
         """Begin a transfer; it goes out with the next `wait`."""
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
+        exchange.stalled_before = self._multi.stalled_seconds
         self._seats[exchange.curl] = seat
+
+    def stalled_ms(self, exchange: Exchange) -> float:
+        """Return for how many milliseconds since a transfer began this process did not listen."""
+        return (self._multi.stalled_seconds - exchange.stalled_before) * 1000
 
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
@@ -149,6 +154,10 @@ class Seat:
         exchange = self.flying.pop(curl)
         self._engine.remove(curl)
         return exchange
+
+    def stalled_ms(self, exchange: Exchange) -> float:
+        """Return for how many milliseconds since a transfer began this process did not listen."""
+        return self._engine.stalled_ms(exchange)
 
     def free(self, exchange: Exchange) -> None:
         """Let go of an exchange's request and answer, and keep it for the next."""

@@ -22,6 +22,8 @@ _UNSURE = (-1, -1)
 #: How often the sockets are read once more before a transfer whose time is over is given up: an answer of 1 MiB, or
 #: those of thousands, lie there in parts.
 _LAST_ROUNDS = 16
+#: Between two looks at the sockets so much time passes in ordinary work; in more, this process did not listen.
+_STALL_SECONDS = 0.1
 
 
 class HasFileno(Protocol):
@@ -37,7 +39,8 @@ class Multi:
     libcurl's own `select` is cheaper (17 us a request instead of 22) but knows no descriptor above 1023,
     and a push task with many targets has more.
     The time that a transfer may take is kept here, not by libcurl, which looks at its clock before its sockets: where
-    this thread stood still, what was answered in time would have no answer.
+    this thread stood still, what was answered in time would have no answer. Time in which it stood still is not a
+    transfer's: a request that could not go out in it was no target's to answer.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -51,6 +54,8 @@ class Multi:
         self._epoll.register(self._bell, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
+        self.stalled_seconds = 0.0  # in all, in which nobody looked at the sockets
+        self._looked_at = time.monotonic()
         self._timer_at = math.inf
         self._fresh: dict[pycurl.Curl, float] = {}  # not begun yet, and how many seconds each may take
         self._under_way: dict[float, dict[pycurl.Curl, float]] = {}  # by seconds: when each is over, in order
@@ -66,6 +71,7 @@ class Multi:
 
         The handle has no time-out of its own but that of connecting.
         """
+        self._note_stall()
         self._multi.add_handle(curl)
         self._fresh[curl] = seconds
 
@@ -74,9 +80,9 @@ class Multi:
 
         With each comes libcurl's error number (0: an answer came) and message. They are to be removed.
         """
-        wait = max(0.0, min(timeout_seconds, min(self._timer_at, self._over_at) - time.monotonic()))
-        drove = self._drive(wait)
-        if self._over_at > time.monotonic():
+        over_at = self._over_at + self.stalled_seconds
+        drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))
+        if self._over_at > self._listened():
             return self._news() if drove else []
         for _ in range(_LAST_ROUNDS):
             if not self._drive(0.0):
@@ -86,7 +92,10 @@ class Multi:
     def _drive(self, wait: float) -> bool:
         """Do what sockets and timers ask for, waiting at most so many seconds, and return whether they did."""
         drove = False
-        for descriptor, events in self._epoll.poll(wait):
+        self._note_stall()
+        found = self._epoll.poll(wait)
+        self._note_stall(wait)
+        for descriptor, events in found:
             if descriptor == self._bell:
                 os.eventfd_read(self._bell)
             elif descriptor == self._ear:
@@ -96,10 +105,11 @@ class Multi:
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
                 drove = True
-        if self._timer_at <= (now := time.monotonic()):
+        if self._timer_at <= time.monotonic():
             self._timer_at = math.inf
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             drove = True
+            now = self._listened()
             for curl, seconds in self._fresh.items():
                 self._among[curl] = among = self._under_way.setdefault(seconds, {})
                 among[curl] = now + seconds
@@ -109,7 +119,7 @@ class Multi:
 
     def _overdue(self) -> list[tuple[pycurl.Curl, int, str]]:
         """Break off what has taken its time, and return it."""
-        now, found = time.monotonic(), []
+        now, found = self._listened(), []
         for seconds, among in list(self._under_way.items()):
             while among and among[curl := next(iter(among))] <= now:
                 took = now - among[curl] + seconds
@@ -122,6 +132,17 @@ class Multi:
                 del self._under_way[seconds]
         self._over_at = min((next(iter(among.values())) for among in self._under_way.values()), default=math.inf)
         return found
+
+    def _note_stall(self, expected: float = 0.0) -> None:
+        """Count the time since the sockets were looked at last, of which so much was meant to pass, if it is long."""
+        now = time.monotonic()
+        if (stall := now - self._looked_at - expected) > _STALL_SECONDS:
+            self.stalled_seconds += stall
+        self._looked_at = now
+
+    def _listened(self) -> float:
+        """Return a clock that stands still while nobody looks at the sockets."""
+        return time.monotonic() - self.stalled_seconds
 
     def wake(self) -> None:
         """Let `ended` return at once; any thread may."""

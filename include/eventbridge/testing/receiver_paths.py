@@ -14,12 +14,13 @@ from urllib.parse import unquote
 from eventbridge.testing.receiver_bundles import BundleEndpoint, bundle_ids
 from eventbridge.testing.receiver_tokens import TokenEndpoint
 
-#: What must follow these first parts: a status (and a name), milliseconds, seconds and a secret, uses of a token and a
-#: name, how many of a bundle.
+#: What must follow these first parts: a status (and a name), milliseconds (and how often, and a name), seconds and a
+#: secret, uses of a token and a name, how many of a bundle.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "tell": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
+    "some-late": "[0-9]{1,5}/[1-9][0-9]*/[^/]+",
     "throttle": "[1-9][0-9]{0,3}/[^/]+",
     "token": "[0-9]{1,5}/[^/]+(/.*)?",
     "with-token": "[1-9][0-9]{0,4}(/.*)?",
@@ -67,7 +68,8 @@ class Paths:
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
     of its tokens so many times. /throttle/SECONDS/NAME answers 429 until so long after its first request, with the rest
-    of that time as Retry-After. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
+    of that time as Retry-After. /some-late/MS/EVERY/NAME answers every EVERYth request after so many milliseconds and
+    all others at once. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
     To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
     and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
     refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON; /blame refuses
@@ -76,6 +78,7 @@ class Paths:
 
     def __init__(self) -> None:
         self._told: dict[str, int] = {}
+        self._seen: Counter[str] = Counter()
         self._refused: Counter[tuple[str, str]] = Counter()
         self._throttled: dict[str, float] = {}  # until when, by the monotonic clock
         self._tokens = TokenEndpoint()
@@ -105,6 +108,7 @@ class Paths:
             "once": lambda seen: Reply(200, close=True),
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
+            "some-late": self._some_late,
             "status": lambda seen: Reply(int(seen.rest)),
             "tell": self._tell,
             "told": lambda seen: Reply(self._told.get(seen.rest, 200)),
@@ -136,6 +140,11 @@ class Paths:
         now = time.monotonic()
         left = self._throttled.setdefault(seen.path, now + int(seen.rest.partition("/")[0])) - now
         return Reply(429, {"Retry-After": str(math.ceil(left))}) if left > 0 else Reply(200)
+
+    def _some_late(self, seen: Seen) -> Reply:
+        milliseconds, every = map(int, seen.rest.split("/")[:2])
+        self._seen[seen.path] += 1
+        return Reply(200, delay_seconds=0.0 if self._seen[seen.path] % every else milliseconds / 1000)
 
     def _token(self, seen: Seen) -> Reply:
         seconds, _, secret = seen.rest.partition("/")

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from stages.delivering import RUNNER, Sending, http
+from stages.delivering import RUNNER, Sending, http, segment_rows
 from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, until
 
 from eventbridge.errors import ShiftTakenError
@@ -205,4 +205,29 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     alone = Bounds(idle_seconds=0.3)
     deliver_express(sending.work, RUNNER, threading.Event(), alone)
     assert sending.work.ledger.batch(batch_id).state == "committed"
+    assert audit(sending.work).differences == ()
+
+
+def test_a_change_of_shift_sends_nothing_twice_to_a_target_that_answers_slowly(sending: Sending) -> None:
+    """The shift that hands over listens until the time-outs of what it sent have passed, though it had no answer yet."""
+    sending.rules(crm=http("/delay/4000", timeout="10s", max_in_flight=100))
+    with a_shift(sending):
+        first = holder(sending)
+        sending.publish(20)
+        until(lambda: len(sending.requests()) == 20)
+        with an_heir(sending):
+            until(lambda: holder(sending) not in ("", first))
+            sending.publish(20)
+            until(lambda: len(sending.requests()) == 40)
+            until(lambda: len(sending.work.ledger.batches(state="committed")) == 1)
+
+    outcomes = [
+        (row["outcome"], row["sent"], row["attempt"])
+        for batch in sending.work.ledger.batches()
+        for row in segment_rows(sending.work, batch.batch_id)
+        if row["reason"] != "Interrupted"  # by the end of the second shift, which is told to stop
+    ]
+    assert outcomes == [("Delivered", True, 1)] * len(outcomes)
+    assert len(outcomes) >= 20
+    assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()

@@ -141,7 +141,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the next window has for it waits until the former gave up: its limits hold for both together."""
-    monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 6.0)
+    monkeypatch.setattr(express_window, "_SENDING_SECONDS", 6.0)
     hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
     quick_windows(sending, hanging=hanging, crm="/healthy/crm")
     with a_shift(sending):
@@ -153,7 +153,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
             until(lambda count=count: len(crm_requests(sending)) == count)
         assert [batch.state for batch in sending.work.ledger.batches()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
-        monkeypatch.setattr(express_window, "_PATIENCE_SECONDS", 0.5)
+        monkeypatch.setattr(express_window, "_SENDING_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()

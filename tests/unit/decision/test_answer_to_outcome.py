@@ -16,7 +16,7 @@ from eventbridge.decision.answer_to_outcome import (
     too_early,
 )
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 
@@ -32,6 +32,7 @@ def answer(code: int | None = None, **fields: object) -> Answer:
 
 def decided(given: Answer, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
     arguments = {"attempts": 1, "arrived_at": NOW, "held_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
+    arguments.setdefault("timeout_seconds", 10.0)
     return decide(given, policy, **arguments)  # type: ignore[arg-type]
 
 
@@ -86,9 +87,14 @@ def test_the_abort_header_takes_nothing_back() -> None:
     assert decided(answer(200, abort=True)) == Delivered()
 
 
-def test_interrupted_is_unknown() -> None:
-    """What our own stop cut off is neither the target's failure nor an end, however many attempts were made."""
-    assert decided(answer(error_class="Interrupted"), attempts=1000) == Unknown()
+@pytest.mark.parametrize(("sent_seconds_ago", "due_in_seconds"), [(0, 10), (4, 6), (10, 0), (60, 0)])
+def test_a_request_that_nobody_listens_to_any_more_waits_for_its_time_out(
+    sent_seconds_ago: int, due_in_seconds: int
+) -> None:
+    """The target may have taken it, so that is neither its failure nor an end, however many attempts were made."""
+    sent = answer(error_class="Interrupted", started_at=NOW - timedelta(seconds=sent_seconds_ago))
+
+    assert decided(sent, attempts=1000) == RetryAt(NOW + timedelta(seconds=due_in_seconds), "Interrupted")
 
 
 def test_what_cannot_be_sent_ends_at_once() -> None:

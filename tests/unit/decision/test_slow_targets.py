@@ -1,4 +1,4 @@
-"""When a target is delivered apart from the others because batches wait for it, and when it is with them again."""
+"""When a target is delivered apart from the others because its responses are slow, and when it is with them again."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.breaker import Count, Ended, Tally, after
-from eventbridge.decision.head_of_line import Stay, is_left_behind, is_silent
+from eventbridge.decision.breaker import Count, Ended, Tally, after, is_slow
 from eventbridge.model.target_state import TargetStatus
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 OK = TargetStatus("late", "crm", "ok", "", NOW - timedelta(hours=1))
-SLOW = replace(OK, state="degraded", reason="batches waited", since=NOW - timedelta(minutes=1), until=NOW, slow=True)
-QUICK = Stay(0.1, 0.1, 0.05)
+SLOW = replace(OK, state="degraded", reason="slow", since=NOW - timedelta(minutes=1), until=NOW, slow=True)
 
 
-def tally(*, stay: Stay | None = QUICK, apart: bool = True, settled: int = 10, spent: bool = False) -> Tally:
-    return Tally("late", "crm", ended=Ended(settled, 10, settled, spent, stay, apart))
+def tally(*, quick: bool = True, apart: bool = True, settled: int = 10, spent: bool = False) -> Tally:
+    return Tally("late", "crm", ended=Ended(settled, 10, settled, spent, apart=apart, quick=quick))
 
 
 def after_chunks(status: TargetStatus, *tallies: Tally, now: datetime = NOW) -> TargetStatus:
@@ -27,54 +25,46 @@ def after_chunks(status: TargetStatus, *tallies: Tally, now: datetime = NOW) -> 
     return status
 
 
-def test_batches_may_wait_for_it_for_five_percent_of_the_time() -> None:
-    """1.5 s of 30, from whatever pushes; then it gets its deliveries in the slow lane, and says why."""
-    waited = tally(stay=Stay(1.0, 1.0, 0.6), apart=False)
+@pytest.mark.parametrize(
+    ("attempts", "slow", "found"),
+    [(9, 9, False), (10, 4, False), (10, 5, True), (500, 249, False), (500, 250, True), (0, 0, False)],
+)
+def test_a_target_is_slow_when_half_of_ten_responses_are(attempts: int, slow: int, found: bool) -> None:
+    """Of fewer than ten nobody can say."""
+    assert is_slow(Count(attempts, 0, slow)) is found
 
-    assert after(OK, waited, Count(10, 0, 1499), NOW) == OK
-    status = after(OK, waited, Count(10, 0, 1500), NOW)
 
+def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why() -> None:
+    """All pushes within 30 s count together, whatever this one tells."""
+    told = Tally("late", "crm", {int(NOW.timestamp()): Count(1, 0, 1)})
+
+    assert after(OK, told, Count(20, 0, 9), NOW) == OK
+    status = after(OK, told, Count(20, 0, 10), NOW)
+
+    assert told.is_word_against
     assert (status.state, status.slow, status.since, status.until) == ("degraded", True, NOW, NOW)
-    assert status.reason == "batches waited 1.5 s for it alone within 30 s; its answers took 0.6 s at the median"
+    assert status.reason == "10 of 20 responses within 30 s took a fifth of the time-out or longer"
+
+
+@pytest.mark.parametrize(
+    ("count", "reason"),
+    [(1, "1 request had no response in time"), (4, "4 requests had no response in time")],
+)
+def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
+    """The next batch does not wait for a time-out again; an ordered target is not judged by that."""
+    told = Tally("late", "crm", unanswered=count)
+    status = after(OK, told, Count(100, 1, 1), NOW)
+
+    assert (status.state, status.slow, status.until, told.is_word_against) == ("degraded", True, NOW, True)
+    assert status.reason == reason
+    assert after(OK, replace(told, opens=False), Count(), NOW) == OK
 
 
 def test_one_that_fails_is_left_alone() -> None:
     """That is worse than slow, before and after it was found to be slow."""
     for status in (OK, SLOW):
-        failing = after(status, tally(), Count(10, 10, 9000), NOW)
+        failing = after(status, replace(tally(), unanswered=10), Count(10, 10, 10), NOW)
         assert (failing.state, failing.slow, failing.until) == ("degraded", False, NOW + timedelta(seconds=30))
-
-
-def test_one_that_does_not_answer_is_apart_at_once() -> None:
-    """The next batch does not find it out again; an ordered one is not judged by that."""
-    left = replace(tally(), ended=Ended(0, 10, 0, False, left_behind=4))
-    status = after(OK, left, Count(), NOW)
-
-    assert (status.state, status.slow, status.until, left.is_word_against) == ("degraded", True, NOW, True)
-    assert status.reason == "no answer to 4 requests while the others of its batch were done"
-    assert after(OK, replace(left, opens=False), Count(), NOW) == OK
-
-
-def test_a_target_is_silent_after_a_second_and_four_usual_answers() -> None:
-    """One of which nobody knows how long it takes is waited for; so is one that is slow."""
-    assert [is_silent(seconds, 0.05) for seconds in (0.9, 1.0)] == [False, True]
-    assert [is_silent(seconds, 2.0) for seconds in (7.9, 8.0)] == [False, True]
-    assert not is_silent(60.0, None)
-
-
-def test_a_silent_target_is_waited_for_a_second_or_as_long_as_the_others_took() -> None:
-    """Once those are done."""
-    assert [is_left_behind(beyond, 0.2) for beyond in (0.9, 1.0)] == [False, True]
-    assert [is_left_behind(beyond, 3.0) for beyond in (2.9, 3.0)] == [False, True]
-
-
-def test_only_what_others_waited_for_counts() -> None:
-    """Not in the slow lane, and not of an ordered target, whose deliveries wait by key."""
-    waited = tally(stay=Stay(3.0, 3.0, 2.0), apart=False)
-
-    assert (waited.hold_up_ms, waited.is_word_against) == (3000, True)
-    for other in (tally(stay=Stay(3.0, 3.0, 2.0)), tally(stay=None, apart=False), replace(waited, opens=False)):
-        assert (other.hold_up_ms, other.is_word_against) == (0, False)
 
 
 def test_five_quick_chunks_in_a_row_heal_it() -> None:
@@ -88,17 +78,9 @@ def test_five_quick_chunks_in_a_row_heal_it() -> None:
     assert five.reason == "5 chunks in a row were quick"
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        tally(stay=Stay(0.0, 0.1, 2.0)),
-        tally(stay=Stay(0.0, 2.0, 0.01)),
-        tally(settled=4),
-        tally(settled=0),
-    ],
-)
-def test_a_chunk_that_was_not_quick_begins_the_count_anew(other: Tally) -> None:
-    """Slow answers, a long wait for the last of them, or less than half settled."""
+@pytest.mark.parametrize("other", [tally(quick=False), tally(settled=4), tally(settled=0)])
+def test_a_chunk_that_was_not_quick_begins_the_count_again(other: Tally) -> None:
+    """Slow responses or none, or less than half settled."""
     assert after_chunks(SLOW, *[tally()] * 4, other, *[tally()] * 4).good == 4
 
 

@@ -22,12 +22,7 @@ CHUNKS = (
     select(delivery_chunk).where(delivery_chunk.c.batch_id == bindparam("of_batch")).order_by(delivery_chunk.c.chunk_id)
 )
 
-#: When those of a batch's chunks ended that were claimed; null: they are at work.
-CHUNK_ENDS = select(delivery_chunk.c.chunk_id, delivery_chunk.c.ended_at).where(
-    delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.state != "NEW"
-)
-
-#: What is in those of a batch that pushes handle.
+#: What is in the chunks of a batch that pushes handle.
 CHUNK_PIECES = select(delivery_chunk.c.chunk_id, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), delivery_chunk.c.handed_out
 )

@@ -65,23 +65,23 @@ CHANGE_TOKENS = (
     .values(count=bindparam("left", type_=Float), at=_NOW)
 )
 
-#: Begins to count the attempts and hold-ups of a second.
+#: Begins to count the attempts of a second.
 NOTE_ATTEMPTS = insert_or_skip(target_window)
 
-#: Counts attempts and hold-ups of a second.
+#: Counts attempts of a second.
 ADD_ATTEMPTS = (
     update(target_window)
     .where(_WINDOW, target_window.c.second == bindparam("of_second"))
     .values(
         attempts=target_window.c.attempts + bindparam("more_attempts", type_=BigInteger),
         failed=target_window.c.failed + bindparam("more_failed", type_=BigInteger),
-        hold_up_ms=target_window.c.hold_up_ms + bindparam("more_hold_up_ms", type_=BigInteger),
+        slow=target_window.c.slow + bindparam("more_slow", type_=BigInteger),
     )
 )
 
-#: Attempts at a target since a second, how many of them failed, and for how long batches waited for it alone.
+#: Attempts at a target since a second, how many of them failed, and how many were slow.
 WINDOW = select(
-    func.sum(target_window.c.attempts), func.sum(target_window.c.failed), func.sum(target_window.c.hold_up_ms)
+    func.sum(target_window.c.attempts), func.sum(target_window.c.failed), func.sum(target_window.c.slow)
 ).where(_WINDOW, target_window.c.second >= bindparam("from_second"))
 
 #: Forgets the attempts at a target before a second.

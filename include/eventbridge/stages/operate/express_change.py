@@ -24,8 +24,9 @@ log = logging.getLogger(__name__)
 
 #: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
 _TARGETS_AHEAD: Final = 100
-#: How long the former shift may take to close its window, and how long that is waited for by who is to stop.
-_CLOSE_SECONDS, _STOPPED_SECONDS = 30.0, 3.0
+#: How long the former shift may take to close its window: it waits for responses until their time-outs, of 30 s at
+#: most, are over, and then does the books. A shift that is to stop waits for less.
+_CLOSE_SECONDS, _STOPPED_SECONDS = 75.0, 3.0
 _LOOK_SECONDS = 0.05
 
 _CANARY: Final = FreshEvent(

@@ -13,7 +13,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from eventbridge.decision.head_of_line import is_silent
+from eventbridge.decision.breaker import pause_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.rule import RuleSet
@@ -139,15 +139,15 @@ class TargetQueues:
         self._wound_down = True
         self._waiting.clear()
         for run in self._runs.values():
-            run.presence.cut = run.presence.cut or "others"
+            run.wind_down()
         for live in self._live.values():
             live.told.set()
         self._loop.tell([self._runs[key] for key in self._live])
 
-    def will_answer(self) -> bool:
-        """Return whether a target that something is on its way to has answered, and may be about to again."""
-        stands = [(run.presence.silent_seconds, run.presence.typical) for run in self._runs.values() if not run.ended]
-        return any(usual is not None and not is_silent(silent, usual) for silent, usual in stands)
+    @property
+    def timeout_seconds(self) -> float:
+        """How long a response to what is on its way can take at most."""
+        return max((run.settings.timeout_seconds for run in self._runs.values() if not run.ended), default=0.0)
 
     def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
         """Send, and hear answers, for so long, or until a run has ended with something left: True, it is for `poll`.
@@ -206,16 +206,15 @@ class TargetQueues:
         pieces = tuple(each.piece for each in read)
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         live = self._live_queues(read)
-        for run in ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out, live).of({}):
-            run.presence.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
-            run.presence.hurried = True  # which judges what this run did not get to try again
+        runs = ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out, live, judges_speed=False)
+        for run in runs.of({}):
+            run.progress.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
+            run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
-            spec = self._rules.rules[run.report.rule].destinations[run.report.target]
             self._runs[key] = run
             if run.queue is not None:
                 self._live[key] = run.queue
-            if isinstance(spec, HttpFields):
-                run.answers_within = timedelta(seconds=spec.timeout_seconds)
+            if run.settings.seated:
                 self._loop.add(run)
             else:
                 if run.queue is not None:
@@ -256,7 +255,7 @@ class TargetQueues:
             publish_operational_events(self._work)
 
     def _tell(self) -> None:
-        """Tell the ledger of attempts, and end the runs whose target must get nothing now."""
+        """Tell the ledger of attempts, and do with runs as others say of their targets: end them, or let them pause."""
         tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._work.ledger.note_attempts(tallies)
@@ -269,6 +268,8 @@ class TargetQueues:
             halted = status is not None and must_halt(status, heeds_others=run.heeds_others, now=now)
             if halted or said.hold_reason(rule, target):
                 run.halt()
+            if (pause := pause_of(status, now)) is not None:
+                run.pause.ask(pause)
             run.pace.change(said.rate(rule, target, run.settings.rate_of_file))
 
 

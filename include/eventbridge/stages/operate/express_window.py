@@ -34,12 +34,10 @@ log = logging.getLogger(__name__)
 _WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 20_000, 60.0
 #: So much of messages closes it too. While the former one is being closed it takes so many times as much of both.
 _WINDOW_BYTES, _ROOM = 16 * 2**20, 5
-#: How long its close waits for what was read but not answered; a full one longer, while answers come at this rate.
-_PATIENCE_SECONDS, _FULL_PATIENCE_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
+#: How long its close goes on sending what was read; that of a full window longer, while answers come at this rate.
+_SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long its close waits before it looks again whether targets have answered.
 _ANSWERS_SECONDS = 0.003
-#: How often it looks then whether targets that answer, but slowly, are silent.
-_SILENCE_SECONDS = 0.1
 #: For how long the last answers of a window are tried to be recorded, and how soon again.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 #: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
@@ -236,27 +234,24 @@ class Window:
         return self._last_segment()
 
     def _await_answers(self) -> bool:
-        """Wait for what was read, longer for targets that answer; False: the batch is another's."""
+        """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken."""
         began = time.monotonic()
         answered, looked_at = self._answered, began
-        patience = began + _PATIENCE_SECONDS
-        while self._waits_until(patience):
+        sends_until = began + _SENDING_SECONDS
+        while self._waits_until(sends_until):
             if not self._carry_on():
                 return False
             now = time.monotonic()
-            if self._full and now - looked_at >= _PATIENCE_SECONDS / 2:
+            if self._full and now - looked_at >= _SENDING_SECONDS / 2:
                 rate = (self._answered + self.targets.answers - answered) / (now - looked_at)
                 answered, looked_at = self._answered + self.targets.answers, now
                 if rate >= _QUICK_RATE:  # a full window comes of a burst, which would go to the retries for the most
-                    patience = min(now + _PATIENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
+                    sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
-        while not self.lease.stop.is_set() and self.targets.will_answer():
-            look_again = min(time.monotonic() + _SILENCE_SECONDS, began + _FULL_PATIENCE_SECONDS)
-            if not self._waits_until(look_again):
-                break
-            while self._waits_until(look_again):
-                if not self._carry_on():
-                    return False
+        answers_until = time.monotonic() + self.targets.timeout_seconds
+        while not self.lease.stop.is_set() and self._waits_until(answers_until):
+            if not self._carry_on():
+                return False
         return True
 
     def _waits_until(self, end: float) -> bool:

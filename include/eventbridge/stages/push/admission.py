@@ -35,6 +35,6 @@ def must_halt(status: TargetStatus, *, heeds_others: bool, now: datetime) -> boo
     return admits(status, now) in ("none", "probes")
 
 
-def must_cut_off(status: TargetStatus, batch: Batch, now: datetime) -> bool:
-    """Return whether a push under way must start nothing more of a target that others found to be slow."""
+def must_wind_down(status: TargetStatus, batch: Batch, now: datetime) -> bool:
+    """Return whether a push under way must start nothing more of a target that another push found to be slow."""
     return batch.kind == "normal" and admits(status, now) == "apart"

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import datetime
 
-from eventbridge.decision.breaker import GOOD_PROBES, LEAST_ATTEMPTS, Count, Ended, Tally, first_second, total, trips
+from eventbridge.decision.breaker import (
+    GOOD_PROBES,
+    LEAST_ATTEMPTS,
+    Count,
+    Ended,
+    Tally,
+    first_second,
+    is_slow,
+    total,
+    trips,
+)
 from eventbridge.model.target_state import TargetStatus
 
 #: Deliveries of one run that failed and are tried again by it, while the target's window is good. A target that refuses
@@ -21,6 +31,7 @@ class RunBreaker:
     judged so far speaks for it, so many may be open that it is not held to a few at a time.
     `opens` False: this run ends as others do, and of its target it is only counted how long it has been failing.
     `probing`: deliveries go one at a time, until enough were good or one was not.
+    `judges_speed`: other targets wait for this run, so a request without a response, or many slow ones, end it.
     Written by the run's thread; `take` may be called by one other at a time.
     """
 
@@ -32,17 +43,22 @@ class RunBreaker:
         probed: TargetStatus | None = None,
         disable_after_seconds: float | None = None,
         opens: bool = True,
+        judges_speed: bool = False,
     ) -> None:
         self._rule = rule
         self._target = target
         self._disable_after_seconds = disable_after_seconds
         self._opens = opens
+        self._judges_speed = judges_speed
+        self.too_slow = False
         self._good = probed.good if probed is not None else 0
         self.probing = probed is not None
         self.tripped = False
         # By second since 1970: attempts, and how many failed. Plain numbers: this is counted for every answer.
         self._attempts: dict[int, int] = {}
         self._failed: dict[int, int] = {}
+        self._slow: dict[int, int] = {}
+        self._unanswered = self._told_unanswered = 0
         self._counts_from = 0
         self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts that are tried again
         self._probes: list[bool] = []
@@ -91,6 +107,15 @@ class RunBreaker:
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
+    def slow(self, at: datetime, *, unanswered: bool) -> None:
+        """Note that a response took long, or that none came; the attempt itself is noted apart."""
+        if not self._judges_speed:
+            return
+        second = int(at.timestamp())
+        self._slow[second] = self._slow.get(second, 0) + 1
+        self._unanswered += unanswered
+        self.too_slow = self.too_slow or unanswered or is_slow(self._within(at))
+
     def paused(self, until: datetime) -> None:
         """Note that the target asked for a pause, for the ledger to tell the other pushes."""
         self._paused_until = until
@@ -109,10 +134,13 @@ class RunBreaker:
 
     def take(self, ended: Ended | None = None) -> Tally | None:
         """Return what the ledger was not told yet, None if there is nothing."""
-        attempts, failed = self._attempts.copy(), self._failed.copy()
-        counts = {second: Count(number, min(number, failed.get(second, 0))) for second, number in attempts.items()}
+        attempts, failed, slow = self._attempts.copy(), self._failed.copy(), self._slow.copy()
+        counts = {
+            second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
+            for second in attempts.keys() | slow.keys()
+        }
         untold = {
-            second: Count(count.attempts - told.attempts, count.failed - told.failed)
+            second: Count(count.attempts - told.attempts, count.failed - told.failed, count.slow - told.slow)
             for second, count in counts.items()
             if count != (told := self._told.get(second, Count()))
         }
@@ -122,9 +150,21 @@ class RunBreaker:
         if not untold and not probes and ended is None and pause is None:
             return None
         self._told = counts
+        unanswered = self._unanswered - self._told_unanswered
+        self._told_unanswered += unanswered
         self._told_probes += len(probes)
         self._told_pause = until
-        return Tally(self._rule, self._target, untold, probes, ended, self._disable_after_seconds, self._opens, pause)
+        return Tally(
+            self._rule,
+            self._target,
+            untold,
+            probes,
+            ended,
+            self._disable_after_seconds,
+            self._opens,
+            pause,
+            unanswered,
+        )
 
     def _judge(self, delivery_id: bytes) -> None:
         for second in self._asked.pop(delivery_id, ()):
@@ -143,5 +183,7 @@ class RunBreaker:
     def _within(self, now: datetime) -> Count:
         first = max(first_second(now), self._counts_from)
         return total(
-            Count(number, self._failed.get(second, 0)) for second, number in self._attempts.items() if second >= first
+            Count(self._attempts.get(second, 0), self._failed.get(second, 0), self._slow.get(second, 0))
+            for second in self._attempts.keys() | self._slow.keys()
+            if second >= first
         )

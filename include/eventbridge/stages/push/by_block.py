@@ -53,7 +53,7 @@ class BlockDeliveries:
             with closing(target.deliver_block(block.payloads, run.until)) as answers:
                 for end, answer in answers:
                     self._taken.append((block.part(start, end), answer))
-                    run.presence.answered(answer, again=False)
+                    run.heard(answer)
                     run.report.sent += end - start
                     start = end
                     refused = not answer.accepted

@@ -19,7 +19,7 @@ from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, 
 from eventbridge.event.ids import batch_time
 from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
-from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
 from eventbridge.stages.letters.queue_copies import is_letter
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import flush, not_flushed
@@ -134,8 +134,6 @@ def _may_send(run: TargetRun) -> bool:
 def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
     """Return what becomes of all of a span: its deliveries have one attempt, one answer and one throw of the dice."""
     now, draw = run.dice.throw(answer)
-    if answer.error_class == "Interrupted":
-        return Unknown()
     if run.settings.shadow:
         run.breaker.accepted(1, now)
         return DELIVERED
@@ -148,6 +146,7 @@ def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
         held_seconds=span.piece.held_seconds,
         now=now,
         draw=draw,
+        timeout_seconds=run.settings.timeout_seconds,
         window=run.settings.window,
     )
     if not heed(answer, policy, attempts, run.pace, run.breaker, now, draw):
@@ -164,7 +163,7 @@ def _write(run: TargetRun, span: Span, outcome: Outcome, answer: Answer | None) 
         outcome = DELIVERED  # dealt with; what was answered is in its rows
     count = len(span.left)
     if answer is not None:
-        run.presence.answered(answer, again=False)
+        run.heard(answer)
     if outcome is DELIVERED:
         run.report.delivered += count
     elif isinstance(outcome, DeadLettered):

@@ -24,7 +24,7 @@ from eventbridge.decision.ordering import (
     lease_until,
 )
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
@@ -80,7 +80,7 @@ class InTurn:
         for item in failed:
             self._open.add(item.key, item.place, head=True)
         turns = Turns((item.key, item.place, item) for item in items)
-        while turns and not run.stop_asked and not self._closed() and self._clock() < self._until:
+        while turns and not run.stop_asked and not self._closed() and self._clock() < run.starts_until:
             ready = self._next_ones(turns)
             if not turns:
                 break
@@ -148,7 +148,7 @@ class InTurn:
         requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
         answers: list[tuple[OrderedItem, Answer]] = []
         unsure = True
-        run.presence.sends()
+        sent_at = self._clock()
         try:
             with closing(self._send_by.deliver(requests, until)) as steps:
                 for step in steps:
@@ -157,22 +157,27 @@ class InTurn:
                         answers.append((ready[index], answer))
                     else:
                         yield step
-                    if run.is_left:
+                    if run.stop_asked:
                         break
-            unsure = run.is_left
+            unsure = run.stop_asked
         finally:
             self._unclear = self._unclear or unsure
         lost = flush(target)
         for item, answer in answers:
             self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
+        if run.stop_asked:  # what is in flight may arrive: it is recorded as sent
+            answered = {item.delivery_id for item, _ in answers}
+            for item in ready:
+                if item.delivery_id not in answered:
+                    self._take(turns, item, run.interrupted(sent_at))
 
     def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
         run = self._run
         now, draw = run.dice.throw(answer)
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
-        if answer.error_class == "Interrupted":
-            self._unclear, outcome = True, Unknown()
+        if answer.error_class == INTERRUPTED:
+            self._unclear, outcome = True, run.decided(tried, answer, now, draw)
         else:
             heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw)
             run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
@@ -184,9 +189,7 @@ class InTurn:
                 self._shard.gone.set()
             outcome = self._kept(outcome, now)
         run.write(tried, outcome, answer)
-        if isinstance(outcome, Unknown):
-            turns.close(item.key)  # what follows has no outcome either: it comes back behind it
-        elif isinstance(outcome, RetryAt):
+        if isinstance(outcome, RetryAt):
             soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
             if not ended and outcome.due_at < soon:
                 turns.put_back(item.key, replace(tried, due_at=outcome.due_at))
@@ -211,7 +214,7 @@ class InTurn:
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        return (yield from self._run.presence.nap(min((due - now).total_seconds(), _NAP_SECONDS)))
+        return (yield from self._run.progress.nap(min((due - now).total_seconds(), _NAP_SECONDS)))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
         """Return those, the first ones, that the target's rate lets through now."""
@@ -234,7 +237,7 @@ class InTurn:
         linger = _LINGER_SECONDS if pace.beside is None else math.inf  # nobody waits for the rate of a redrive
         if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
             return False
-        return (yield from self._run.presence.nap(min((token_at - now).total_seconds(), _NAP_SECONDS)))
+        return (yield from self._run.progress.nap(min((token_at - now).total_seconds(), _NAP_SECONDS)))
 
     def _end(self, turns: Turns[OrderedItem]) -> Steps[None]:
         run = self._run
@@ -246,7 +249,7 @@ class InTurn:
                 turns.next(key)
                 self._block(turns, key, item.due_at)
         now = self._clock()
-        stopped = self._shard.gone.is_set() or run.is_left or run.presence.cut == "others"
+        stopped = self._shard.gone.is_set() or run.stop_asked or run.closed
         stopped = stopped or run.pause.at(now) is not None or run.pace.has_bound(now)
         run.report.spent = left and not stopped
         if not self._unclear:
@@ -255,7 +258,7 @@ class InTurn:
             yield from _made(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
-        while not self._run.is_left and self._clock() < self._until:
+        while not self._run.stop_asked and self._clock() < self._until:
             if (yield from self._take_lease()):
                 return True
             yield Nap(_NAP_SECONDS, self._run.settings.stop)

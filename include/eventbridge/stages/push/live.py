@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timedelta
+from time import monotonic
 from typing import Final
 
 from eventbridge.decision.answer_to_outcome import expired
@@ -97,7 +98,6 @@ class _LiveRound(Rounds):
         self._queue = queue
         self._within_seconds = within_seconds
         self._taken: deque[Item] = deque()
-        self._flying: set[int] = set()
         self._busy_at = self._clock()
 
     def deliver(self) -> Steps[None]:
@@ -105,19 +105,21 @@ class _LiveRound(Rounds):
         target, seat, run = self._send.target, self._send.seat, self._run
         assert is_seated(target), "so are the targets that can be live"
         assert seat is not None, "they have one"
-        with closing(target.steps(_Feed(self), self._until, seat)) as steps:
+        answers_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
+        with closing(target.steps(_Feed(self), answers_until, seat)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
                 else:
                     index, answer = step
-                    self._flying.discard(index)
+                    self._sent_at.pop(index, None)
                     self._unflushed.append((self._of_index.pop(index), answer))
                     if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                         self._settle_answers(target)
                 if run.stop_asked:
                     break
         self._settle_answers(target)
+        self._break_off()
         self._leave(self._clock())
 
     def requests(self) -> Iterator[Request | None]:
@@ -134,7 +136,7 @@ class _LiveRound(Rounds):
                 yield None
             else:
                 self._run.report.sent += item.due_at is None
-                self._flying.add(item.request.index)
+                self._sent_at[item.request.index] = monotonic()
                 yield item.request
 
     def _over(self) -> bool:
@@ -196,11 +198,10 @@ class _LiveRound(Rounds):
             super()._again(item, due_at)
 
     def _leave(self, now: datetime) -> None:
-        """Put off what is in flight, or its target wants a pause of; what else was not sent keeps no outcome."""
+        """Put off what its target wants a pause of; what else was not sent keeps no outcome."""
         run = self._run
         while self._queue and not self._may_go_on(now):
             self._take_from_queue()
-        self._unjudged |= self._flying
         self._waiting = list(self._of_index.values())
         self._put_off(now)
         run.report.held_up |= run.pace.has_bound(now) or bool(self._waiting)

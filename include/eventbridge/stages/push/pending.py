@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from eventbridge.decision.answer_to_outcome import age_begins
-from eventbridge.decision.breaker import Ended
 from eventbridge.decision.deadline import deadline_of
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Piece
@@ -124,21 +123,15 @@ class TargetReport:
     spent: bool = False
     late: bool = False  # it began when more than half of the budget was over
     gone: bool = False
-    left_behind: int = 0  # sent, without an answer, and put off
+    responses: int = 0  # attempts that were recorded, with or without a response
+    slow: int = 0  # of them, those that took long
+    unanswered: int = 0  # of these, those without a response
     crashed: BaseException | None = None
 
     @property
     def settled(self) -> int:
         """How many deliveries have their final verdict."""
         return self.delivered + self.dead_lettered
-
-    @property
-    def ended(self) -> Ended:
-        """What the breaker is told of the run's end."""
-        allowed = self.sent if self.held_up else self.total
-        spent = self.spent and not self.late
-        contacted = self.sent > 0
-        return Ended(self.settled, allowed, self.delivered, spent, contacted=contacted, left_behind=self.left_behind)
 
 
 def request_of(row: dict[str, Any]) -> Request:

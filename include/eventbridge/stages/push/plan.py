@@ -6,7 +6,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import cached_property, partial
 
 from eventbridge.decision.answer_to_outcome import expired
@@ -21,7 +21,7 @@ from eventbridge.model.replay import Replay
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
-from eventbridge.stages.push.admission import admission
+from eventbridge.stages.push.admission import admission, must_wind_down
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import BlockDeliveries
@@ -47,6 +47,7 @@ class ChunkRuns:
     """Makes the runs of a push of one chunk from what was `read` of it; what needs no run goes to `rows`.
 
     A target that has a queue in `live`, and is well, gets a live run, whose deliveries are those in its queue.
+    `judges_speed`: the next batch waits for these runs, so a target that is slow is found out.
     """
 
     work: Runtime
@@ -57,6 +58,7 @@ class ChunkRuns:
     stop: threading.Event
     rows: OutcomeRows
     live: Mapping[tuple[str, str], LiveQueue] = field(default_factory=dict)
+    judges_speed: bool = True
 
     def of(self, done: Mapping[bytes, Shown]) -> list[TargetRun]:
         """Return the runs, not started, for what of the chunk is not `done`."""
@@ -85,6 +87,10 @@ class ChunkRuns:
     def _is_shadow(self, spec: TargetRule | None) -> bool:
         """Return whether a target only watches; what was parked while it was real is delivered as of any target."""
         return spec is not None and spec.shadow_of is not None and self.batch.routes
+
+    @property
+    def _judges_speed(self) -> bool:
+        return self.judges_speed and self.batch.kind == "normal"
 
     @cached_property
     def _said(self) -> OperatorStates:
@@ -145,7 +151,8 @@ class ChunkRuns:
         runs: list[TargetRun] = []
         if spec is not None and in_turn:
             items = [item for item in items if item.request.order_key is None]
-            runs += self._ordered(rule, spec, [each.piece for each in found], done)
+            if status is None or not must_wind_down(status, self.batch, self.work.ledger.now()):
+                runs += self._ordered(rule, spec, [each.piece for each in found], done)
         if not items:
             return runs
         if spec is None:
@@ -215,8 +222,14 @@ class ChunkRuns:
     ) -> Iterator[TargetRun]:
         for deliveries in ordered_deliveries(self.work, self.batch, self.chunk, pieces, done, spec):
             settings = self._settings(rule, spec, None)
-            breaker = RunBreaker(rule, spec.name, disable_after_seconds=spec.disable_after_seconds, opens=False)
-            yield TargetRun(replace(settings, breaker=breaker, patient=False, heeds_others=False), deliveries)
+            breaker = RunBreaker(
+                rule,
+                spec.name,
+                disable_after_seconds=spec.disable_after_seconds,
+                opens=False,
+                judges_speed=self._judges_speed and not self._is_shadow(spec),
+            )
+            yield TargetRun(replace(settings, breaker=breaker, heeds_others=False), deliveries)
 
     def _settings(
         self, rule: str, spec: TargetRule, status: TargetStatus | None, *, probing: bool = False
@@ -235,6 +248,7 @@ class ChunkRuns:
                 probed=status if probing else None,
                 disable_after_seconds=spec.disable_after_seconds,
                 opens=not self._is_shadow(spec),
+                judges_speed=self._judges_speed and not self._is_shadow(spec),
             ),
             pace=Pace(
                 partial(self.work.ledger.lease_tokens, rule, spec.name),
@@ -246,10 +260,11 @@ class ChunkRuns:
             stop=self.stop,
             rows=self.rows,
             window=spec.deliver_between,
-            patient=self.batch.kind != "normal",
+            slow_lane=self.batch.kind != "normal",
             seated=isinstance(spec, HttpFields),
             shadow=self._is_shadow(spec),
-            answers_within=timedelta(seconds=spec.timeout_seconds) if isinstance(spec, HttpFields) else None,
+            timeout_seconds=spec.timeout_seconds,
+            in_flight=_in_flight(spec),
             rate_of_file=spec.rate_per_second,
         )
 
@@ -263,3 +278,11 @@ class ChunkRuns:
             verdict = expired(spec.retry, item.arrived_at, item.held_seconds, now)
             if verdict is not None:
                 self._give_up([item], verdict)
+
+
+def _in_flight(spec: TargetRule) -> int:
+    """Return how many deliveries of a target may be out at a time."""
+    if TARGET_TYPES.get(spec.type).takes(spec) in ("blocks", "spans"):
+        return 1
+    together = spec.batch.count if isinstance(spec, HttpFields) and spec.batch is not None else 1
+    return spec.max_in_flight * together

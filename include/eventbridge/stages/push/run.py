@@ -6,20 +6,21 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
 from eventbridge.decision.answer_to_outcome import decide
-from eventbridge.decision.breaker import Tally
+from eventbridge.decision.breaker import Ended, Tally
 from eventbridge.decision.deadline import in_time
+from eventbridge.decision.response_time import last_start, slow_after
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.jitter import Dice
 from eventbridge.stages.push.pending import Item, TargetReport
-from eventbridge.stages.push.progress import Presence
+from eventbridge.stages.push.progress import Progress
 from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.push.steps import OWN_THREAD, Steps, drive
 from eventbridge.stages.push.token_lease import Pace, Pause
@@ -38,11 +39,11 @@ NAP_SECONDS = 0.2
 class RunSettings:
     """What a run is made with beside its deliveries.
 
-    `patient`: it waits for its target's next token as long as the budget lasts, else as long as for a retry; and it
-    waits though the others of its batch are done. `heeds_others`: what other pushes find out of its target ends it.
+    `slow_lane`: no other target waits for it, so it waits for its target's next token as long as the budget lasts, and
+    else as long as for a retry. `heeds_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
-    `shadow`: every answer settles its delivery, and speaks for nobody. `answers_within`: the time-out of a request
-    that can be left behind, None: of none. `rate_of_file`: what its rule file says.
+    `shadow`: every answer settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may take.
+    `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
     """
 
     rule: str
@@ -56,13 +57,14 @@ class RunSettings:
     stop: threading.Event
     rows: OutcomeRows
     window: DeliverBetween | None = None
-    patient: bool = False
+    slow_lane: bool = False
     heeds_others: bool = True
     seated: bool = False
     shadow: bool = False
     rate_of_file: float | None = None
     opens_at_once: Callable[[], bool] = lambda: False
-    answers_within: timedelta | None = None
+    timeout_seconds: float = 10.0
+    in_flight: int = 1
 
 
 class Deliveries(Protocol):
@@ -89,20 +91,34 @@ class TargetRun:
         self.heeds_others = settings.heeds_others and not settings.breaker.probing
         self.pace = settings.pace
         self.pause = settings.pace.pause
-        self.presence = Presence(settings.clock, patient=settings.patient)
+        self.progress = Progress(settings.clock, rests_freely=settings.slow_lane)
         self.dice = Dice(settings.clock)
         self.clock = settings.clock
         self.until = settings.until
         self._budget = settings.until - settings.clock()
         self._deliveries = deliveries
-        self.answers_within: timedelta | None = None  # set: what has no answer when it ends is put off for so long
-        self._halted = False
+        self._slow_after = slow_after(settings.timeout_seconds, self._budget.total_seconds())
+        self._halted = self._wound_down = False
+        self.starts_until = last_start(self.until, self._budget, 0.0)  # so that a response comes within the budget
         self._ended = False
 
     def tally(self) -> Tally | None:
         """Return what the breaker is told at the end of the run; nothing of its end if it crashed or never began."""
         ended = self._ended and self.report.crashed is None and not self.settings.shadow
-        return self.breaker.take(self.presence.told_with(self.report.ended) if ended else None)
+        return self.breaker.take(self._how_it_ended() if ended else None)
+
+    def _how_it_ended(self) -> Ended:
+        report = self.report
+        taken_seconds = self.progress.response_seconds / self.settings.in_flight
+        return Ended(
+            report.settled,
+            allowed=report.sent if report.held_up else report.total,
+            delivered=report.delivered,
+            spent=report.spent and not report.late and 2 * taken_seconds >= self._budget.total_seconds(),
+            apart=self.settings.slow_lane,
+            contacted=report.sent > 0,
+            quick=not report.unanswered and 2 * report.slow < report.responses,
+        )
 
     @property
     def ended(self) -> bool:
@@ -123,15 +139,9 @@ class TargetRun:
         """Whether the whole push is to stop."""
         return self.settings.stop.is_set()
 
-    @property
-    def is_left(self) -> bool:
-        """Whether not even what is in flight is waited for: the push stops, or the others were done long ago."""
-        return self.stop_asked or self.presence.cut == "answers"
-
-    def leave_behind(self) -> None:
-        """Wait no longer for what is in flight; it is put off until its answer cannot come any more."""
-        self.answers_within = self.settings.answers_within
-        self.presence.cut = "answers"
+    def wind_down(self) -> None:
+        """Start nothing more, and wait for the responses to what is in flight."""
+        self._wound_down = True
 
     @property
     def halted(self) -> bool:
@@ -146,7 +156,7 @@ class TargetRun:
     @property
     def closed(self) -> bool:
         """Whether nothing more may be sent to this target by this push."""
-        return self.refused or bool(self.presence.cut)
+        return self.refused or self._wound_down or self.breaker.too_slow
 
     def run(self) -> None:
         """Deliver, in this thread."""
@@ -154,7 +164,7 @@ class TargetRun:
 
     def steps(self, seat: Seat | None) -> Steps[None]:
         """Deliver, from a seat or in a thread of its own; what goes wrong is reported, never raised."""
-        self.report.late = 2 * (self.until - self.presence.begin()) < self._budget
+        self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
         with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may put off
             try:
                 if not self.stop_asked:
@@ -189,10 +199,10 @@ class TargetRun:
             self._leave()
 
     def _leave(self) -> None:
-        self.presence.ended_at = self.clock()
+        self.progress.ended_at = self.clock()
         try:
-            if not self.presence.hurried:  # else the slow lane tries what failed again, and judges
-                self.breaker.leave(self.presence.ended_at)
+            if not self.progress.leaves_retries:
+                self.breaker.leave(self.progress.ended_at)
         finally:
             self._ended = True
             self.settings.rows.run_ended()
@@ -207,14 +217,34 @@ class TargetRun:
             held_seconds=item.held_seconds,
             now=now,
             draw=draw,
+            timeout_seconds=self.settings.timeout_seconds,
             window=self.settings.window,
         )
         return in_time(outcome, item.deadline_at)
 
+    def heard(self, answer: Answer) -> None:
+        """Note how long the target took for an answer."""
+        seconds, report = answer.took_seconds, self.report
+        if self.progress.heard(seconds):
+            self.starts_until = last_start(self.until, self._budget, seconds)
+        report.responses += 1
+        if seconds < self._slow_after or (answer.error_class == INTERRUPTED and self.stop_asked):
+            return
+        unanswered = answer.code is None and not answer.accepted
+        report.slow += 1
+        report.unanswered += unanswered
+        self.breaker.slow(self.clock(), unanswered=unanswered)
+
+    def interrupted(self, started_at: datetime) -> Answer:
+        """Return what is recorded of a request that was sent then, when the push stops listening for the response."""
+        passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
+        error = "the push was stopped before a response came"
+        return Answer(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
+
     def accept(self, item: Item, answer: Answer) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
         self.breaker.accepted(1, self.clock())
-        self.presence.answered(answer, again=item.due_at is not None)
+        self.heard(answer)
         self.report.delivered += 1
         self.settings.rows.put(outcome_row(item, DELIVERED, answer))
 
@@ -223,7 +253,7 @@ class TargetRun:
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
             outcome = DELIVERED  # dealt with; what was answered is in its row
         if answer is not None:
-            self.presence.answered(answer, again=item.due_at is not None)
+            self.heard(answer)
         if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
+from time import monotonic
 
 from eventbridge.decision.answer_to_outcome import expired, is_failure
 from eventbridge.decision.deadline import missed
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import DELIVERED, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
@@ -49,6 +50,7 @@ class Rounds:
         self._waiting = list(items)
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Answer]] = []
+        self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
         self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
         self._interrupted = False
 
@@ -64,27 +66,24 @@ class Rounds:
         now = self._clock()
         self._put_off(now)
         run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
-        over = run.presence.ended_by_budget(now, self._until - timedelta(seconds=runs.NAP_SECONDS))
-        run.report.spent = over and not run.refused and self._has_unsettled_work()
+        over = now >= run.starts_until - timedelta(seconds=runs.NAP_SECONDS)
+        run.report.spent = over and not run.closed and self._has_unsettled_work()
 
     def _put_off(self, now: datetime) -> None:
-        """Put off what is in flight when it is stopped, or what its target wants a pause of."""
+        """Put off what its target wants a pause of."""
         run = self._run
-        if run.is_left and run.answers_within is not None:
-            self._put_off_in_flight(now + run.answers_within)
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.stop_asked and not run.refused:
             run.report.held_up = True
             self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
 
-    def _put_off_in_flight(self, until: datetime) -> None:
-        """Put off what was sent and has no answer: its target may take it until then."""
-        in_flight = [item for item in self._waiting if item.request.index in self._unjudged]
-        for item in in_flight:
-            self._run.write(item, RetryAt(until, "Interrupted"), None)
-        if not self._run.stop_asked:
-            self._run.report.left_behind = len(in_flight)
-        self._waiting = [item for item in self._waiting if item.request.index not in self._unjudged]
+    def _break_off(self) -> None:
+        """Record what is in flight as sent: its target may have taken it, so it waits until its time-out is over."""
+        now, mark = self._clock(), monotonic()
+        in_flight, self._sent_at = self._sent_at, {}
+        for index, sent_at in in_flight.items():
+            started_at = now - timedelta(seconds=mark - sent_at)
+            self._decide(self._of_index[index], self._run.interrupted(started_at))
 
     def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
         """Decide what becomes of items that are not among those of this run and have one answer together."""
@@ -136,18 +135,22 @@ class Rounds:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.is_left and not target.more_of_answer:
+                    if run.stop_asked and not target.more_of_answer:
                         break
                     continue
                 index, answer = step
                 answered.add(index)
+                self._sent_at.pop(index, None)
                 self._unflushed.append((self._of_index[index], answer))
                 if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                     self._settle_answers(target)
-                ends = run.is_left or run.halted or run.report.gone
-                if ends and not target.more_of_answer:
+                if run.stop_asked and not target.more_of_answer:
                     break
         self._settle_answers(target)
+        if run.stop_asked:
+            answered.update(self._sent_at)
+            self._break_off()
+        self._sent_at.clear()
         taken = ready[: len(ready) - feed.left]
         if len(answered) < len(taken):
             self._unjudged.update({item.request.index for item in taken} - answered)
@@ -160,7 +163,7 @@ class Rounds:
     def _may_send(self, request: Request, left: int) -> bool | None:
         """Return whether a request of a round, in which `left` are not sent yet, may be sent now; None: ask again."""
         run = self._run
-        if run.stop_asked or run.closed:
+        if run.stop_asked or run.closed or self._clock() >= run.starts_until:
             return False
         item = self._of_index[request.index]
         if item.deadline_at is not None and missed(item.deadline_at, self._clock()) is not None:
@@ -175,7 +178,7 @@ class Rounds:
                 run.report.held_up = True
                 return False
         run.report.sent += fresh and request.index not in self._unjudged
-        run.presence.sends()
+        self._sent_at[request.index] = monotonic()
         return True
 
     def _settle_answers(self, target: Target) -> None:
@@ -194,10 +197,11 @@ class Rounds:
             return
         now, draw = run.dice.throw(answer)
         outcome: Outcome = DELIVERED
-        if answer.error_class == "Interrupted":
-            self._interrupted, outcome = True, Unknown()
-        elif run.settings.shadow:
+        self._interrupted = self._interrupted or answer.error_class == INTERRUPTED
+        if run.settings.shadow:
             run.breaker.accepted(1, now)
+        elif answer.error_class == INTERRUPTED:
+            outcome = run.decided(item, answer, now, draw)
         else:
             outcome = run.decided(item, answer, now, draw)
             self._judge(item, answer, outcome, now, draw)
@@ -231,7 +235,7 @@ class Rounds:
         if next_at is not None and next_at > now:
             due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
         wait = (min(due, self._until) - now).total_seconds()
-        return (yield from self._run.presence.nap(min(wait, runs.NAP_SECONDS)))
+        return (yield from self._run.progress.nap(min(wait, runs.NAP_SECONDS)))
 
     def _over(self) -> bool:
         run = self._run
@@ -240,10 +244,10 @@ class Rounds:
         now = self._clock()
         soon = self._soon(now)
         token_at = run.pace.next_at
-        if token_at is not None and token_at >= (self._until if run.settings.patient else soon):
+        if token_at is not None and token_at >= (self._until if run.settings.slow_lane else soon):
             run.report.held_up = True
             return True
-        return now >= self._until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
+        return now >= run.starts_until or all(item.due_at is not None and item.due_at >= soon for item in self._waiting)
 
     def _has_unsettled_work(self) -> bool:
         late = [] if self._run.pace.has_bound(self._clock()) else self._waiting  # what waits for a token is not late

@@ -22,16 +22,16 @@ from eventbridge.model.chunk import Chunk, ChunkState
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.push.admission import must_cut_off, must_halt
+from eventbridge.stages.push.admission import must_halt, must_wind_down
 from eventbridge.stages.push.chunk_rows import read_pieces, still_open
 from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.neighbours import Neighbours
 from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.seldom_collected import seldom_collected
 from eventbridge.stages.push.shared_flush import SharedFlushes
-from eventbridge.stages.push.stragglers import Company
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
@@ -143,8 +143,8 @@ class _Push:
             read, done = still_open(read, known or answers_in(self._work, files))
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
-        self._company = Company(self._work, self._batch, self._chunk.chunk_id, runs, until)
-        self._untold = UnderWay(self._company.begun)
+        self._neighbours = Neighbours(self._work, self._batch, runs)
+        self._untold = UnderWay(self._neighbours.begun)
         self._said = self._work.ledger.said_by_operators()
         try:
             self._collect(runs)
@@ -187,7 +187,7 @@ class _Push:
             while pending and pending[-1].ended:
                 pending.pop()
             if time.monotonic() - woken_at >= _TICK_SECONDS:
-                self._company.wake()
+                self._neighbours.wake()
                 woken_at = time.monotonic()
             finished = self._abandoned() or not pending
             if not finished:
@@ -199,7 +199,6 @@ class _Push:
             elif not count:
                 written_at = time.monotonic()
             self._threads.look()
-            self._company.look()
             if time.monotonic() - told_at >= _TELL_SECONDS and not finished:
                 self._tell(runs)
                 told_at = time.monotonic()
@@ -262,7 +261,6 @@ class _Push:
                 if not run.ended:
                     self._heed(run, statuses.get((run.report.rule, run.report.target)), said)
         self._said = said
-        self._company.ask()
 
     def _heed(self, run: TargetRun, status: TargetStatus | None, said: OperatorStates) -> None:
         """Do with a run as is said of its target, by others that send to it and by operators."""
@@ -275,13 +273,12 @@ class _Push:
         now = self._work.clock()
         if must_halt(status, heeds_others=run.heeds_others, now=now):
             run.halt()
-        elif run.heeds_others and must_cut_off(status, self._batch, now):
-            run.presence.cut = "others"
+        elif must_wind_down(status, self._batch, now):
+            run.wind_down()
         if (pause := pause_of(status, now)) is not None:
             run.pause.ask(pause)
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
-        self._company.measure()
         self._work.ledger.end_chunk(
             self._batch.batch_id,
             self._chunk.chunk_id,

@@ -14,7 +14,7 @@ class Begun:
     def __init__(self, runs: Sequence[TargetRun]) -> None:
         self._begun: list[TargetRun] = []
         for run in runs:
-            run.presence.at_begin = partial(self._begun.append, run)
+            run.progress.at_begin = partial(self._begun.append, run)
 
     def since(self, number: int) -> list[TargetRun]:
         """Return those that began after so many others."""
@@ -34,10 +34,5 @@ class UnderWay:
         fresh = self._begun.since(self._seen)
         self._seen += len(fresh)
         found = [*self._left, *fresh]
-        self._left = [run for run in found if run.presence.ended_at is None]
+        self._left = [run for run in found if run.progress.ended_at is None]
         return found
-
-    @property
-    def ended(self) -> int:
-        """How many had ended at the last look."""
-        return self._seen - len(self._left)

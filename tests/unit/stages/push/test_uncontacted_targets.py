@@ -8,7 +8,6 @@ from datetime import UTC, datetime, timedelta
 from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.decision.breaker import Count, Ended, Tally, after
-from eventbridge.decision.head_of_line import Stay
 from eventbridge.decision.token_bucket import Lease
 from eventbridge.model.answer import Answer
 from eventbridge.model.target_state import TargetStatus
@@ -29,8 +28,11 @@ def _no_lease(_rate: float, _wanted: int) -> Lease:
     raise AssertionError("there is no rate")
 
 
-def _standing(began_after: float) -> TargetStatus:
-    """Return how a target stands after a run that began so many seconds into a budget of ten, and met its end."""
+def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
+    """Return how a target stands after a run that began so many seconds into a budget of ten, and met its end.
+
+    Its one response took so many seconds.
+    """
     passed = timedelta()
 
     def clock() -> datetime:
@@ -39,7 +41,7 @@ def _standing(began_after: float) -> TargetStatus:
     def answer(request: Request) -> Answer:
         nonlocal passed
         passed = timedelta(seconds=11)
-        return accept(request)
+        return accept(request)._replace(duration_ms=took_seconds * 1000)
 
     settings = RunSettings(
         "orders",
@@ -73,9 +75,15 @@ def test_one_whose_turn_came_late_is_not_judged_by_what_was_left() -> None:
     assert _standing(began_after=0).state == "degraded"
 
 
+def test_a_target_is_not_judged_by_what_this_process_took() -> None:
+    """One of ten was settled in the whole budget; its response came in less than half of that, so it was not slow."""
+    assert _standing(began_after=0, took_seconds=4.9).state == "ok"
+    assert _standing(began_after=0, took_seconds=5.1).state == "degraded"
+
+
 def test_what_nobody_sent_to_is_no_word_on_a_slow_target_but_lets_the_next_probe() -> None:
     """Its count of quick chunks stays; one that was to be probed may be at once."""
-    untried = Tally("orders", "crm", ended=Ended(0, 10, 0, True, Stay(0.0, 0.0, None), apart=True, contacted=False))
+    untried = Tally("orders", "crm", ended=Ended(0, 10, 0, True, apart=True, contacted=False))
     slow = TargetStatus("orders", "crm", "degraded", "batches waited", NOW, until=NOW, good=3, slow=True)
     half_open = TargetStatus("orders", "crm", "half-open", "", NOW, until=NOW + timedelta(seconds=20), good=1)
 

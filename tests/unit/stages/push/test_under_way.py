@@ -42,12 +42,11 @@ def test_a_run_is_seen_from_its_begin_until_once_after_its_end() -> None:
     under_way = UnderWay(Begun(runs))
 
     assert under_way.look() == []
-    runs[1].presence.begin()
+    runs[1].progress.begin()
     runs[2].run()
     assert under_way.look() == [runs[1], runs[2]]
     assert under_way.look() == [runs[1]]
-    assert under_way.ended == 1
-    runs[1].presence.ended_at = NOW
+    runs[1].progress.ended_at = NOW
     assert under_way.look() == [runs[1]]
     assert under_way.look() == []
 

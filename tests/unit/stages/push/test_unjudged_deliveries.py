@@ -91,8 +91,8 @@ def test_each_sending_takes_a_token() -> None:
     assert sum(leased) == 8
 
 
-def test_when_the_push_is_stopped_they_are_left_without_an_outcome() -> None:
-    """Settlement finds none, and they come again, without an attempt."""
+def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
+    """They may have arrived, so each waits for its time-out; what was not sent has no attempt."""
     stop = threading.Event()
 
     def answer(request: Request) -> Answer | None:
@@ -104,7 +104,11 @@ def test_when_the_push_is_stopped_they_are_left_without_an_outcome() -> None:
     run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), stop)
 
     assert run.report.delivered == 3
-    assert [item.attempts for item in deliveries] == [1, 0, 1, 1, 0, 0]
+    assert [item.attempts for item in deliveries] == [1, 1, 1, 1, 0, 0]
+    [sent] = [row for row in run.settings.rows.take()[1] if row.outcome != "Delivered"]
+    assert (sent.delivery_id, sent.outcome, sent.sent, sent.reason) == (b"1", "RetryAt", True, "Interrupted")
+    assert sent.due_at is not None
+    assert sent.due_at - sent.started_at == timedelta(seconds=10)
 
 
 class Together(InMemoryTarget):

@@ -1,0 +1,41 @@
+"""The other targets of a batch, as a run sees them that waits for nothing but a retry or a token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from eventbridge.model.batch import Batch
+from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.push.under_way import Begun, UnderWay
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+class Neighbours:
+    """Lets the runs of a push of new deliveries wait for a retry or a token only where that delays no other target.
+
+    In the slow lane each run may wait for as long as its budget lasts.
+    """
+
+    def __init__(self, work: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
+        self.begun = Begun(runs)
+        self._under_way = UnderWay(self.begun)
+        self._runs = runs
+        self._targets_of = work.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
+        for run in runs if batch.kind == "normal" else ():
+            run.progress.may_wait = partial(self._may_wait, run)
+
+    def wake(self) -> None:
+        """Let the runs that wait see whether they still may: another run has ended, or the push is to stop."""
+        for run in self._under_way.look():
+            run.progress.wake()
+
+    def _may_wait(self, run: TargetRun) -> bool:
+        """Return whether another target of this push is at work, or the batch has no other target.
+
+        Another push does not count: it may be waiting as well, and the batch would wait for both.
+        """
+        own = (run.report.rule, run.report.target)
+        if all(targets == {own} for targets in self._targets_of.values()):
+            return True
+        return any(each.progress.at_work for each in reversed(self._runs) if each is not run)  # the last begin last

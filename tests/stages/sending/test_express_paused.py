@@ -1,0 +1,40 @@
+"""A pause that a target asked another push for holds for the runs of a shift, too."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from stages.delivering import Sending
+from stages.shifts import a_shift, ids, until
+
+from eventbridge.decision.breaker import Tally
+from eventbridge.stages.operate.audit import audit
+
+_PAUSE = timedelta(seconds=6)
+#: A push tells the ledger each second and asks it then; what is on its way by that time is not taken back.
+_KNOWN_AFTER = timedelta(seconds=2)
+
+
+def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: Sending) -> None:
+    """Events keep the run going, and nothing is sent from the moment at which the ledger was asked until the end."""
+    sending.rules(crm="/healthy/crm")
+    ledger = sending.work.ledger
+    with a_shift(sending):
+        sending.publish(1)
+        until(lambda: sending.requests())
+        asked_at = ledger.now()
+        ledger.note_attempts([Tally("orders", "crm", paused_until=asked_at + _PAUSE)])
+        count = 1
+        while ledger.now() < asked_at + _PAUSE - timedelta(seconds=1):
+            sending.publish(1)
+            count += 1
+            ended = ledger.now() + timedelta(seconds=0.1)
+            until(lambda ended=ended: ledger.now() >= ended)
+    sending.site.clock.advance(60)
+    sending.deliver()
+
+    times = [datetime.fromisoformat(each["at"]) for each in sending.requests()]
+    assert [at for at in times if asked_at + _KNOWN_AFTER <= at < asked_at + _PAUSE] == []
+    assert len(ids(sending)) == count
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()

@@ -1,0 +1,56 @@
+"""A target that answers within its time-out gets each delivery once, however long an answer takes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from stages.delivering import Sending, http, segment_rows
+
+from eventbridge.stages.operate.audit import audit
+
+#: Most requests are answered at once, one of sixteen after 1.5 seconds of the ten that it may take.
+SOME_LATE = http("/some-late/1500/16/crm", timeout="10s")
+DELIVERIES = 500
+
+
+@contextmanager
+def _spinning(processes: int) -> Iterator[None]:
+    """Keep processors busy with processes that never rest."""
+    spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(processes)]
+    try:
+        yield
+    finally:
+        for process in spinning:
+            process.kill()
+            process.wait()
+
+
+@pytest.mark.parametrize("beside", [0, 2])
+def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sending: Sending, beside: int) -> None:
+    """The record says what was sent: one attempt of each delivery, also while other processes take the processors."""
+    work = sending.begin(10, crm=SOME_LATE, note="/healthy/note")
+    sending.deliver_batch()
+    sending.publish(DELIVERIES)
+
+    with _spinning(beside):
+        sending.deliver_batch()
+        sending.deliver()
+
+    received = Counter(request["webhook_id"] for request in sending.requests() if "some-late" in request["path"])
+    rows = [
+        row
+        for batch in work.ledger.batches(limit=None)
+        for row in segment_rows(work, batch.batch_id)
+        if row["target"] == "crm"
+    ]
+    assert Counter(received.values()) == {1: DELIVERIES + 10}
+    assert Counter((row["outcome"], row["sent"], row["attempt"]) for row in rows) == {
+        ("Delivered", True, 1): DELIVERIES + 10
+    }
+    assert ("orders", "crm") not in work.ledger.target_statuses()
+    assert audit(work).differences == ()
