@@ -44,7 +44,7 @@ _LEFT_OUT = {
         sending/test_bundles.py::test_what_one_request_brought_back_travels_together_again
         sending/test_bundles.py::test_a_target_that_is_probed_gets_one_item
     """,
-    "of a target that keeps its batch waiting: a shift waits for none, and calls none slow": """
+    "of a target whose responses are slow: a shift waits for none, and calls none slow": """
         sending/test_slow_target.py
         sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
     """,

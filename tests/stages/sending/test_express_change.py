@@ -209,7 +209,7 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
 
 
 def test_a_change_of_shift_sends_nothing_twice_to_a_target_that_answers_slowly(sending: Sending) -> None:
-    """The shift that hands over listens until the time-outs of what it sent have passed, though it had no answer yet."""
+    """The shift that hands over listens until the time-outs of what it sent are over, though it had no answer yet."""
     sending.rules(crm=http("/delay/4000", timeout="10s", max_in_flight=100))
     with a_shift(sending):
         first = holder(sending)

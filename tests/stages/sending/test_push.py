@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 
 import pytest
 from stages.delivering import RunningClock, Sending, http, routed, segment_rows, verdicts
@@ -145,7 +146,7 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
 
 
 def test_the_stop_flag_ends_a_push_within_a_second(sending: Sending) -> None:
-    """Setting the stop flag gives up what is in flight; those deliveries are settled as Unknown."""
+    """What is in flight then is recorded as sent, and what was not sent is settled as Unknown."""
     batch = sending.routed(50, crm=http("/slow/crm", max_in_flight=1))
     work = sending.work
     stop = threading.Event()
@@ -161,7 +162,7 @@ def test_the_stop_flag_ends_a_push_within_a_second(sending: Sending) -> None:
     assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
     write_dead_letters(work, batch.batch_id)
     names = {row.verdict for row in verdicts(work, batch.batch_id)["crm"]}
-    assert names == {"Delivered", "Unknown"}
+    assert {"Delivered", "Unknown"} <= names <= {"Delivered", "Unknown", "RetryAt"}
 
 
 def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(sending: Sending) -> None:
@@ -177,6 +178,38 @@ def test_a_stopped_push_does_not_wait_for_a_target_that_hangs(sending: Sending) 
 
     assert not thread.is_alive()
     assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
+
+
+@pytest.mark.parametrize("by_key", [{}, {"ordered_by": "$.source"}])
+def test_what_is_in_flight_when_a_push_is_stopped_is_recorded_as_sent(
+    sending: Sending, clock: RunningClock, by_key: dict[str, str]
+) -> None:
+    """Its attempt counts and has no response; it is sent again once its time-out is over, and not by the next push."""
+    batch = sending.routed(3, stuck=http("/hang/stuck", timeout="30s", max_in_flight=2, **by_key))
+    work = sending.work
+    in_flight = 1 if by_key else 2
+    stop = threading.Event()
+    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread.start()
+    _until(lambda: len(sending.requests()) == in_flight)
+    stop.set()
+    thread.join(10)
+    sent_at = clock()
+
+    rows = [row for row in segment_rows(work, batch.batch_id) if row["sent"]]
+    assert [(row["outcome"], row["reason"], row["attempt"]) for row in rows] == [
+        ("RetryAt", "Interrupted", 1)
+    ] * in_flight
+    assert {row["error"] for row in rows} == {"the push was stopped before a response came"}
+    assert all(row["due_at"] - row["started_at"] == timedelta(seconds=30) for row in rows)
+    assert all(row["due_at"] > sent_at + timedelta(seconds=15) for row in rows)
+    push(work, batch.batch_id, 0, stop)
+    sending.settle(batch)
+    assert (
+        sorted(row.attempts for row in verdicts(work, batch.batch_id)["stuck"])
+        == [0] * (3 - in_flight) + [1] * in_flight
+    )
+    assert len(sending.requests()) == in_flight
 
 
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:
@@ -213,13 +246,15 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
 
 def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
     """Even if all its deliveries were in flight and none waited when the budget ended."""
-    batch = sending.routed(2, settings={"push_budget_seconds": 1}, stuck=http("/hang/stuck", timeout="30s"))
+    batch = sending.routed(2, settings={"push_budget_seconds": 2}, stuck=http("/hang/stuck", timeout="30s"))
     work = sending.work
 
     push(work, batch.batch_id, 0)
 
-    assert work.ledger.target_statuses()["orders", "stuck"].state == "degraded"
-    assert {(row["outcome"], row["sent"]) for row in segment_rows(work, batch.batch_id)} == {("Unknown", True)}
+    stuck = work.ledger.target_statuses()["orders", "stuck"]
+    assert (stuck.state, stuck.slow, stuck.reason) == ("degraded", True, "2 requests had no response in time")
+    rows = segment_rows(work, batch.batch_id)
+    assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("RetryAt", "Interrupted", True)}
 
 
 def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
@@ -291,14 +326,15 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
 def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Unknown, in the slow lane, and then delivered: the receiver sees each webhook-id twice, and the books balance."""
+    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and the books balance."""
     work = sending.begin(3, settings={"push_budget_seconds": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     first = [request["webhook_id"] for request in sending.requests()]
     rows = verdicts(work, batch_id)["crm"]
-    assert {(row.verdict, row.lane) for row in rows} == {("Unknown", "slow")}
-    assert sorted(row.attempts for row in rows) == [0, 1, 1]
+    found = sorted((row.verdict, row.reason or "", row.attempts, row.lane) for row in rows)
+    assert found == [("RetryAt", "Interrupted", 1, "slow")] * 2 + [("Unknown", "", 0, "slow")]
+    assert all(row.due_at > clock() + timedelta(seconds=15) for row in rows if row.due_at and row.attempts)
     assert work.ledger.chunk(batch_id, 0).state == "TIMEOUT"
     sending.rules(crm="/healthy/crm")
     clock.advance(31)

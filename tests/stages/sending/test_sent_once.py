@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from contextlib import contextmanager
 import pytest
 from stages.delivering import Sending, http, segment_rows
 
+from eventbridge import fault_points
 from eventbridge.stages.operate.audit import audit
 
 #: Most requests are answered at once, one of sixteen after 1.5 seconds of the ten that it may take.
@@ -54,3 +56,28 @@ def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sendin
     }
     assert ("orders", "crm") not in work.ledger.target_statuses()
     assert audit(work).differences == ()
+
+
+def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending: Sending) -> None:
+    """It stands still for three seconds while twenty responses wait to be read: the target took none of that time."""
+    work = sending.begin(20, crm=http("/healthy/crm", timeout="10s", max_in_flight=20), note="/healthy/note")
+    stalled = threading.Event()
+
+    def stand_still(point: str) -> None:
+        if point == "target.answered" and not stalled.is_set():
+            stalled.set()
+            threading.Event().wait(3.0)
+
+    fault_points.install(stand_still)
+    sending.deliver_batch()
+
+    assert stalled.is_set()
+    durations = [
+        row["duration_ms"]
+        for batch in work.ledger.batches(limit=None)
+        for row in segment_rows(work, batch.batch_id)
+        if row["target"] == "crm"
+    ]
+    assert sum(duration > 2_000 for duration in durations) >= 10, "that is what the clock says of them"
+    assert work.ledger.target_statuses() == {}
+    assert Counter(request["webhook_id"] for request in sending.requests()).most_common(1)[0][1] == 1

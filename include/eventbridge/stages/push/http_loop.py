@@ -169,7 +169,7 @@ class HttpLoop:
                 self._go_on(engine, told)
         if self._fresh:
             self._begin_some(engine)
-        seats = engine.wait(self._patience(seconds))
+        seats = engine.wait(self._longest_wait(seconds))
         for seat in seats:
             if seat.holder.waits == "news":
                 self._go_on(engine, seat.holder)
@@ -187,7 +187,7 @@ class HttpLoop:
             del self._napping[lane]
             self._go_on(engine, lane)
 
-    def _patience(self, seconds: float) -> float:
+    def _longest_wait(self, seconds: float) -> float:
         """Return how long an answer may be waited for, at most so long."""
         if self._fresh or self._called or self._told or self._has_left:
             return 0.0

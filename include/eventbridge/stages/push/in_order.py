@@ -154,6 +154,7 @@ class InTurn:
                 for step in steps:
                     if isinstance(step, tuple):
                         index, answer = step
+                        run.report.sent += ready[index].due_at is None
                         answers.append((ready[index], answer))
                     else:
                         yield step

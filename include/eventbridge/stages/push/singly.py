@@ -67,7 +67,7 @@ class Rounds:
         self._put_off(now)
         run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
         over = now >= run.starts_until - timedelta(seconds=runs.NAP_SECONDS)
-        run.report.spent = over and not run.closed and self._has_unsettled_work()
+        run.report.spent = over and not run.refused and self._has_unsettled_work()
 
     def _put_off(self, now: datetime) -> None:
         """Put off what its target wants a pause of."""

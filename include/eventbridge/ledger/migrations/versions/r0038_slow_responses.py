@@ -1,6 +1,6 @@
-"""How many responses of a target were slow, which decides whether it is degraded; how long batches waited is not kept.
+"""How many responses of a target were slow: it is judged by these, and no longer by how long batches waited for it.
 
-A target is judged by its own responses and by nothing that this process needed time for.
+`hold_up_ms` stays for as long as a version before this one, which counts in it, may work beside this one.
 """
 
 from __future__ import annotations
@@ -13,7 +13,5 @@ down_revision = "0037"
 
 
 def upgrade() -> None:
-    """Replace the column of hold-ups; what is in it is thirty seconds old at most, and decides nothing any more."""
-    with op.batch_alter_table("target_window") as table:
-        table.drop_column("hold_up_ms")
-        table.add_column(sa.Column("slow", sa.BigInteger(), nullable=False, server_default="0"))
+    """Add the column; which responses were slow before, nobody counted."""
+    op.add_column("target_window", sa.Column("slow", sa.BigInteger(), nullable=False, server_default="0"))
