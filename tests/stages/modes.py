@@ -46,6 +46,7 @@ _LEFT_OUT = {
     """,
     "of a target whose responses are slow: a shift waits for none, and calls none slow": """
         sending/test_slow_target.py
+        sending/test_sent_once.py::test_a_process_without_a_processor_does_not_degrade_a_healthy_target
         sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
     """,
     "of how many events a batch takes: a shift takes what comes": """
