@@ -51,13 +51,13 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
     [(1, "1 request had no response in time"), (4, "4 requests had no response in time")],
 )
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
-    """The next batch does not wait for a time-out again; an ordered target is not judged by that."""
+    """The next batch does not wait for a time-out again; nor for one of an ordered target, which has no breaker."""
     told = Tally("late", "crm", unanswered=count)
     status = after(OK, told, Count(100, 1, 1), NOW)
 
     assert (status.state, status.slow, status.until, told.is_word_against) == ("degraded", True, NOW, True)
     assert status.reason == reason
-    assert after(OK, replace(told, opens=False), Count(), NOW) == OK
+    assert after(OK, replace(told, opens=False), Count(100, 100, 100), NOW) == status
 
 
 def test_one_that_fails_is_left_alone() -> None:
@@ -82,6 +82,17 @@ def test_five_quick_chunks_in_a_row_heal_it() -> None:
 def test_a_chunk_that_was_not_quick_begins_the_count_again(other: Tally) -> None:
     """Slow responses or none, or less than half settled."""
     assert after_chunks(SLOW, *[tally()] * 4, other, *[tally()] * 4).good == 4
+
+
+def test_an_ordered_target_heals_by_quick_chunks_and_nothing_else_of_its_pushes_changes_it() -> None:
+    """What it does not settle within a budget waits by key."""
+    in_turn = replace(tally(), opens=False)
+    unsettled = replace(tally(settled=0, spent=True, apart=False), opens=False)
+
+    assert after_chunks(OK, unsettled) == OK
+    assert after_chunks(SLOW, unsettled) == SLOW
+    assert after_chunks(SLOW, *[in_turn] * 4).good == 4
+    assert after_chunks(SLOW, *[in_turn] * 5).state == "ok"
 
 
 def test_it_is_slow_for_half_a_minute_at_least() -> None:
