@@ -30,7 +30,7 @@ from eventbridge.decision.ordering import (
     spans_of,
 )
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.place import Place, Span
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import RetryPolicy
@@ -44,6 +44,11 @@ _POLICY = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
 _IN_FLIGHT = 2
 #: A push makes a retry itself that is due so soon.
 _LINGER = timedelta(seconds=2)
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """No push wrote down what became of a delivery: none sent it, or the one that did died."""
 
 
 @dataclass(eq=False)
@@ -82,7 +87,7 @@ class Batch:
 
     shards: dict[int, list[Delivery]]
     rows: list[Row]
-    verdicts: dict[Delivery, tuple[Outcome, int]] = field(default_factory=dict)
+    verdicts: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
     settled: bool = False
 
 
@@ -98,7 +103,7 @@ class Push:
     turns: Turns[Delivery] = field(default_factory=lambda: Turns([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
-    heard: dict[Delivery, tuple[Outcome, int]] = field(default_factory=dict)
+    heard: dict[Delivery, tuple[Outcome | Unknown, int]] = field(default_factory=dict)
     flying: list[Delivery] = field(default_factory=list)
     unclear: bool = False
     overslept: bool = False  # its lease ran out once
@@ -235,7 +240,7 @@ class OrderModel:
             if row.held == BEHIND_ITS_KEY and not row.taken and row.shard == shard:
                 row.held, row.due_at = "", self.now
 
-    def _held(self, batch: Batch, each: Delivery, outcome: Outcome) -> str:
+    def _held(self, batch: Batch, each: Delivery, outcome: Outcome | Unknown) -> str:
         reason = _reason(outcome)
         if isinstance(outcome, Unknown) or reason in (BLOCKED, NOT_BEFORE):
             if each.note:
@@ -384,7 +389,7 @@ class OrderModel:
             del self._leases[push.shard]
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: Outcome | Unknown) -> str:
     return outcome.reason if isinstance(outcome, RetryAt) else ""
 
 

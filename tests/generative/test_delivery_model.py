@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from generative.order_model import Unknown
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -22,7 +23,7 @@ from eventbridge.decision.batch_size import Waiting, plan_ranges
 from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model.answer import Answer
-from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt, Unknown
+from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.queue import Queue
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.types import ChunkSize
@@ -32,7 +33,7 @@ _QUEUES = [Queue("orders", "", number) for number in range(3)]
 _HOUR = timedelta(hours=1)
 _TIMEOUT_SECONDS = 10.0
 #: Highest first, written down by hand: two outcomes of one delivery are merged so.
-_RANKS: list[type[Outcome]] = [Delivered, DeadLettered, RetryAt, Unknown]
+_RANKS: list[type[Outcome | Unknown]] = [Delivered, DeadLettered, RetryAt, Unknown]
 
 #: Per target: its policy, and the shortest and longest wait after each attempt, written down by hand.
 _POLICIES: dict[str, tuple[RetryPolicy, list[tuple[float, float]]]] = {
@@ -84,7 +85,7 @@ class _Batch:
     deliveries: list[bytes]
     ends: dict[int, int]  # of a normal batch
     handed_out: set[bytes]
-    verdicts: dict[bytes, Outcome]
+    verdicts: dict[bytes, Outcome | Unknown]
 
 
 class _Product(RuleBasedStateMachine):
@@ -299,7 +300,7 @@ class _Product(RuleBasedStateMachine):
         if known is None or _RANKS.index(type(outcome)) <= _RANKS.index(type(known)):
             self.batch.verdicts[raw] = outcome
 
-    def _settle(self, raw: bytes, outcome: Outcome) -> None:
+    def _settle(self, raw: bytes, outcome: Outcome | Unknown) -> None:
         each = self.all[raw]
         if isinstance(outcome, RetryAt | Unknown):
             due_at = outcome.due_at if isinstance(outcome, RetryAt) else self.now
@@ -334,7 +335,7 @@ class _Product(RuleBasedStateMachine):
         return {key: Fingerprint.of(some) for key, some in by_target.items()}
 
 
-def _state(outcome: Outcome) -> str:
+def _state(outcome: Outcome | Unknown) -> str:
     return {Delivered: "delivered", DeadLettered: "dead"}.get(type(outcome), "parked")
 
 

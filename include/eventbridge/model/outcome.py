@@ -47,12 +47,7 @@ class DeadLettered:
     disable_target: bool = False
 
 
-@dataclass(frozen=True)
-class Unknown:
-    """It was in flight, or never sent, when its push had to stop; it is tried again under the same id."""
-
-
-Outcome = Delivered | RetryAt | DeadLettered | Unknown
+Outcome = Delivered | RetryAt | DeadLettered
 
 #: The outcome of every answer that is accepted, whatever else is known of its delivery.
 DELIVERED = Delivered()

@@ -13,11 +13,14 @@ from stages.delivering import RunningClock, Sending, http, routed, segment_rows,
 
 from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError, StoreError
+from eventbridge.model.answer import Answer
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.targets.http_engine import HttpEngine
+from eventbridge.targets.protocol import Request
+from eventbridge.testing.targets import InMemoryTarget, accept
 
 
 def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
@@ -210,6 +213,36 @@ def test_what_is_in_flight_when_a_push_is_stopped_is_recorded_as_sent(
         == [0] * (3 - in_flight) + [1] * in_flight
     )
     assert len(sending.requests()) == in_flight
+
+
+def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_as_sent(
+    sending: Sending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client library may hold its thread until its own time-out; the record does not wait for that."""
+    asked, goes_on = threading.Event(), threading.Event()
+
+    def hold(request: Request) -> Answer:
+        asked.set()
+        goes_on.wait(60)
+        return accept(request)
+
+    monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(hold))
+    batch = sending.routed(3, stuck=http("/never/asked", timeout="30s"))
+    work = sending.work
+    stop = threading.Event()
+    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread.start()
+    try:
+        assert asked.wait(30)
+        stop.set()
+        thread.join(20)
+        assert not thread.is_alive()
+        rows = segment_rows(work, batch.batch_id)
+        found = [(row["sent"], row["outcome"], row["reason"], row["attempt"]) for row in rows]
+        assert found == [(True, "RetryAt", "Interrupted", 1)]
+        assert rows[0]["due_at"] - rows[0]["started_at"] == timedelta(seconds=30)
+    finally:
+        goes_on.set()
 
 
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:

@@ -185,6 +185,8 @@ class TargetQueues:
                 self._end(self._runs.pop(key))
             if self._runs:
                 self._loop.carry(0.01)
+        for run in self._runs.values():
+            run.record_in_flight()
         if self._runs:
             self._loop.drop(self._runs.values())
         self._closed = True

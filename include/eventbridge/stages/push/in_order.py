@@ -65,6 +65,8 @@ class InTurn:
         self._lease = run.until
         self._unclear = False
         self._open = Open()
+        self._sent: list[tuple[OrderedItem, datetime]] = []
+        run.in_flight = lambda: list(self._sent)
 
     def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
         """Send until all is answered or must wait, the budget is over, or the run must end."""
@@ -149,6 +151,7 @@ class InTurn:
         answers: list[tuple[OrderedItem, Answer]] = []
         unsure = True
         sent_at = self._clock()
+        self._sent = [(item, sent_at) for item in ready]
         try:
             with closing(self._send_by.deliver(requests, until)) as steps:
                 for step in steps:
@@ -163,6 +166,7 @@ class InTurn:
             unsure = run.stop_asked
         finally:
             self._unclear = self._unclear or unsure
+        self._sent = []
         lost = flush(target)
         for item, answer in answers:
             self._take(turns, item, answer if lost is None else not_flushed(answer, lost))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Protocol
 
@@ -97,6 +97,7 @@ class TargetRun:
         self.until = settings.until
         self._budget = settings.until - settings.clock()
         self._deliveries = deliveries
+        self.in_flight: Callable[[], Sequence[tuple[Item, datetime]]] = tuple  # and when each was sent
         self._slow_after = slow_after(settings.timeout_seconds, self._budget.total_seconds())
         self._halted = self._wound_down = False
         self.starts_until = last_start(self.until, self._budget, 0.0)  # so that a response comes within the budget
@@ -240,6 +241,13 @@ class TargetRun:
         passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
         error = "the push was stopped before a response came"
         return Answer(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
+
+    def record_in_flight(self) -> None:
+        """Record what is in flight as sent, for a thread that does not notice that its push is stopped."""
+        for item, started_at in self.in_flight() if not self._ended else ():
+            answer, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
+            outcome = DELIVERED if self.settings.shadow else self.decided(tried, answer, self.clock(), 0.5)
+            self.settings.rows.put(outcome_row(tried, outcome, answer))
 
     def accept(self, item: Item, answer: Answer) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""

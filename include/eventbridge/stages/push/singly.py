@@ -53,6 +53,7 @@ class Rounds:
         self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
         self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
         self._interrupted = False
+        run.in_flight = self._in_flight
 
     def deliver(self) -> Steps[None]:
         """Send until all are answered or must wait, the budget is over, or the run must end."""
@@ -79,11 +80,15 @@ class Rounds:
 
     def _break_off(self) -> None:
         """Record what is in flight as sent: its target may have taken it, so it waits until its time-out is over."""
+        for item, started_at in self._in_flight():
+            self._decide(item, self._run.interrupted(started_at))
+        self._sent_at.clear()
+
+    def _in_flight(self) -> list[tuple[Item, datetime]]:
+        """Return what is in flight and when it was sent; any thread may ask."""
         now, mark = self._clock(), monotonic()
-        in_flight, self._sent_at = self._sent_at, {}
-        for index, sent_at in in_flight.items():
-            started_at = now - timedelta(seconds=mark - sent_at)
-            self._decide(self._of_index[index], self._run.interrupted(started_at))
+        sent = list(self._sent_at.items())
+        return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
     def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
         """Decide what becomes of items that are not among those of this run and have one answer together."""

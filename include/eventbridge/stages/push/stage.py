@@ -127,7 +127,7 @@ class _Push:
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
-        self._stale = False
+        self._stale = self._left = False
         self._stopped_at: float | None = None
         self._threads = Threads("push", 0)
         self._loop: list[threading.Thread] = []
@@ -189,7 +189,7 @@ class _Push:
             if time.monotonic() - woken_at >= _TICK_SECONDS:
                 self._neighbours.wake()
                 woken_at = time.monotonic()
-            finished = self._abandoned() or not pending
+            finished = self._abandoned(pending) or not pending
             if not finished:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at
@@ -217,13 +217,18 @@ class _Push:
         for thread in [*self._loop, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))
 
-    def _abandoned(self) -> bool:
-        """Return whether the push was stopped and its threads had their time to notice: one that hangs is left."""
+    def _abandoned(self, pending: Sequence[TargetRun]) -> bool:
+        """Return whether the push was stopped and its threads had time to notice; what one that hangs sent is told."""
         if not self._stop.is_set():
             return False
         if self._stopped_at is None:
             self._stopped_at = time.monotonic()
-        return time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
+        left = time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
+        if left and not self._left:
+            self._left = True
+            for run in pending:
+                run.record_in_flight()
+        return left
 
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         if self._stale:
