@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from typing import Any
 
+import pytest
 from stages.conftest import RULES
 from stages.routing import buffered, deliveries, routed, wanted
 
@@ -81,6 +82,25 @@ def test_the_row_of_the_event_is_the_row_in_its_file(site: Any, order: Order) ->
         assert event["event_id"] == row["event_id"]
 
 
+@pytest.mark.parametrize("form", ["", ", transform: {form: JSONATA, value: data.id}", ", content_mode: binary"])
+def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, form: str) -> None:
+    """`traceparent` and `tracestate` are headers of every delivery, also of an event with half of a surrogate pair."""
+    traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
+    target = f'{{type: http, url: "https://crm.example/x"{form}}}'
+    site.write_rules(
+        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}}\n"
+        f"rules: {{all: {{bus: orders, pattern: {{}}, targets: {{crm: {target}}}}}}}\n"
+    )
+    site.publish(order(1, **traced), order(2, data={"id": "2", "text": "cut \ud83d"}, **traced), order(3))
+    work, batch_id = buffered(site)
+
+    routed(work, batch_id)
+
+    found = {row["event_id"]: json.loads(row["headers"] or "{}") for row in deliveries(work, batch_id)}
+    own = {number: {name: found[number].get(name) for name in traced} for number in found}
+    assert own == {"1": traced, "2": traced, "3": dict.fromkeys(traced)}
+
+
 def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) -> None:
     """The failure stands in the delivery file, in no chunk, and holds up nothing else."""
     site.publish(order(1, 500, data={"amount": 500}), order(2, 500), key="one queue")
@@ -106,7 +126,7 @@ def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) ->
 
 def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order: Order) -> None:
     """Ids, payloads, failures, headers and times to wait, whether events come from a file or from their bus."""
-    traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
     later = RULES.replace("/tmp/never-written/archive.jsonl", "/tmp/x.jsonl, not_before: $.data.at", 1)
     site.write_rules(later.replace("pattern: {}", "pattern: {data: {at: [{exists: true}]}}", 1))
     at = {"amount": 1, "id": "5", "at": "2026-03-01T13:00:00Z"}

@@ -23,7 +23,7 @@ from eventbridge.routing.order_keys import order_keys, shards_of
 from eventbridge.routing.pieces import AT_ONCE
 from eventbridge.routing.program import Route, RouteProgram
 from eventbridge.routing.replay_header import with_replay_id
-from eventbridge.routing.trace_header import with_traceparent
+from eventbridge.routing.trace_headers import with_headers
 from eventbridge.store.schemas import DELIVERY
 from eventbridge.transform import Rendered, Scope
 from eventbridge.transform.kernel.operate import HANDED_BACK
@@ -161,13 +161,13 @@ class _Made:
         }
 
     def _pass_traces_on(self) -> None:
-        brought = self._events.traceparents
+        brought = self._events.traces
         if not brought:
             return
         before = self._headers.array().to_pylist()
         for index, number in enumerate(self._deliveries.events.tolist()):
             if number in brought:
-                self._headers.put(index, with_traceparent(before[index], brought[number]))
+                self._headers.put(index, with_headers(before[index], brought[number]))
 
     def _times(self) -> pa.Array:
         if not self.waits.any():

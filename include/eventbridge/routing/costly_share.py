@@ -5,7 +5,6 @@ Nothing here may import the ledger or Spark: a Spark worker imports this module 
 
 from __future__ import annotations
 
-import json
 import re
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -20,7 +19,6 @@ from msgspec import structs
 from eventbridge.errors import BudgetSpent, TransformFailed, UserError
 from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.ids import Fingerprint, delivery_id, delivery_id_text
-from eventbridge.event.traceparent import TRACEPARENT, is_traceparent
 from eventbridge.model import rowset
 from eventbridge.model.routed import RoutedPiece, RoutedShare
 from eventbridge.routing.cpu_budget import OutOfTime, ShareBudget, interruptible
@@ -31,7 +29,7 @@ from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.routing.replay_header import with_replay_id
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.routing.sql_answers import EventRow, SqlAnswer, answered_files, read_answers
-from eventbridge.routing.trace_header import with_traceparent
+from eventbridge.routing.trace_headers import delivery_headers, with_headers
 from eventbridge.rule import Rule, RuleSet, Target
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, write_table
@@ -273,7 +271,5 @@ def _rendered(renderer: Renderer, event: Event, scope: Scope, replay_id: str) ->
         rendered: Rendered = renderer.render(event, scope)
     except TransformFailed as error:
         return {"failure": str(error)}
-    brought = event.document.get(TRACEPARENT)
-    headers = with_replay_id(json.dumps(dict(rendered.headers)) if rendered.headers else None, replay_id)
-    headers = with_traceparent(headers, brought if isinstance(brought, str) and is_traceparent(brought) else None)
+    headers = with_replay_id(with_headers(None, delivery_headers(rendered, event)), replay_id)
     return {"payload": rendered.payload, "content_type": rendered.content_type, "headers": headers}

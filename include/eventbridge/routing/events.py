@@ -16,7 +16,7 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.match.leaves import flatten
 from eventbridge.match.reference import matches_leaves
 from eventbridge.routing.program import RouteProgram
-from eventbridge.routing.trace_header import traceparents
+from eventbridge.routing.trace_headers import traces_of
 from eventbridge.scan.texts import Texts, padded_texts
 from eventbridge.store.parquet import read_span
 from eventbridge.store.protocol import Store
@@ -97,9 +97,9 @@ class SliceEvents:
         return times
 
     @cached_property
-    def traceparents(self) -> dict[int, str]:
-        """Return what events bring as `traceparent`, by their numbers."""
-        return traceparents(self.table["body"])
+    def traces(self) -> dict[int, dict[str, str]]:
+        """Return the headers that pass on the traces of events, by their numbers."""
+        return traces_of(self.table["body"])
 
     def only(self, name: str) -> str | None:
         """Return the one text that a column holds, None if it holds several."""

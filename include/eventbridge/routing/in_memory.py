@@ -16,7 +16,7 @@ from eventbridge.routing.block import SliceOrigin, outputs_of
 from eventbridge.routing.delivery_file import deliveries_of
 from eventbridge.routing.events import SliceEvents, match_rows
 from eventbridge.routing.program import Route, RouteProgram
-from eventbridge.routing.trace_header import names_traceparent
+from eventbridge.routing.trace_headers import names_traceparent
 from eventbridge.scan.memory import PADDING
 from eventbridge.scan.texts import Texts
 from eventbridge.store.schemas import BUFFER
@@ -125,7 +125,7 @@ def _outputs(
     routes: Sequence[Route],
 ) -> Iterator[tuple[Any, ...]]:
     """Yield of each delivery what its transform decides, `_OUTPUTS`."""
-    if payloads.status.any() or events.traceparents or any(route.waiting is not None for route in routes):
+    if payloads.status.any() or events.traces or any(route.waiting is not None for route in routes):
         columns = outputs_of(program, events, part, payloads, origin)
         yield from zip(*(columns[name].to_pylist() for name in _OUTPUTS), strict=True)
         return
@@ -148,7 +148,7 @@ def _add_places(events: SliceEvents, fresh: Sequence[FreshEvent], arrived_at: da
     arrived = (arrived_at - _EPOCH) // timedelta(microseconds=1)
     events.arrived_at = np.array([arrived] * len(fresh), np.int64)
     if not any(names_traceparent(each.body) for each in fresh):
-        events.traceparents = {}
+        events.traces = {}
 
 
 def _texts(parts: list[bytes]) -> Texts:

@@ -11,7 +11,7 @@ from typing import Literal
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.event.traceparent import is_traceparent
+from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 
 _HMAC, _ED25519, _PUBLIC = "whsec_", "whsk_", "whpk_"
 # W3C Trace Context level 1: version 00, no all-zero ids
@@ -114,10 +114,8 @@ def traceparent(delivery_id: str, headers: Mapping[str, str]) -> str:
     Made of the id, it is the same at every attempt, so that attempts join one trace;
     it is marked as sampled, or a receiver that follows its parent would stop to record what it records today.
     """
-    if headers:
-        for name in ("traceparent", "ce-traceparent"):
-            brought = headers.get(name)
-            if brought is not None and is_traceparent(brought):
-                return brought
+    brought = headers.get(TRACEPARENT)
+    if brought is not None and is_traceparent(brought):
+        return brought
     digits = delivery_id.replace("-", "")
     return f"00-{digits}-{digits[16:]}-01"

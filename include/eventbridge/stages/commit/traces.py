@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.event.traceparent import TRACEPARENT, is_traceparent
+from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 from eventbridge.model.batch import Batch
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import tell
@@ -81,8 +81,8 @@ def _traced(work: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:
 def _brought(headers: str | None) -> str | None:
     if not headers or TRACEPARENT not in headers:
         return None
-    known = json.loads(headers)
-    return next((text for name in (TRACEPARENT, f"ce-{TRACEPARENT}") if is_traceparent(text := known.get(name))), None)
+    brought = json.loads(headers).get(TRACEPARENT)
+    return brought if is_traceparent(brought) else None
 
 
 def _rows_of(work: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ from typing import Any
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.answer import Answer
+from eventbridge.routing.trace_headers import delivery_headers
 from eventbridge.rule.model import Rule, Target
 from eventbridge.stages.operate.find import find_rule, find_target
 from eventbridge.stages.runtime.runtime import Runtime
@@ -82,4 +83,4 @@ def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_
     delivery_id = delivery_id or str(uuid.uuid4())
     scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
     made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
-    return Request(0, delivery_id, made.payload, made.content_type, made.headers or {})
+    return Request(0, delivery_id, made.payload, made.content_type, delivery_headers(made, event))

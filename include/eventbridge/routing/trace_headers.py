@@ -1,0 +1,73 @@
+"""The headers that pass the trace context of an event on to its targets."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+import pyarrow as pa
+
+from eventbridge.errors import EventError
+from eventbridge.event.cloudevent import Event
+from eventbridge.event.json_document import parse_document
+from eventbridge.event.trace_context import TRACEPARENT, trace_headers
+from eventbridge.transform import Rendered
+
+_NAME = f'"{TRACEPARENT}"'.encode()
+_NAMED = re.compile(_NAME)
+
+
+class _Traced(msgspec.Struct):
+    traceparent: object = None
+    tracestate: object = None
+
+
+_DECODER = msgspec.json.Decoder(_Traced)
+
+
+def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:
+    """Return the trace headers of events, by number; events without a trace cost one search over all of them."""
+    if not any(_named(chunk) for chunk in bodies.chunks):
+        return {}
+    return dict(_brought(bodies))
+
+
+def names_traceparent(content: bytes | memoryview) -> bool:
+    """Return whether some event of a text of events may bring a `traceparent`."""
+    return _NAMED.search(content) is not None
+
+
+def _named(chunk: pa.Array) -> bool:
+    content = chunk.buffers()[2]
+    return content is not None and names_traceparent(memoryview(content))
+
+
+def _brought(bodies: pa.ChunkedArray) -> Iterator[tuple[int, dict[str, str]]]:
+    for number, body in enumerate(bodies.to_pylist()):
+        if _NAME in body and (found := trace_headers(_attributes(body))):
+            yield number, found
+
+
+def _attributes(body: bytes) -> Mapping[str, object]:
+    try:
+        found = _DECODER.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):  # such as half of a surrogate pair, which JSON may hold
+        try:
+            return parse_document(body)
+        except EventError:  # malformed: nothing of it is delivered
+            return {}
+    return {"traceparent": found.traceparent, "tracestate": found.tracestate}
+
+
+def with_headers(headers: str | None, more: Mapping[str, str]) -> str | None:
+    """Return a delivery's further headers, a JSON object or None, with some more."""
+    if not more:
+        return headers
+    return json.dumps({**(json.loads(headers) if headers else {}), **more})
+
+
+def delivery_headers(rendered: Rendered, event: Event) -> dict[str, str]:
+    """Return the further headers of a delivery: those of its transform, and the trace context of its event."""
+    return {**(rendered.headers or {}), **trace_headers(event.document)}
