@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 from datetime import timedelta
+from pathlib import Path
 from typing import get_args
 
 import pytest
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.choices import Choices, choices
+from eventbridge.orchestrate.forms.operate_rules import REPAIRS
+from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.stages.letters.selection import REASONS, Selection
 from eventbridge.stages.operate.say import Action
 
@@ -27,18 +31,83 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
     params.validate()
 
 
-def test_a_replay_form_asks_for_nothing_that_is_optional(dags: dict[str, DAG]) -> None:
-    """Every field but choices may be left empty, and the buses of the rule files are proposed."""
+def test_a_replay_form_stars_what_is_required_and_proposes_names(dags: dict[str, DAG]) -> None:
+    """Bus and rules are required, and all rules are a choice of their own; names of the rule files are proposed."""
     for name in ("replay_events", "replay_archive"):
         params = {each: dags[name].params.get_param(each).schema for each in dags[name].params}
 
         assert params["bus"]["examples"] == ["orders"]
-        assert {each for each, schema in params.items() if "null" not in schema["type"]} == {
-            "as_of",
-            "ids",
-            "skip_delivered",
-            "dry_run",
-        }
+        assert params["rules"]["examples"] == ["*", "big", "nightly"]
+        assert params["rules"]["values_display"] == {"*": "All rules of the bus"}
+        assert params["targets"]["examples"] == ["log"]
+        assert starred(dags[name]) == {"bus", "rules", "as_of", "ids", "skip_delivered", "dry_run"}
+
+
+def test_a_dry_run_is_the_default_of_every_form_that_sends_again(dags: dict[str, DAG]) -> None:
+    """A person who only fills in what is required sees what would be taken."""
+    dry = {name: dag.params["dry_run"] for name, dag in dags.items() if "dry_run" in dag.params}
+
+    assert dry == {"replay_events": True, "replay_archive": True, "redrive_dead_letters": True}
+
+
+def test_times_are_picked_in_every_form(dags: dict[str, DAG]) -> None:
+    """Each field that is a time has Airflow's picker."""
+    times = {"from", "to", "since", "until", "hour"}
+    fields = {(name, each) for name, dag in dags.items() for each in dag.params if each in times}
+    picked = {(dag, each) for dag, each in fields if dags[dag].params.get_param(each).schema["format"] == "date-time"}
+
+    assert picked == fields
+    assert len(picked) == 11
+
+
+def test_no_form_shows_null(dags: dict[str, DAG]) -> None:
+    """A choice of nothing has a label, and a list without values is empty."""
+    for dag in dags.values():
+        for name in dag.params:
+            param = dag.params.get_param(name)
+            if None in param.schema.get("enum", ()):
+                assert param.schema["values_display"]["null"]
+            if "array" in param.schema["type"]:
+                assert param.value == []
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "proposed"),
+    [
+        ("operate_rules", {"rule": ["big", "nightly"], "target": ["log"]}),
+        ("redrive_dead_letters", {"rule": ["big", "nightly"], "target": ["log"]}),
+        ("publish_events", {"bus": ["orders"]}),
+        ("explain_event", {"bus": ["orders"]}),
+        ("backtest_rules", {"bus": ["orders"]}),
+        ("diff_rules", {"bus": ["orders"]}),
+    ],
+)
+def test_forms_propose_the_names_of_the_rule_files(
+    dags: dict[str, DAG], dag_id: str, proposed: dict[str, list[str]]
+) -> None:
+    """Every field of one bus, rule or target proposes names, and takes others."""
+    params = dags[dag_id].params
+    schemas = {name: params.get_param(name).schema for name in params}
+
+    assert {name: each["examples"] for name, each in schemas.items() if "examples" in each} == proposed
+
+
+def test_a_form_of_many_rules_proposes_none(home: Path) -> None:
+    """Airflow keeps a form in its database, and a cut list could not choose the rest: names are typed then."""
+    rules = "".join(
+        f"  rule-{number}:\n    bus: orders\n    pattern: {{type: [a]}}\n"
+        "    targets: {log: {type: file, path: /tmp/never-written.jsonl}}\n"
+        for number in range(500)
+    )
+    (home.parent / "rules" / "more.yaml").write_text(f"rules:\n{rules}")
+
+    assert choices() == Choices(buses=("orders",), targets=("log",))
+    assert "examples" not in replay_params(choices())["rules"].schema
+
+
+def starred(dag: DAG) -> set[str]:
+    """Return the fields that Airflow shows as required."""
+    return {name for name in dag.params if "null" not in dag.params.get_param(name).schema["type"]}
 
 
 def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) -> None:
@@ -56,7 +125,7 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
     """What can be said of rules and targets is a choice of the form, whose fields are typed."""
     params = dags["operate_rules"].params
 
-    assert tuple(params.get_param("action").schema["enum"]) == get_args(Action)
+    assert tuple(params.get_param("action").schema["enum"]) == (*get_args(Action), *REPAIRS)
     assert set(params) == {"action", "rule", "target", "value", "confirm"}
     assert all("type" in params.get_param(name).schema for name in params)
 
@@ -83,6 +152,7 @@ def test_the_form_of_a_backtest_is_typed(dags: dict[str, DAG], dag_id: str, name
     assert [name for name in schemas if schemas[name].schema.get("format") == "date-time"] == ["from", "to"]
     assert {name for name in schemas if schemas[name].schema.get("minLength")} == named
     assert dags[dag_id].dagrun_timeout == timedelta(hours=6)
+    assert starred(dags[dag_id]) == named | {"from", "samples"}
 
 
 def test_the_form_of_publish_events_proposes_the_buses(dags: dict[str, DAG]) -> None:

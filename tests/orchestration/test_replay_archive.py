@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -31,6 +30,10 @@ RUN = "replay_archive backfill__2026-11-22T08:00:00+00:00"
 HOUR = (datetime(2026, 11, 22, 8, tzinfo=UTC), datetime(2026, 11, 22, 9, tzinfo=UTC))
 
 
+#: The form as it stands before anybody fills it in: what a run has that Airflow hands no parameter to.
+EMPTY = {name: param.value for name, param in archive_params().items()}
+
+
 @pytest.fixture
 def work(home: Path) -> Iterator[Runtime]:
     """The runtime of a task."""
@@ -40,7 +43,7 @@ def work(home: Path) -> Iterator[Runtime]:
 
 def asked(work: Runtime, times: int = 0, **filled_in: Any) -> Replay:
     """Return the replay of the hour for a run that was cleared so many times."""
-    form = {name: param.value for name, param in archive_params().items()} | {"bus": "orders"} | filled_in
+    form = EMPTY | {"bus": "orders", "rules": ["*"], "dry_run": False} | filled_in
     found = replay_of_hour(work, form, HOUR, RUN, times)
     assert found is not None
     return found
@@ -55,25 +58,28 @@ def test_a_run_replays_its_hour(work: Runtime) -> None:
     assert asked(work, rules=["big"], rate=5) == begun
 
 
-def test_the_only_bus_need_not_be_named(work: Runtime) -> None:
-    """Airflow's dialogue hands its form on only if that is ticked."""
-    assert asked(work, bus=None).bus == "orders"
-
-
-def test_a_backfill_without_a_bus_is_refused(work: Runtime) -> None:
-    """Where there are several, before anything is recorded; the message tells how."""
-    more = "buses:\n  returns:\n    source: {type: embedded}\n"
-    (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "more.yaml").write_text(more)
-
-    with pytest.raises(UserError, match="tick 'Override parameters on existing runs'"):
-        asked(work, bus=None)
+def test_a_run_without_parameters_is_refused(work: Runtime) -> None:
+    """Airflow's dialogue hands on its form only where a box is ticked: the message says which; nothing is recorded."""
+    with pytest.raises(UserError, match=r"no bus is named.*tick 'Override parameters on existing runs'"):
+        replay_of_hour(work, EMPTY, HOUR, RUN, 0)
 
     assert work.ledger.replays() == []
 
 
+def test_to_deliver_to_all_rules_takes_a_word(work: Runtime) -> None:
+    """No rule is chosen: refused; `*` stands for all of them, and alone."""
+    with pytest.raises(UserError, match=r"Fill in rules \(their names, or \* for all rules of the bus\)"):
+        asked(work, rules=[])
+    with pytest.raises(UserError, match=r"\* stands for all rules"):
+        asked(work, rules=["*", "big"])
+    assert work.ledger.replays() == []
+
+    assert "rules" not in asked(work, rules=["*"]).selection
+
+
 def test_a_dry_run_begins_nothing(work: Runtime) -> None:
-    """It is logged only."""
-    form = {name: param.value for name, param in archive_params().items()} | {"bus": "orders", "dry_run": True}
+    """It is logged only, and it is what a form does that nobody switched to deliver."""
+    form = EMPTY | {"bus": "orders", "rules": ["*"]}
 
     assert replay_of_hour(work, form, HOUR, RUN, 0) is None
     assert work.ledger.replays() == []

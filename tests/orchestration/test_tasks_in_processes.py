@@ -24,6 +24,7 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate import names, pools
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
@@ -174,12 +175,15 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
 @pytest.mark.parametrize(
     ("filled_in", "said"),
     [
-        ({}, "no rule file names a bus"),
-        ({"bus": "orders"}, "from is missing"),
-        ({"bus": "orders", "from": "1h", "rules": ["none"]}, "has no rule 'none'"),
-        ({"bus": "orders", "from": "1h", "pattern": "{"}, "is not JSON"),
-        ({"replay_id": "3f2a", "dry_run": True}, "dry_run"),
-        ({"replay_id": "3f2a", "bus": "orders", "ids": "same"}, "bus, ids"),
+        ({}, r"Fill in bus \(whose archive is replayed\) and from"),
+        ({"bus": "orders"}, "Fill in from"),
+        ({"bus": "orders", "from": "1h"}, "Fill in rules"),
+        ({"bus": "ordres", "from": "1h", "rules": ["*"]}, "names a bus 'ordres'. Did you mean orders?"),
+        ({"bus": "orders", "from": "1h", "rules": ["bigg"]}, "has no rule 'bigg'. Did you mean big?"),
+        ({"bus": "orders", "from": "1h", "rules": ["*"], "targets": ["lgo"]}, "has a target 'lgo'. Did you mean log?"),
+        ({"bus": "orders", "from": "1h", "rules": ["*"], "pattern": "{"}, "is not JSON"),
+        ({"replay_id": "3f2a"}, "Switch dry_run off"),
+        ({"replay_id": "3f2a", "dry_run": False, "bus": "orders", "ids": "same"}, "bus, ids"),
     ],
 )
 def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said: str, home: Path) -> None:
@@ -196,16 +200,17 @@ def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said:
 def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
     """One replay a run; to go on with one that is paused lets it go on, which the run after a batch does not."""
     form = {name: param.value for name, param in replay_params().items()}
-    asked = form | {"bus": "orders", "from": "1h"}
+    asked = form | {"bus": "orders", "from": "1h", "rules": ["*"], "dry_run": False}
+    goes_on = form | {"dry_run": False}
 
     with stage() as work:
         begun = replay_id_of(work, asked, "replay_events manual__1")
         assert begun is not None
         assert replay_id_of(work, asked, "replay_events manual__1") == begun
         work.ledger.set_replay_state(begun, "running", "paused")
-        replay_id_of(work, form | {"replay_id": begun}, f"replay_events replay__{begun}__after_x")
+        replay_id_of(work, goes_on | {"replay_id": begun}, f"replay_events replay__{begun}__after_x")
         assert work.ledger.replay(begun).state == "paused"
-        replay_id_of(work, form | {"replay_id": begun}, "replay_events manual__2")
+        replay_id_of(work, goes_on | {"replay_id": begun}, "replay_events manual__2")
         assert work.ledger.replay(begun).state == "running"
         assert replay_id_of(work, asked | {"dry_run": True}, "replay_events manual__3") is None
         assert len(work.ledger.replays()) == 1
@@ -217,8 +222,11 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
         ({}, "nothing chooses dead letters"),
         ({"names": [" "]}, "nothing chooses dead letters"),
         ({"sql": " ", "since": " "}, "nothing chooses dead letters"),
-        ({"redrive_id": "3f2a", "dry_run": True}, "dry_run"),
-        ({"redrive_id": "3f2a", "rule": "big", "rate": 5}, "rule, rate"),
+        ({"rule": "bigg"}, "no rule file names a rule 'bigg', and no dead letter does. Did you mean big?"),
+        ({"target": "lgo"}, "no rule file names a target 'lgo', and no dead letter does. Did you mean log?"),
+        ({"rule": "big", "target": "lgo"}, "the rule 'big' has no target 'lgo'"),
+        ({"redrive_id": "3f2a"}, "Switch dry_run off"),
+        ({"redrive_id": "3f2a", "dry_run": False, "rule": "big", "rate": 5}, "rule, rate"),
         ({"everything": True, "rate": 1e308}, "cannot be kept"),
         ({"everything": True, "rate": 1e308, "dry_run": True}, "cannot be kept"),
     ],
@@ -234,6 +242,33 @@ def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
             redrive_id_of(work, form, "a run")
 
         assert work.ledger.redrives() == []
+
+
+@pytest.mark.parametrize(
+    ("conf", "dry"),
+    [
+        ({"replay_id": "3f2a"}, False),
+        ({"replay_id": "3f2a", "dry_run": True}, True),
+        ({"bus": "orders"}, True),
+        ({"bus": "orders", "dry_run": False}, False),
+        ({}, True),
+    ],
+)
+def test_only_a_run_that_goes_on_delivers_unasked(conf: dict[str, Any], dry: bool) -> None:
+    """The run of a replay's next batch names the replay alone; every other run is a dry one until it says otherwise."""
+    assert filled_in(context_of(conf), replay_params(), goes_on="replay_id")["dry_run"] is dry
+
+
+def test_a_field_that_a_form_does_not_have_is_refused() -> None:
+    """Airflow would pass it on, and a typo would choose more than was meant."""
+    with pytest.raises(UserError, match=r"unknown field 'rulse' of the form. Did you mean rules\?"):
+        filled_in(context_of({"rulse": ["big"]}), replay_params())
+
+
+def context_of(conf: dict[str, Any]) -> Any:
+    """Return the context of a run that was triggered with this."""
+    params = {name: param.value for name, param in replay_params().items()} | conf
+    return {"dag_run": SimpleNamespace(conf=conf), "params": params}
 
 
 def test_a_run_whose_next_batch_must_wait_leaves_it_to_the_next_run(home: Path) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.backtest.report import BacktestReport, DiffReport
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 BACKTEST_LIMIT = timedelta(hours=6)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(**TASK, do_xcom_push=False)
+@plainly
 def backtest() -> None:
     """Run the candidate of the form over the archive; the log says what it would do and where the report lies."""
     from eventbridge.orchestrate.spark import open_router
@@ -41,7 +43,8 @@ def backtest() -> None:
             log.info("%s/%s: %s fail", rule.rule, target.target, target.failed)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(**TASK, do_xcom_push=False)
+@plainly
 def diff() -> None:
     """Compare the candidates of the form over the archive; the log says how they differ and where the report lies."""
     from eventbridge.orchestrate.spark import open_router

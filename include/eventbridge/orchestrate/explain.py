@@ -7,12 +7,14 @@ import logging
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(**TASK, do_xcom_push=False)
+@plainly
 def explain() -> None:
     """Log, as JSON, all that is known of the event of the form, and warn of what could not be read."""
     import msgspec

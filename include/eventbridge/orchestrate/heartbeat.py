@@ -6,12 +6,14 @@ import logging
 
 from airflow.sdk import task
 
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
 
-@task(task_id="send_heartbeat", **STAGE, do_xcom_push=False)
+@task(task_id="send_heartbeat", **TASK, do_xcom_push=False)
+@plainly
 def send_heartbeat() -> None:
     """Send one heartbeat; that something is wrong is told by it and logged, and no failure of the task."""
     from eventbridge.errors import UserError

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
 
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 #: Below every push, whatever its lane: it waits for a slot until nobody else does.
-_LAST: dict[str, Any] = STAGE | {"priority_weight": -1_000}
+_LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 
 def maintain_limit(settings: Settings) -> timedelta:
@@ -25,6 +26,7 @@ def maintain_limit(settings: Settings) -> timedelta:
 
 
 @task(**_LAST, do_xcom_push=False)
+@plainly
 def maintain() -> None:
     """Remove what is past its retention, for as long as the settings allow; the next run goes on."""
     from eventbridge.stages.upkeep.maintain import maintain as run

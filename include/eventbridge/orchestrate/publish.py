@@ -12,8 +12,9 @@ from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, ta
 
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.publish import Published
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(**TASK, do_xcom_push=False)
+@plainly
 def publish() -> None:
     """Publish what the form holds, or nothing if an event of it is not a CloudEvent; the log says where they lie."""
     context = get_current_context()

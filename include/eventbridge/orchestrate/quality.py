@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 
 from airflow.sdk import get_current_context, task
 
-from eventbridge.orchestrate.tasks import STAGE, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, stage
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +16,8 @@ log = logging.getLogger(__name__)
 HOURLY = "10 * * * *"
 
 
-@task(task_id="check_quality", **STAGE, do_xcom_push=False)
+@task(task_id="check_quality", **TASK, do_xcom_push=False)
+@plainly
 def check_hour() -> None:
     """Check an hour with Great Expectations; a failed check is told, and no failure of the task."""
     from eventbridge.stages.quality.check import check_quality as run

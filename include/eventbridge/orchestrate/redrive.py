@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
 
+from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
 from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.patience import planned_in_time
-from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, end_run, stage
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.redrive.plan import RedrivePlan
@@ -21,13 +23,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@task(task_id=PLAN_REDRIVE, **STAGE, do_xcom_push=False)
+@task(task_id=PLAN_REDRIVE, **TASK, do_xcom_push=False)
+@plainly
 def plan_redrive() -> None:
     """Begin the redrive that the run's parameters ask for, or go on with it, and plan its next batch."""
     context = get_current_context()
     with stage() as work:
-        _refuse_unknown_fields(context["dag_run"].conf or {})
-        redrive_id = redrive_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
+        form = filled_in(context, redrive_params(), goes_on="redrive_id")
+        redrive_id = redrive_id_of(work, form, f"{context['dag'].dag_id} {context['run_id']}")
         if redrive_id is None:
             end_run(context)
             return
@@ -51,7 +54,8 @@ def _plan(work: Runtime, redrive_id: str) -> RedrivePlan:
     return planned_in_time(work, lambda: plan(work, redrive_id, pools))
 
 
-@task(task_id=GO_ON, trigger_rule="none_failed", **STAGE, do_xcom_push=False)
+@task(task_id=GO_ON, trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@plainly
 def go_on() -> None:
     """Trigger this DAG once more, for the redrive's next batch, if it is still running."""
     context = get_current_context()
@@ -72,37 +76,30 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
         raise BooksError(f"dead letters were passed over; redrive again once their files can be read:\n{told}")
 
 
-def _refuse_unknown_fields(conf: Mapping[str, object]) -> None:
-    """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
-    from eventbridge.errors import UserError
-    from eventbridge.rule.fields import nearest
-
-    names = list(redrive_params())
-    for name in conf:
-        if name not in names:
-            hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
-            raise UserError(f"unknown field {name!r} of the form. {hint}")
-
-
 def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
+    from eventbridge.stages.letters.named import refuse_unknown_names
     from eventbridge.stages.letters.selection import WrittenSelection
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey
 
     if params["redrive_id"]:
+        if params["dry_run"]:  # of what was begun nothing is dry
+            raise UserError("a redrive goes on as it was begun. Switch dry_run off to deliver.")
         others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
-        if others:  # a dry run that delivers, above all
+        if others:
             raise UserError(f"a redrive goes on as it was begun. Leave empty: {', '.join(others)}.")
         return work.ledger.redrive(params["redrive_id"]).redrive_id
-    chosen = {name: params[name] for name in ("rule", "target", "reason", "error", "since", "until", "names", "sql")}
-    selection = WrittenSelection(**chosen).read(work.ledger.now())
+    chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "since", "until", "sql")}
+    selection = WrittenSelection(**chosen, names=params["names"] or ()).read(work.ledger.now())
     if not selection.chooses and not params["everything"]:
         raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
     refuse_rate(params["rate"])
+    refuse_unknown_names(work, selection.rule, selection.target)
     how = {"retransform": params["retransform"], "again": params["again"]}
     if params["dry_run"]:
         found = survey(work, selection, **how)
+        log.info("dry run, nothing is sent: %s dead letters would be taken", found.taken.total())
         for of, count in sorted(found.taken.items()):
             log.info("would be taken: %s dead letters of %s", count, of)
         for (of, why), count in sorted(found.left.items()):

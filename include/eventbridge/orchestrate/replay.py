@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import DagRunTriggerException
 
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT
+from eventbridge.orchestrate.filled_in import filled_in, refuse_empty
+from eventbridge.orchestrate.forms.choices import ALL
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.next_run import next_run
 from eventbridge.orchestrate.patience import planned_in_time
+from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
-from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, end_run, stage
+from eventbridge.orchestrate.tasks import TASK, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.replay.plan import ReplayPlan
@@ -26,13 +29,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@task(task_id=PLAN_REPLAY, **STAGE, do_xcom_push=False)
+@task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
+@plainly
 def plan_replay() -> None:
     """Begin the replay that the run's parameters ask for, or go on with it, and plan its next batch."""
     context = get_current_context()
     with stage() as work:
-        refuse_unknown_fields(context["dag_run"].conf or {}, list(replay_params()))
-        replay_id = replay_id_of(work, context["params"], f"{context['dag'].dag_id} {context['run_id']}")
+        form = filled_in(context, replay_params(), goes_on="replay_id")
+        replay_id = replay_id_of(work, form, f"{context['dag'].dag_id} {context['run_id']}")
         if replay_id is None:
             end_run(context)
             return
@@ -54,7 +58,8 @@ def replay_pushes(batch_id: str) -> Any:
     return pushes(batch_id, pool=REPLAY_LANE_POOL, priority_weight=REPLAY_LANE_WEIGHT)
 
 
-@task(task_id=GO_ON, trigger_rule="none_failed", **STAGE, do_xcom_push=False)
+@task(task_id=GO_ON, trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@plainly
 def go_on() -> None:
     """Trigger this DAG once more, for the replay's next batch, if it is still running."""
     context = get_current_context()
@@ -81,11 +86,13 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     from eventbridge.stages.replay.plan import begin_replay
 
     if params["replay_id"]:
-        defaults = {name: param.value for name, param in replay_params().items()}
+        if params["dry_run"]:  # of what was begun nothing is dry
+            raise UserError("a replay goes on as it was begun. Switch dry_run off to deliver.")
+        defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
         others = [
             name for name in defaults if name != "replay_id" and (params[name] or None) != (defaults[name] or None)
         ]
-        if others:  # a dry run that delivers, above all
+        if others:
             raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
         found = work.ledger.replay(params["replay_id"])
         if not run.partition(" ")[2].startswith("replay__"):
@@ -94,6 +101,7 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     begun = work.ledger.replay_of_run(run)
     if begun is not None:  # this task was tried again
         return begun.replay_id
+    refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"})
     wish = wish_of(work, params)
     if params["dry_run"]:
         log_survey(work, wish)
@@ -106,20 +114,25 @@ def log_survey(work: Runtime, wish: Wish) -> None:
     from eventbridge.stages.replay.survey import survey
 
     would = survey(work, wish)
-    log.info("%s archived events looked at, %s would be taken", would.events, would.taken)
+    log.info("dry run, nothing is sent: %s archived events looked at, %s would be taken", would.events, would.taken)
     for of, count in sorted(would.deliveries.items()):
         log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
 
 
 def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
-    """Return the replay that a form asks for; raises UserError."""
+    """Return the replay that a form asks for; raises UserError, also where no rule is chosen: all takes a word."""
+    from eventbridge.errors import UserError
     from eventbridge.stages.replay.wish import WrittenWish
 
+    rules = params["rules"] or []
+    refuse_empty(params, {"rules": f"their names, or {ALL} for all rules of the bus"})
+    if ALL in rules and len(rules) > 1:
+        raise UserError(f"rules: {ALL} stands for all rules of the bus. Choose it alone, or leave it out.")
     written = WrittenWish(
         params["bus"] or "",
         since=params["from"],
         until=params["to"],
-        rules=params["rules"] or (),
+        rules=() if rules == [ALL] else rules,
         targets=params["targets"] or (),
         pattern=params["pattern"],
         sql=params["sql"],
@@ -136,14 +149,3 @@ def _plan(work: Runtime, replay_id: str) -> ReplayPlan:
 
     pools = confirmed_pools(work)
     return planned_in_time(work, lambda: plan(work, replay_id, pools))
-
-
-def refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:
-    """Raise UserError for what the form does not have: Airflow hands it on, and a typo would choose, or do, more."""
-    from eventbridge.errors import UserError
-    from eventbridge.rule.fields import nearest
-
-    for name in conf:
-        if name not in names:
-            hint = nearest(name, names) or f"Its fields: {', '.join(names)}."
-            raise UserError(f"unknown field {name!r} of the form. {hint}")

@@ -11,15 +11,16 @@ from airflow.sdk import BaseOperator, Context, get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.errors import UserError
+from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
+from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.replay import (
     log_survey,
-    refuse_unknown_fields,
     run_of_replay,
     wish_of,
 )
-from eventbridge.orchestrate.tasks import STAGE, end_run, stage
+from eventbridge.orchestrate.tasks import TASK, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
@@ -28,19 +29,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-@task(task_id=BEGIN_REPLAY, **STAGE, do_xcom_push=False)
+@task(task_id=BEGIN_REPLAY, **TASK, do_xcom_push=False)
+@plainly
 def begin_replay() -> None:
     """Begin the replay of the run's hour, or go on with it, and have `replay_events` move its batches."""
     context = get_current_context()
     run = context["dag_run"]
-    refuse_unknown_fields(run.conf or {}, list(archive_params()))
     since, until = context.get("data_interval_start"), context.get("data_interval_end")
     times = run.clear_number or 0
     with stage() as work:
+        form = filled_in(context, archive_params())
         if since is None or until is None:
             raise UserError("this run has no hour. Choose Backfill where you trigger it, or trigger replay_events.")
         name = f"{context['dag'].dag_id} {context['run_id']}"
-        replay = replay_of_hour(work, context["params"], (since, until), name, times)
+        replay = replay_of_hour(work, form, (since, until), name, times)
     if replay is None:
         end_run(context)
         return
@@ -56,21 +58,16 @@ def replay_of_hour(
     from eventbridge.stages.replay.again import begin_or_go_on
 
     since, until = (moment.isoformat() for moment in hour)
-    wish = wish_of(work, {**params, "bus": params["bus"] or _only_bus(work), "from": since, "to": until})
+    if not params["bus"]:
+        raise UserError(
+            "no bus is named. Backfill again: fill in Bus and Rules, and tick 'Override parameters on existing runs'. "
+            "Without that tick Airflow hands no parameter to the run."
+        )
+    wish = wish_of(work, {**params, "from": since, "to": until})
     if params["dry_run"]:
         log_survey(work, wish)
         return None
     return begin_or_go_on(work, wish, run, times)
-
-
-def _only_bus(work: Runtime) -> str:
-    buses = list(work.rule_set().buses)
-    if len(buses) != 1:
-        raise UserError(
-            "no bus is named. Fill in Bus and tick 'Override parameters on existing runs': "
-            "the dialogue of a backfill hands its form on only then."
-        )
-    return buses[0]
 
 
 class WaitForReplay(BaseOperator):
@@ -84,6 +81,7 @@ class WaitForReplay(BaseOperator):
         with stage() as work:
             replay = work.ledger.replay(replay_id)
             until = work.ledger.now() + timedelta(seconds=work.settings.replay_wait_seconds)
+        self.log.info("waits until replay %s has ended", replay_id)
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
     def ended(self, context: Context, event: dict[str, str]) -> None:

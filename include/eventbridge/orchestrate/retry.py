@@ -16,12 +16,14 @@ from eventbridge.orchestrate.names import (
     SETTLE_STALE,
 )
 from eventbridge.orchestrate.next_run import next_run
-from eventbridge.orchestrate.tasks import STAGE, confirmed_pools, stage, tell_batch
+from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.tasks import TASK, confirmed_pools, stage, tell_batch
 
 log = logging.getLogger(__name__)
 
 
-@task(task_id=PLAN_RETRIES, **STAGE, do_xcom_push=False)
+@task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
+@plainly
 def plan_retries() -> None:
     """Take up parked deliveries, or references, that are due as a new batch, and skip the tasks without work."""
     from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
@@ -37,7 +39,8 @@ def plan_retries() -> None:
     tell_batch(batch_id, beside)
 
 
-@task(task_id=SETTLE_STALE, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+@task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
+@plainly
 def settle_stale() -> None:
     """Settle, park and commit the retry batches whose own runs died; also where planning failed."""
     from eventbridge.stages.retry.plan import settle_stale as run
@@ -47,7 +50,8 @@ def settle_stale() -> None:
             log.warning("batch %s was left behind by its run; it is settled now", batch_id)
 
 
-@task(task_id=RESUME_REPLAY, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+@task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
+@plainly
 def resume_replay() -> None:
     """Trigger `replay_events` for the replay that has been left for longest, unless runs of it wait to begin."""
     from eventbridge.orchestrate.left_behind import left_replay
@@ -65,7 +69,8 @@ def resume_replay() -> None:
     raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
 
 
-@task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **STAGE, do_xcom_push=False)
+@task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
+@plainly
 def begin_redrive() -> None:
     """Trigger `redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
     from eventbridge.orchestrate.left_behind import left_redrive

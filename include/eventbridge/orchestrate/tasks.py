@@ -19,6 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN
+from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, plainly
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
@@ -34,9 +35,13 @@ log = logging.getLogger(__name__)
 STAGE: dict[str, Any] = {
     "retries": 3,
     "retry_delay": timedelta(seconds=5),
+    "retry_policy": NOT_TRIED_AGAIN,
     "priority_weight": 1_000,
     "weight_rule": "absolute",
 }
+
+#: The same for a decorated function: it logs one sentence of what it did, and what it returns says nothing more.
+TASK: dict[str, Any] = STAGE | {"show_return_value_in_logs": False}
 
 
 @contextmanager
@@ -59,12 +64,13 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
         finally:
             work.close()
     except (UserError, OperatorError) as error:
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(str(error)) from None
     except ModuleNotFoundError as error:
-        raise AirflowFailException(str(PackageMissing.of(error) or error)) from error
+        raise AirflowFailException(str(PackageMissing.of(error) or error)) from None
 
 
-@task(task_id=LISTEN, **STAGE, do_xcom_push=False)
+@task(task_id=LISTEN, **TASK, do_xcom_push=False)
+@plainly
 def listen(runner: str) -> None:
     """Take the runner's unfinished batch or plan the next one; with nothing to do, skip the rest of the run."""
     from eventbridge.stages.ingest.listen import listen as run
@@ -74,7 +80,8 @@ def listen(runner: str) -> None:
     tell_batch(batch_id)
 
 
-@task(**STAGE, do_xcom_push=False)
+@task(**TASK, do_xcom_push=False)
+@plainly
 def buffer(batch_id: str) -> None:
     """Land the batch's events as Parquet: the archive."""
     from eventbridge.orchestrate.spark import open_lander
@@ -85,7 +92,8 @@ def buffer(batch_id: str) -> None:
             run(work, batch_id, open_lander)
 
 
-@task(**STAGE, multiple_outputs=False)
+@task(**TASK, multiple_outputs=False)
+@plainly
 def route(batch_id: str) -> list[int]:
     """Match and transform on Spark, cut chunks; returns those that are handed out, one push each."""
     from eventbridge.orchestrate.spark import open_router
@@ -97,7 +105,8 @@ def route(batch_id: str) -> list[int]:
         return run(work, batch_id, open_router(work), existing_pools())
 
 
-@task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
+@task(trigger_rule="all_done", **TASK, do_xcom_push=False)
+@plainly
 def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, one verdict per delivery, and write what is given up; whatever became of the pushes."""
     from eventbridge.stages.settle.letters import write_dead_letters as run
@@ -107,7 +116,8 @@ def write_dead_letters(batch_id: str) -> None:
             run(work, batch_id)
 
 
-@task(trigger_rule="all_done", **STAGE, do_xcom_push=False)
+@task(trigger_rule="all_done", **TASK, do_xcom_push=False)
+@plainly
 def schedule_retries(batch_id: str) -> None:
     """Park what is to be tried again."""
     from eventbridge.stages.settle.parking import schedule_retries as run
@@ -117,7 +127,8 @@ def schedule_retries(batch_id: str) -> None:
             run(work, batch_id)
 
 
-@task(trigger_rule="none_failed", **STAGE, do_xcom_push=False)
+@task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
+@plainly
 def commit(batch_id: str) -> None:
     """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
     from eventbridge.stages.commit.stage import commit as run

@@ -9,6 +9,7 @@ from airflow.sdk import DAG
 
 from eventbridge.orchestrate.backtest import BACKTEST_LIMIT, backtest
 from eventbridge.orchestrate.forms.backtest_rules import backtest_params
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.names import BACKTEST_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
@@ -36,7 +37,7 @@ def backtest_rules() -> DAG:
         max_active_runs=2,
         dagrun_timeout=BACKTEST_LIMIT,
         default_args={"owner": OWNER, "pre_execute": give_way_as_old},
-        params=backtest_params(),
+        params=backtest_params(choices()),
         tags=["eventbridge", "operate"],
     ) as dag:
         backtest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 from airflow.sdk import DAG
 
 from eventbridge.orchestrate.explain import explain
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.explain_event import explain_params
 from eventbridge.orchestrate.names import EXPLAIN_DAG
 from eventbridge.orchestrate.run_limit import run_limit
@@ -36,7 +37,7 @@ def explain_event() -> DAG:
         max_active_runs=4,
         dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER},
-        params=explain_params(),
+        params=explain_params(choices()),
         tags=["eventbridge", "operate"],
     ) as dag:
         explain()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.operate_rules import operate_params
 from eventbridge.orchestrate.names import OPERATE_DAG
 from eventbridge.orchestrate.operate import operate
@@ -24,6 +25,8 @@ task, until it is taken back; `eventbridge status` shows who said what, and sinc
 | pause, resume target | the same for one target |
 | disable, enable rule | as `enabled: false`: nothing is matched, **events pass the rule by for ever**; tick *Confirm* |
 | set, clear priority | high, medium or low: weight, and the shared pool of a rule without its own |
+| enable target | takes a target that was disabled, or is degraded, back into service; what is held for it is due |
+| release rule | lets a rule go on that is held: routing or its `expect` failed, or a delivery may not be given up |
 | set, clear rate | of a target, such as 10/s |
 
 It does what `eventbridge rules pause` and its neighbours do.
@@ -43,7 +46,7 @@ def operate_rules() -> DAG:
         max_active_runs=1,
         dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER},
-        params=operate_params(),
+        params=operate_params(choices()),
         tags=["eventbridge", "operate"],
     ) as dag:
         operate()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.publish_events import publish_params
 from eventbridge.orchestrate.names import PUBLISH_DAG
 from eventbridge.orchestrate.publish import publish
@@ -35,7 +36,7 @@ def publish_events() -> DAG:
         allowed_run_types=RUN_TYPES,
         dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER},
-        params=publish_params(),
+        params=publish_params(choices()),
         tags=["eventbridge", "operate"],
     ) as dag:
         publish()

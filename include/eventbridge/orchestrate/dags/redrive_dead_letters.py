@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.orchestrate.push import slow_lane_pushes
@@ -19,7 +20,8 @@ from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers dead letters again: trigger it and fill in the form. *Dry run* logs what would be taken, and what not and why.
+Delivers dead letters again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs what would be
+taken, and what not and why.
 Requests go out as they were, under the same delivery ids; with *Retransform* the events are routed by today's rules.
 A run moves one batch of kind *redrive* and triggers the next one while letters are left. To stop it:
 `eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows what became of them.
@@ -40,7 +42,7 @@ def redrive_dead_letters() -> DAG:
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way},
-        params=redrive_params(),
+        params=redrive_params(choices()),
         tags=["eventbridge", "redrive"],
     ) as dag:
         batch_id = batch_of(PLAN_REDRIVE)

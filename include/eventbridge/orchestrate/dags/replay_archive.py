@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG, CronDataIntervalTimetable
 
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import ARCHIVE_DAG
 from eventbridge.orchestrate.replay_archive import WaitForReplay, begin_replay
@@ -16,13 +17,13 @@ from eventbridge.orchestrate.tasks import STAGE
 
 GUIDE = """
 Delivers hours of archive again: choose *Trigger*, then *Backfill*, the hours, and how existing runs are reprocessed.
-Airflow hands the parameters on only if *Override parameters on existing runs* is ticked.
+Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on existing runs*: without that tick
+Airflow hands no parameter to the runs, and they refuse. *Dry run* is on until you switch it off.
 
 Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
 `replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
 than `EVENTBRIDGE_REPLAY_WAIT_SECONDS` pauses its replay and fails; reprocessed, it goes on under the same id.
-The parameters are those of `replay_events`; *Bus* may be empty where the rule files name one bus. Nothing but a
-backfill, or a person, starts a run.
+The parameters are those of `replay_events`. Nothing but a backfill, or a person, starts a run.
 """
 
 
@@ -40,7 +41,7 @@ def replay_archive() -> DAG:
         allowed_run_types=BACKFILL_TYPES,
         max_active_runs=4,
         default_args={"owner": OWNER, "pre_execute": give_way_as_old},
-        params=archive_params(),
+        params=archive_params(choices()),
         tags=["eventbridge", "replay"],
     ) as dag:
         # `begin_replay` is skipped if it is tried again after it had triggered its run.

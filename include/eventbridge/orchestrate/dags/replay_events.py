@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from airflow.sdk import DAG
 
+from eventbridge.orchestrate.forms.choices import choices
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import PLAN_REPLAY, REPLAY_DAG
 from eventbridge.orchestrate.replay import go_on, plan_replay, replay_pushes
@@ -18,8 +19,9 @@ from eventbridge.orchestrate.slow_lane import give_way_as_old
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers archived events again: trigger it and fill in the form. *Dry run* logs how many events would be taken, who
-would get them, and samples. Events go through the rules of today, or of then, under new delivery ids or the same.
+Delivers archived events again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs how many
+events would be taken, who would get them, and samples. To deliver to all rules of the bus choose `*` under *Rules*.
+Events go through the rules of today, or of then, under new delivery ids or the same.
 A run moves one batch of kind *replay*, its pushes in pool `lane.replay`, and triggers the next one until the end of
 the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it. To mark a run
 failed stops no replay: `retry_deliveries` has another run go on with it some minutes later.
@@ -40,7 +42,7 @@ def replay_events() -> DAG:
         max_active_tasks=64,
         dagrun_timeout=run_limit(airflow_settings()),
         default_args={"owner": OWNER, "pre_execute": give_way_as_old},
-        params=replay_params(),
+        params=replay_params(choices()),
         tags=["eventbridge", "replay"],
     ) as dag:
         batch_id = batch_of(PLAN_REPLAY)

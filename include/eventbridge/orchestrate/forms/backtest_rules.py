@@ -4,36 +4,42 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
+from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
+
 _CANDIDATE = (
     "A rule of today's files, RULE@VERSION, the path of a rule file (.yaml) on Airflow's machine, or the text of one."
 )
 
 
-def backtest_params() -> dict[str, Param]:
+def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of `backtest_rules`: which rules, over which events."""
-    return {"candidate": _candidate("Candidate"), **_archive_params()}
+    return {"candidate": _candidate("Candidate"), **_archive_params(propose)}
 
 
-def diff_params() -> dict[str, Param]:
+def diff_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of `diff_rules`: which rules are compared, over which events."""
-    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params()}
+    return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params(propose)}
 
 
 def _candidate(title: str) -> Param:
     return Param("", type="string", format="multiline", minLength=1, title=title, description=_CANDIDATE)
 
 
-def _archive_params() -> dict[str, Param]:
+def _archive_params(propose: Choices) -> dict[str, Param]:
     text = ["null", "string"]
     return {
         "from": Param(
-            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
+            type="string", format="date-time", title="From", description="Events landed from then on. Required."
         ),
         "to": Param(
             None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
         ),
         "bus": Param(
-            None, type=text, title="Bus", description="Only rules of this bus; needed for a file with rules of several."
+            None,
+            type=text,
+            **proposing(propose.buses),
+            title="Bus",
+            description="Only rules of this bus; needed for a file with rules of several.",
         ),
         "samples": Param(
             3, type="integer", minimum=0, maximum=100, title="Samples", description="Of each kind, in the report."

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_parsing_context
 
@@ -10,17 +13,68 @@ from eventbridge.errors import RuleFileError
 from eventbridge.orchestrate.schedule import runners_in_force
 from eventbridge.orchestrate.settings import airflow_settings
 
+if TYPE_CHECKING:
+    from eventbridge.rule import RuleSet
 
-def buses_to_choose() -> list[str]:
-    """Return the buses to choose from: proposals only, so that a run that was triggered goes on as rules change."""
+#: The value of a form's Rules that stands for all of them; no rule can have this name.
+ALL = "*"
+
+#: The most names that a form proposes: they are part of the DAG, which Airflow keeps in its database.
+_MOST_PROPOSED = 500
+
+
+@dataclass(frozen=True)
+class Choices:
+    """The names that the forms propose: of buses, of rules, and of targets."""
+
+    buses: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+
+
+#: Nothing to propose, as in the process of a task.
+NO_CHOICES = Choices()
+
+
+def choices() -> Choices:
+    """Return what to choose from: proposals only, so that a run that was triggered goes on as rules change.
+
+    Where rules are published, the ledger names the buses alone.
+    """
     if get_parsing_context().dag_id is not None:
-        return []
+        return NO_CHOICES
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
     if settings.rules_from == "published":
-        return sorted(set(runners_in_force(settings).values()))
+        return Choices(_proposed(runners_in_force(settings).values()))
     try:
-        return sorted(load_rules(Path(settings.rules_folder), cache=settings.rule_cache).buses)
+        return _of(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:  # the DAG file `rule_mistakes.py` shows them
-        return []
+        return NO_CHOICES
+
+
+def _of(rules: RuleSet) -> Choices:
+    targets = (name for rule in rules.rules.values() for name in rule.destinations)
+    return Choices(_proposed(rules.buses), _proposed(rules.rules), _proposed(targets))
+
+
+def _proposed(names: Iterable[str]) -> tuple[str, ...]:
+    found = sorted(set(names))
+    return tuple(found) if len(found) <= _MOST_PROPOSED else ()
+
+
+def proposing(names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the part of a parameter of text that proposes names; it takes every other text too."""
+    return {"examples": list(names)} if names else {}
+
+
+def choosing(names: tuple[str, ...], labels: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the part of a parameter of several names by which they are chosen, those with labels first.
+
+    Airflow's form lets a person choose among these only, and type them, one a line, where there are none.
+    """
+    if not names:
+        return {}
+    labels = labels or {}
+    return {"examples": [*labels, *names]} | ({"values_display": dict(labels)} if labels else {})

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
+from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
-def explain_params() -> dict[str, Param]:
+
+def explain_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: which event, and where it is looked for."""
     text = ["null", "string"]
     return {
         "event_id": Param(
             "", type="string", minLength=1, title="Event", description="The id of the event, as it is written."
         ),
-        "bus": Param(None, type=text, title="Bus", description="Only on this bus; empty: on all."),
+        "bus": Param(
+            None, type=text, **proposing(propose.buses), title="Bus", description="Only on this bus; empty: on all."
+        ),
         "from": Param(
             None, type=text, format="date-time", title="From", description="Only in batches planned from then on."
         ),

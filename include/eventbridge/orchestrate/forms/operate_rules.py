@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
+from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
+
 #: As `Action` of `eventbridge.stages.operate.say`, which no DAG file imports when it is parsed; a test compares.
 ACTIONS = (
     "pause rule",
@@ -18,14 +20,27 @@ ACTIONS = (
     "clear rate",
 )
 
+#: What else the form does: it takes a target back into service, or lets a rule go on that is held.
+REPAIRS = ("enable target", "release rule")
 
-def operate_params() -> dict[str, Param]:
+
+def operate_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: what is to be done, to which rule or target."""
     text = ["null", "string"]
     return {
-        "action": Param("pause rule", type="string", enum=list(ACTIONS), title="Action", description="What to do."),
-        "rule": Param("", type="string", minLength=1, title="Rule", description="Name of the rule."),
-        "target": Param(None, type=text, title="Target", description="Its target, for actions that are about one."),
+        "action": Param(
+            "pause rule", type="string", enum=[*ACTIONS, *REPAIRS], title="Action", description="What to do."
+        ),
+        "rule": Param(
+            "", type="string", minLength=1, **proposing(propose.rules), title="Rule", description="Its name."
+        ),
+        "target": Param(
+            None,
+            type=text,
+            **proposing(propose.targets),
+            title="Target",
+            description="Its target, for actions that are about one.",
+        ),
         "value": Param(
             None, type=text, title="Value", description="high, medium or low for a priority; 10/s or 300/m for a rate."
         ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from airflow.sdk import Param
 
-from eventbridge.orchestrate.forms.choices import buses_to_choose
+from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
 _EVENTS = (
     "CloudEvents 1.0 as JSON: one per line, or one array of them. "
@@ -12,14 +12,14 @@ _EVENTS = (
 )
 
 
-def publish_params() -> dict[str, Param]:
+def publish_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
     """Return the form of the DAG: where to, and the events."""
     return {
         "bus": Param(
             "",
             type="string",
             minLength=1,
-            examples=buses_to_choose(),
+            **proposing(propose.buses),
             title="Bus",
             description="An event bus of the rule files.",
         ),

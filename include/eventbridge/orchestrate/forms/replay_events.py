@@ -6,24 +6,46 @@ from typing import Any
 
 from airflow.sdk import Param
 
-from eventbridge.orchestrate.forms.choices import buses_to_choose
+from eventbridge.orchestrate.forms.choices import ALL, NO_CHOICES, Choices, choosing, proposing
 
 
-def replay_params() -> dict[str, Param]:
-    """Return the form of the DAG: which events, by which rules, to which targets, and how."""
+def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
+    """Return the form of the DAG: which events, by which rules, to which targets, and how.
+
+    What is required is checked by the first task: a replay that goes on needs none of it.
+    """
     text = ["null", "string"]
-    names: dict[str, Any] = {"type": ["null", "array"], "items": {"type": "string"}}
-    bus = "The bus whose archive is replayed. Required."
+    lists: dict[str, Any] = {"items": {"type": "string"}}
     return {
-        "bus": Param(None, type=text, examples=buses_to_choose(), title="Bus", description=bus),
+        "bus": Param(
+            "",
+            type="string",
+            **proposing(propose.buses),
+            title="Bus",
+            description="The bus whose archive is replayed. Required.",
+        ),
         "from": Param(
             None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
         ),
         "to": Param(
             None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
         ),
-        "rules": Param(None, **names, title="Rules", description="Only for these, one per line."),
-        "targets": Param(None, **names, title="Targets", description="Only to targets of these names, one per line."),
+        "rules": Param(
+            [],
+            type="array",
+            **lists,
+            **choosing(propose.rules, {ALL: "All rules of the bus"}),
+            title="Rules",
+            description=f"Only for these, or {ALL} for all rules of the bus. Required.",
+        ),
+        "targets": Param(
+            [],
+            type=["null", "array"],
+            **lists,
+            **choosing(propose.targets),
+            title="Targets",
+            description="Only to targets of these names; empty: to every target of the rules.",
+        ),
         "pattern": Param(
             None,
             type=text,
@@ -60,12 +82,15 @@ def replay_params() -> dict[str, Param]:
             None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many deliveries a second."
         ),
         "dry_run": Param(
-            False, type="boolean", title="Dry run", description="Only log what would be taken, with samples."
+            True,
+            type="boolean",
+            title="Dry run",
+            description="Only log what would be taken, with samples. Switch it off to deliver.",
         ),
         "replay_id": Param(
             None,
             type=text,
             title="Go on with",
-            description="Id of a replay that was begun, or paused; chooses nothing.",
+            description="Id of a replay that was begun, or paused. Leave all else as it is, and switch Dry run off.",
         ),
     }

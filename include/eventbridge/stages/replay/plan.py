@@ -32,7 +32,7 @@ from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
 from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_wish
-from eventbridge.stages.replay.wish import Wish, restricted
+from eventbridge.stages.replay.wish import Wish, refuse_unknown_then, restricted
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
@@ -288,12 +288,13 @@ def _parts_of_today(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart
 def _parts_of_then(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner that landed events then, or where outcomes choose for each target it had then."""
     found: dict[tuple[str, str, str], None] = {}
-    for runner, rule_set in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now):
+    frozen = work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now)
+    refuse_unknown_then(wish, [frozen_rules(work.store, rule_set) for _, rule_set in frozen])
+    for runner, rule_set in frozen:
         rules = restricted(frozen_rules(work.store, rule_set), wish.bus, wish.rules, wish.targets)
         if rules.rules and not wish.by_target:
             found[runner, "", ""] = None
         elif wish.by_target:
-            found.update(
-                dict.fromkeys((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
-            )
+            pairs = ((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
+            found.update(dict.fromkeys(pairs))
     return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]

@@ -120,6 +120,18 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
     return RuleSet(buses=buses, rules=found, quotas=rules.quotas)
 
 
+def refuse_unknown_then(wish: Wish, frozen: Sequence[RuleSet]) -> None:
+    """Raise UserError, with the nearest name, for a rule or target that none of the rule sets of the time has."""
+    rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == wish.bus}
+    for name in wish.rules if frozen else ():
+        if name not in rules:
+            raise UserError(f"bus {wish.bus!r} had no rule {name!r} then. {nearest(name, rules)}".rstrip())
+    targets = {key for name, each in rules.items() if name in (wish.rules or rules) for key in each.targets}
+    for name in wish.targets if frozen else ():
+        if name not in targets:
+            raise UserError(f"no rule that is replayed had a target {name!r} then. {nearest(name, targets)}".rstrip())
+
+
 def _refuse_unknown(rules: RuleSet, wish: Wish) -> None:
     of_bus = {name: rule for name, rule in rules.rules.items() if rule.bus == wish.bus}
     for name in wish.rules:

@@ -1,0 +1,34 @@
+"""Which rules and targets a person may name who asks for dead letters: those of today, and those that have some."""
+
+from __future__ import annotations
+
+from eventbridge.errors import NotFoundError, RuleFileError
+from eventbridge.rule.fields import nearest
+from eventbridge.stages.letters.reader import letters
+from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.runtime.runtime import Runtime
+
+
+def refuse_unknown_names(work: Runtime, rule: str | None, target: str | None) -> None:
+    """Raise NotFoundError, with the nearest name, for a rule or target that no rule file has and no dead letter either.
+
+    A rule that was removed may have dead letters. They are looked through only for a name that today's files lack.
+    """
+    try:
+        rules = work.rule_set().rules
+    except RuleFileError:  # dead letters can be delivered while somebody edits the rule files
+        rules = {}
+    targets = {name for each in rules.values() for name in each.destinations}
+    if rule is not None and rule not in rules and not _has_letters(work, Selection(rule=rule)):
+        raise NotFoundError(
+            f"no rule file names a rule {rule!r}, and no dead letter does. {nearest(rule, rules)}".strip()
+        )
+    if rule is not None and rule in rules and target is not None:
+        targets = set(rules[rule].destinations)
+    if target is not None and target not in targets and not _has_letters(work, Selection(rule=rule, target=target)):
+        of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
+        raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {nearest(target, targets)}".strip())
+
+
+def _has_letters(work: Runtime, selection: Selection) -> bool:
+    return next(iter(letters(work, selection, damaged={})), None) is not None
