@@ -10,7 +10,8 @@ import pytest
 from orchestration.fake_airflow import FakeAirflow, serving
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.orchestrate.pools import SHARED_POOLS, AirflowError, AirflowPools, apply_slots, wanted_pools
+from eventbridge.orchestrate.airflow_api import AirflowError
+from eventbridge.orchestrate.pools import SHARED_POOLS, AirflowPools, apply_slots, wanted_pools
 from eventbridge.orchestrate.tasks import confirmed_pools, stage
 from eventbridge.rule import Bus, Rule, RuleSet
 

@@ -35,6 +35,8 @@ from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
 from eventbridge.orchestrate.tasks import stage
+from eventbridge.stages.push.pending import TargetReport
+from eventbridge.stages.push.stage import PushReport
 from eventbridge.stages.redrive.plan import RedrivePlan
 
 ROOT = Path(__file__).parents[2]
@@ -117,9 +119,10 @@ def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypa
     """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
     running = threading.Event()
 
-    def push(work: Any, batch_id: str, chunk_id: int, stop: threading.Event) -> str:
+    def push(work: Any, batch_id: str, chunk_id: int, stop: threading.Event) -> PushReport:
         running.set()
-        return "stopped" if stop.wait(30) else "ran out of time"
+        stop.wait(30)
+        return PushReport(claimed=True, targets=(TargetReport("big", "log", 1, delivered=1),))
 
     monkeypatch.setattr("eventbridge.stages.push.stage.push", push)
     operator = PushOperator(task_id="push", batch_id="b", chunk_id=3)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from airflow.sdk import BaseOperator, Context
 
 from eventbridge.orchestrate.names import EXPRESS
+from eventbridge.orchestrate.plain_failure import plain_failures
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.express import Shift
@@ -62,7 +63,7 @@ class ExpressOperator(BaseOperator):
         def beside() -> bool:
             return ti.get_dr_count(dag_id=dag_id, states=["running"]) > 1
 
-        with stage(Remembered(_CONNECTION_SECONDS)) as work:
+        with plain_failures(), stage(Remembered(_CONNECTION_SECONDS)) as work:
             pools = confirmed_pools(work)
             shift = None
             if self._is_express(work):
@@ -113,7 +114,11 @@ class ExpressOperator(BaseOperator):
             others_at_work=beside,
         )
         shift = deliver_express(work, self.runner, self._stop, bounds)
-        self.log.info("shift of runner %s: %s", self.runner, shift)
+        left = "; more waits than it delivers soon, so the next tasks deliver it" if shift.backlog else ""
+        self.log.info(
+            "the shift of runner %s is over: %s windows committed, %s events read%s",
+            *(self.runner, f"{shift.windows:,}", f"{shift.events:,}", left),
+        )
         return shift
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Any, ClassVar
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
-from airflow.configuration import conf
 from airflow.sdk import BaseOperator, BaseOperatorLink
 
+from eventbridge.orchestrate.page_address import page_path
 from eventbridge.orchestrate.push import PushOperator
 
 
@@ -19,6 +19,5 @@ class ChunkLink(BaseOperatorLink):
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
         """Return the address within Airflow, which has the frame around the page."""
-        base = urlsplit(conf.get("api", "base_url", fallback="")).path.rstrip("/")
         push = {"dag": ti_key.dag_id, "run": ti_key.run_id, "map": ti_key.map_index}
-        return f"{base}/plugin/eventbridge{base}/eventbridge/page/chunk?{urlencode(push)}"
+        return page_path(f"chunk?{urlencode(push)}")

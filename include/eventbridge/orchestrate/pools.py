@@ -7,21 +7,15 @@ may read and create pools); a pool that is not confirmed is not named by route.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
-import httpx
-
-from eventbridge.config.connection import Connection
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.errors import InfrastructureError
 from eventbridge.ledger import Ledger
 from eventbridge.model.lane import REPLAY_LANE_POOL, SLOW_LANE_POOL
+from eventbridge.orchestrate.airflow_api import AirflowApi, AirflowConflict
 from eventbridge.orchestrate.names import UNPLANNED_POOL
 from eventbridge.rule import RuleSet
-
-CONNECTION_ID = "eventbridge_airflow"
 
 #: Pools that are always there, with the slots they are made with. An operator's later change is never undone.
 #: Twice the slots are handed out per batch, so the shared pools together may fill `batch.max_chunks` (64).
@@ -39,10 +33,6 @@ NAMED_POOL_SLOTS = 8
 
 _UNLIMITED = 1_000_000
 _PAGE = 100
-
-
-class AirflowError(InfrastructureError):
-    """Airflow's REST API cannot be reached or refuses."""
 
 
 def wanted_pools(rules: RuleSet) -> dict[str, int]:
@@ -70,27 +60,10 @@ def apply_slots(ledger: Ledger, airflow: AirflowPools, rules: RuleSet) -> dict[s
     return pools
 
 
-class AirflowPools:
-    """A client of Airflow's REST API for pools; closed by who opened it."""
+class AirflowPools(AirflowApi):
+    """A client of Airflow's REST API for pools; closed by its opener."""
 
-    def __init__(self, connection: Connection, timeout_seconds: float = 5.0) -> None:
-        scheme = connection.schema or "http"
-        port = f":{connection.port}" if connection.port else ""
-        self._login = {"username": connection.login, "password": connection.password}
-        self._client = httpx.Client(base_url=f"{scheme}://{connection.host}{port}", timeout=timeout_seconds)
-        self._token = ""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Let go of connections."""
-        self._client.close()
+    needs = "read and create pools"
 
     def ensure(self, wanted: Mapping[str, int]) -> dict[str, PoolSlots]:
         """Make the wanted pools that are absent and return every pool there is; an existing one is never changed.
@@ -106,7 +79,7 @@ class AirflowPools:
         """Give a pool other slots and return how it stands then."""
         mask = {"update_mask": ["slots"]}
         body = {"pool": name, "slots": slots, "include_deferred": False}
-        return _slots(self._call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
+        return _slots(self.call("PATCH", f"/api/v2/pools/{quote(name, safe='')}", params=mask, json=body))
 
     def pools(self) -> dict[str, PoolSlots]:
         """Return every pool's slots and free slots; a pool without limit counts as one of a million slots."""
@@ -115,7 +88,7 @@ class AirflowPools:
     def _pages(self) -> Iterator[dict[str, Any]]:
         offset = 0
         while True:
-            page = self._call("GET", "/api/v2/pools", params={"limit": _PAGE, "offset": offset})
+            page = self.call("GET", "/api/v2/pools", params={"limit": _PAGE, "offset": offset})
             yield from page["pools"]
             offset += _PAGE
             if offset >= page["total_entries"]:
@@ -124,33 +97,9 @@ class AirflowPools:
     def _make(self, name: str, slots: int) -> PoolSlots:
         body = {"name": name, "slots": slots, "description": "made by EventBridge", "include_deferred": False}
         try:
-            return _slots(self._call("POST", "/api/v2/pools", json=body))
-        except _Conflict:  # another runner's listen was faster
-            return _slots(self._call("GET", f"/api/v2/pools/{name}"))
-
-    def _call(self, method: str, path: str, **content: Any) -> Any:
-        if not self._token:
-            self._token = self._send("POST", "/auth/token", json=self._login)["access_token"]
-        return self._send(method, path, headers={"Authorization": f"Bearer {self._token}"}, **content)
-
-    def _send(self, method: str, path: str, **content: Any) -> Any:
-        where = f"{method} {self._client.base_url}{path}"
-        try:
-            answer = self._client.request(method, path, **content)
-        except httpx.HTTPError as error:
-            raise AirflowError(f"{where}: {error}. Check the connection {CONNECTION_ID!r}") from error
-        if answer.status_code == httpx.codes.CONFLICT:
-            raise _Conflict(f"{where}: exists already")
-        if not answer.is_success:
-            raise AirflowError(
-                f"{where}: answered {answer.status_code} {answer.text[:200]}. "
-                f"The account of the connection {CONNECTION_ID!r} must be able to read and create pools"
-            )
-        return answer.json()
-
-
-class _Conflict(AirflowError):
-    """What was to be made exists already."""
+            return _slots(self.call("POST", "/api/v2/pools", json=body))
+        except AirflowConflict:  # another runner's listen was faster
+            return _slots(self.call("GET", f"/api/v2/pools/{name}"))
 
 
 def _slots(pool: Mapping[str, Any]) -> PoolSlots:

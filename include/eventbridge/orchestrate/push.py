@@ -15,6 +15,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.orchestrate.names import PUSH
+from eventbridge.orchestrate.plain_failure import plain_failures
 from eventbridge.orchestrate.settings import configured_settings
 
 if TYPE_CHECKING:
@@ -60,16 +61,19 @@ class PushOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
-        from eventbridge.orchestrate.tasks import stage
+        from eventbridge.orchestrate import batch_sentences
+        from eventbridge.orchestrate.tasks import say, stage
         from eventbridge.stages.push.stage import push
 
         if not self.batch_id:
+            self.log.info("nothing is sent: this run has no batch")
             return
         self._stop = threading.Event()
-        with stage() as work:
+        with plain_failures(), stage() as work:
             report = push(work, self.batch_id, self.chunk_id, self._stop)
-        killed = ", which Airflow asked to stop" if self._killed else ""
-        self.log.info("chunk %s of batch %s%s: %s", self.chunk_id, self.batch_id, killed, report)
+            say(batch_sentences.of_push(work, report, self.batch_id, self.chunk_id))
+        if self._killed:
+            self.log.warning("Airflow asked the push to stop; what was not sent is tried again later")
 
     def on_kill(self) -> None:
         """Ask the push to stop; what it has been answered is written down first."""

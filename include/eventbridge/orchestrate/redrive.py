@@ -37,6 +37,7 @@ def plan_redrive() -> None:
         context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
         planned = _plan(work, redrive_id)
     if planned.batch_id is not None:
+        log.info("redrive %s: batch %s is planned", redrive_id, planned.batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
     elif planned.wait_until is None:
         log.info("redrive %s has ended", redrive_id)
@@ -61,8 +62,10 @@ def go_on() -> None:
     context = get_current_context()
     redrive_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REDRIVE, key=key) for key in (REDRIVE_ID, BATCH_ID))
     with stage() as work:
-        if work.ledger.redrive(redrive_id).state != "running":
-            return
+        state = work.ledger.redrive(redrive_id).state
+    if state != "running":
+        log.info("redrive %s is %s, so no further run is triggered", redrive_id, state)
+        return
     after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
     raise next_run(REDRIVE_DAG, f"redrive__{redrive_id}__after_{after}", {"redrive_id": redrive_id})
 

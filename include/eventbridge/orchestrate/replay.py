@@ -44,6 +44,7 @@ def plan_replay() -> None:
         cancel_unwanted(work, replay_id)
         planned = _plan(work, replay_id)
     if planned.batch_id is not None:
+        log.info("replay %s: batch %s is planned", replay_id, planned.batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
     elif planned.wait_until is None:
         log.info("replay %s has ended, or is paused or cancelled", replay_id)
@@ -65,8 +66,10 @@ def go_on() -> None:
     context = get_current_context()
     replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
     with stage() as work:
-        if work.ledger.replay(replay_id).state != "running":
-            return
+        state = work.ledger.replay(replay_id).state
+    if state != "running":
+        log.info("replay %s is %s, so no further run is triggered", replay_id, state)
+        return
     after = batch_id or f"{context['dag_run'].start_date:%Y%m%dT%H%M%S.%f}"
     raise run_of_replay(replay_id, f"after_{after}")
 

@@ -14,7 +14,7 @@ from eventbridge.errors import UserError
 from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
-from eventbridge.orchestrate.plain_failure import plainly
+from eventbridge.orchestrate.plain_failure import plain_failures, plainly
 from eventbridge.orchestrate.replay import (
     log_survey,
     run_of_replay,
@@ -78,7 +78,7 @@ class WaitForReplay(BaseOperator):
         from eventbridge.orchestrate.replay_end import ReplayEnd
 
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
-        with stage() as work:
+        with plain_failures(), stage() as work:
             replay = work.ledger.replay(replay_id)
             until = work.ledger.now() + timedelta(seconds=work.settings.replay_wait_seconds)
         self.log.info("waits until replay %s has ended", replay_id)
@@ -87,7 +87,7 @@ class WaitForReplay(BaseOperator):
     def ended(self, context: Context, event: dict[str, str]) -> None:
         """Log what the replay came to; fail the run unless it is done, and pause one that takes too long."""
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
-        with stage() as work:
+        with plain_failures(), stage() as work:
             say_end(work, replay_id, event["state"])
 
 

@@ -18,8 +18,11 @@ from airflow.sdk import get_current_context, task
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
+from eventbridge.orchestrate import batch_sentences
+from eventbridge.orchestrate.batch_sentences import Told
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN
 from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, plainly
+from eventbridge.orchestrate.run_note import note_run
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
@@ -90,6 +93,7 @@ def buffer(batch_id: str) -> None:
     if batch_id:
         with stage() as work:
             run(work, batch_id, open_lander)
+            say(batch_sentences.of_landing(work, batch_id))
 
 
 @task(**TASK, multiple_outputs=False)
@@ -102,7 +106,9 @@ def route(batch_id: str) -> list[int]:
     if not batch_id:
         return []
     with stage() as work:
-        return run(work, batch_id, open_router(work), existing_pools())
+        chunk_ids = run(work, batch_id, open_router(work), existing_pools())
+        say(batch_sentences.of_routing(work, batch_id, len(chunk_ids)))
+        return chunk_ids
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
@@ -114,6 +120,7 @@ def write_dead_letters(batch_id: str) -> None:
     if batch_id:
         with stage() as work:
             run(work, batch_id)
+            say(batch_sentences.of_letters(work, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
@@ -125,6 +132,7 @@ def schedule_retries(batch_id: str) -> None:
     if batch_id:
         with stage() as work:
             run(work, batch_id)
+            say(batch_sentences.of_parked(work, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
@@ -133,9 +141,21 @@ def commit(batch_id: str) -> None:
     """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
     from eventbridge.stages.commit.stage import commit as run
 
-    if batch_id:
-        with stage() as work:
-            run(work, batch_id)
+    if not batch_id:
+        return
+    with stage() as work:
+        if not run(work, batch_id):
+            log.warning("batch %s is not settled yet, so nothing is committed", batch_id)
+            return
+        found = batch_sentences.of_commit(work, batch_id)
+    say(found)
+    if found.is_trouble:
+        note_run(get_current_context(), found.text)
+
+
+def say(found: Told) -> None:
+    """Log what a task did; a warning if somebody may want to look."""
+    log.log(logging.WARNING if found.is_trouble else logging.INFO, "%s", found.text)
 
 
 def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
@@ -160,8 +180,9 @@ def existing_pools() -> dict[str, PoolSlots]:
 
 
 def _pools(ask: Callable[[AirflowPools], dict[str, PoolSlots]]) -> dict[str, PoolSlots]:
+    from eventbridge.orchestrate.airflow_api import CONNECTION_ID, AirflowError
     from eventbridge.orchestrate.connections import airflow_connection
-    from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowError, AirflowPools
+    from eventbridge.orchestrate.pools import AirflowPools
 
     try:
         with AirflowPools(airflow_connection(CONNECTION_ID)) as airflow:
@@ -179,9 +200,10 @@ def tell_batch(batch_id: str | None, beside: Mapping[str, bool] = MappingProxyTy
     context = get_current_context()
     idle = {name for name, is_needed in beside.items() if not is_needed}
     if batch_id is None:
-        log.info("nothing to do")
+        log.info("nothing waits, so this run has nothing to do")
         idle |= context["task"].get_flat_relative_ids(upstream=False) - beside.keys()
     else:
+        log.info("batch %s is taken up", batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=batch_id)
     if idle:
         raise DownstreamTasksSkipped(tasks=sorted(idle))  # type: ignore[no-untyped-call]

@@ -1,0 +1,185 @@
+"""What the tasks of a batch log of it, read from ledger and store once a stage is over; a good batch costs little."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.errors import StoreError
+from eventbridge.model.landed import LandedRange
+from eventbridge.orchestrate.page_address import page_address
+from eventbridge.orchestrate.sentences import MOST_EVENTS, TargetLine, Trouble, sentence_about, short
+
+if TYPE_CHECKING:
+    from eventbridge.model.parked import Parked
+    from eventbridge.stages.push.stage import PushReport
+    from eventbridge.stages.runtime.runtime import Runtime
+
+#: Files of dead letters that are read for the reasons and events that a sentence names.
+_MOST_FILES = 3
+
+
+@dataclass(frozen=True)
+class Told:
+    """One sentence of what a task did, and whether a person may want to know: then it is a warning."""
+
+    text: str
+    is_trouble: bool = False
+
+
+def of_push(work: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> Told:
+    """Return what a push came to by target; where nothing was sent, why not."""
+    lines = [each for each in report.targets if each.total]
+    if not report.claimed or not lines:
+        return Told(_why_nothing(work, batch_id, chunk_id))
+    failed = {(each.rule, each.target) for each in lines if each.delivered < each.total}
+    why = _attempts(work, batch_id, chunk_id) if failed else {}
+    text = sentence_about(
+        TargetLine(
+            f"{each.rule}/{each.target}",
+            each.total,
+            each.delivered,
+            _trouble(each.dead_lettered, why.get((each.rule, each.target, "DeadLettered"), ())),
+            _trouble(each.retried, why.get((each.rule, each.target, "RetryAt"), ())),
+        )
+        for each in lines
+    )
+    if not failed:
+        return Told(text)
+    return Told(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_trouble=True)
+
+
+def of_landing(work: Runtime, batch_id: str) -> Told:
+    """Return how many events a batch landed, and of what kinds."""
+    details = [file.detail for file in work.ledger.files(batch_id, "buffer")]
+    landed = [each for each in details if isinstance(each, LandedRange)]
+    kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
+    named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+    return Told(
+        f"batch {batch_id}: {_counted(sum(kinds.values()), 'event', 'events')} landed: {named}",
+        bool(kinds["malformed"]),
+    )
+
+
+def of_routing(work: Runtime, batch_id: str, pushes: int) -> Told:
+    """Return how many deliveries a batch came to, and how many pushes deliver them."""
+    chunks = work.ledger.chunks(batch_id)
+    deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
+    if not deliveries:
+        return Told(f"batch {batch_id}: no rule wants an event of it")
+    waits = len(chunks) - pushes
+    rest = (
+        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: no free slot, or a target that is held"
+        if waits > 0
+        else ""
+    )
+    sizes = f"{_counted(deliveries, 'delivery', 'deliveries')}, {_counted(pushes, 'push', 'pushes')}"
+    return Told(f"batch {batch_id}: {sizes}{rest}")
+
+
+def of_letters(work: Runtime, batch_id: str) -> Told:
+    """Return what a batch gave up, by target."""
+    lines = _dead(work, batch_id)
+    if not lines:
+        return Told(f"batch {batch_id}: nothing is given up")
+    return Told(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
+
+
+def of_parked(work: Runtime, batch_id: str) -> Told:
+    """Return what of a batch waits for another attempt, by target, and for what."""
+    lines = _waiting(work, batch_id)
+    if not lines:
+        return Told(f"batch {batch_id}: nothing waits for another attempt")
+    return Told(sentence_about(lines), is_trouble=True)
+
+
+def of_commit(work: Runtime, batch_id: str) -> Told:
+    """Return what of a committed batch is given up or waits: the note of its run."""
+    dead, waiting = _dead(work, batch_id), _waiting(work, batch_id)
+    if not dead and not waiting:
+        return Told(f"batch {batch_id} is committed; nothing is given up, nothing waits")
+    counts = []
+    if dead:
+        counts.append(f"{sum(each.dead.count for each in dead):,} given up: {sentence_about(dead)}")
+    if waiting:
+        count = sum(each.waiting.count for each in waiting)
+        counts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
+    return Told(f"batch {batch_id} is committed. {'. '.join(counts)}. {page_address(f'batches/{batch_id}')}", True)
+
+
+def _counted(count: int, one: str, many: str) -> str:
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def _why_nothing(work: Runtime, batch_id: str, chunk_id: int) -> str:
+    batch = work.ledger.batch(batch_id)
+    nothing = f"nothing is sent of chunk {chunk_id} of batch {batch_id}"
+    if batch.state in ("settling", "committed"):
+        return f"{nothing}: it was sent already by another run, and the batch is settled; redrive to send again"
+    if batch.deadline_at is not None and work.ledger.now() >= batch.deadline_at:
+        return f"{nothing}: its time was over at {batch.deadline_at:%H:%M:%S} UTC; retry_deliveries sends the rest"
+    if batch.state != "routed":
+        return f"{nothing}: the batch is not routed yet"
+    return f"{nothing}: it was sent already by another run; redrive to send again"
+
+
+def _trouble(count: int, rows: Iterable[Mapping[str, Any]]) -> Trouble:
+    found = list(rows)
+    whys = Counter(_why(row) for row in found)
+    why = whys.most_common(1)[0][0] if whys else ""
+    return Trouble(count, why, tuple(row["event_id"] for row in found[: 2 * MOST_EVENTS]))
+
+
+def _why(row: Mapping[str, Any]) -> str:
+    """Return in words why an attempt failed: no text of an answer, which may show what was sent."""
+    if row["code"]:
+        return f"HTTP {row['code']}"
+    return row["error_class"] or ""
+
+
+def _attempts(work: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+    """Return attempts of a chunk that did not deliver, by rule, target and outcome: those that a page shows first."""
+    from eventbridge.stages.operate.chunk_account import chunk_account
+
+    found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
+    for each in chunk_account(work, batch_id, chunk_id).attempts:
+        row = {**each.row, "event_id": each.event_id}
+        found[row["rule"], row["target"], row["outcome"]].append(row)
+    return found
+
+
+def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
+    """Return what a batch gave up: counts of all that it read, reasons and events of the first files."""
+    from eventbridge.store.parquet import read_table
+
+    files = [file for file in work.ledger.files(batch_id, "dead_letter") if file.path is not None]
+    rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for file in files[:_MOST_FILES]:
+        assert file.path is not None
+        try:
+            table = read_table(work.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
+        except StoreError:  # `eventbridge audit` names it; a sentence is not worth a failed task
+            continue
+        for row in table.to_pylist():
+            name = f"{row['rule']}/{row['target']}" if row["rule"] is not None else f"bus {row['bus']}"
+            last = row["attempts"][-1] if row["attempts"] else {"code": None, "error_class": row["reason"]}
+            why = {"code": last["code"], "error_class": last["error_class"]}
+            rows[name].append({"event_id": row["event_id"] or "", **why})
+    lines = [TargetLine(name, len(each), dead=_trouble(len(each), each)) for name, each in rows.items()]
+    unread = sum(file.rows for file in files) - sum(each.total for each in lines)
+    return [*lines, TargetLine("other dead letters", unread, dead=Trouble(unread))] if unread else lines
+
+
+def _waiting(work: Runtime, batch_id: str) -> list[TargetLine]:
+    by_target: dict[str, list[Parked]] = defaultdict(list)
+    for row in work.ledger.parked_of(batch_id):
+        by_target[f"{row.rule}/{row.target}"].append(row)
+    lines = []
+    for name, rows in by_target.items():
+        count = sum(row.count for row in rows)
+        held = next((row.held for row in rows if row.held), "")
+        why = f"held: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
+        lines.append(TargetLine(name, count, waiting=Trouble(count, why)))
+    return lines

@@ -1,0 +1,83 @@
+"""What tasks log of deliveries: one sentence of bounded length, and the note of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from eventbridge.orchestrate.run_note import noted
+from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_about, short
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        (
+            TargetLine("crew-duty/crew", 3, dead=Trouble(3, "HTTP 503", ("E1", "E2", "E3"))),
+            "crew-duty/crew: 3 of 3 dead-lettered, HTTP 503; events E1, E2, E3",
+        ),
+        (
+            TargetLine("crew-duty/crew", 1_200, dead=Trouble(1_200, "HTTP 503", ("E1", "E2", "E3", "E4"))),
+            "crew-duty/crew: 1,200 of 1,200 dead-lettered, HTTP 503; events E1, E2, E3, ...",
+        ),
+        (
+            TargetLine("a/b", 5, 2, dead=Trouble(1, "HTTP 400", ("E1",)), waiting=Trouble(2, "timeout", ("E2", "E3"))),
+            "a/b: 2 of 5 delivered; 1 of 5 dead-lettered, HTTP 400; event E1; "
+            "2 of 5 to be tried again, timeout; events E2, E3",
+        ),
+        (TargetLine("a/b", 4, 4), "a/b: 4 of 4 delivered"),
+        (TargetLine("a/b", 4, 1), "a/b: 1 of 4 delivered; 3 of 4 not sent"),
+        (TargetLine("a/b", 4, dead=Trouble(4)), "a/b: 4 of 4 dead-lettered"),
+    ],
+)
+def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
+    """It says how many are delivered, given up and tried again, why, and which events; nothing that is not so."""
+    assert str(line) == sentence
+
+
+def test_targets_in_trouble_come_first_and_the_rest_is_counted() -> None:
+    """Of two hundred targets five are named."""
+    lines = [TargetLine(f"rule/{number:03}", 10, 10) for number in range(200)]
+    lines[7] = TargetLine("rule/007", 10, 9, dead=Trouble(1, "HTTP 503", ("E1",)))
+    lines += [TargetLine(f"late/{number}", 10, 8, waiting=Trouble(2)) for number in range(9)]
+
+    sentence = sentence_about(lines)
+
+    assert sentence.startswith(
+        "rule/007: 9 of 10 delivered; 1 of 10 dead-lettered, HTTP 503; event E1. late/0: 8 of 10"
+    )
+    assert sentence.endswith(". 204 more targets: 2,030 of 2,040 delivered, 10 to be tried again")
+
+
+def test_what_comes_from_outside_cannot_make_a_sentence_long_or_break_it() -> None:
+    """Ids of events and names are of any length and hold any character."""
+    lines = [
+        TargetLine(f"{number}{'t' * 1_000}/x", 10, dead=Trouble(10, "w" * 5_000, tuple("e\n" * 900 for _ in range(10))))
+        for number in range(50)
+    ]
+
+    assert len(sentence_about(lines)) < 2_500
+    assert short("a\nb\x1b[31m") == "a\N{REPLACEMENT CHARACTER}b\N{REPLACEMENT CHARACTER}[31m"
+    assert short("x" * 81) == "x" * 77 + "..."
+
+
+@pytest.mark.parametrize(
+    ("note", "expected"),
+    [
+        ("", "EventBridge: 3 given up"),
+        ("Asked for by Ann", "Asked for by Ann\nEventBridge: 3 given up"),
+        ("EventBridge: 2 given up", "EventBridge: 3 given up"),
+        ("Ann\nEventBridge: 2 given up\nBob", "Ann\nBob\nEventBridge: 3 given up"),
+        ("x" * 999, "x" * 999),
+    ],
+)
+def test_a_note_keeps_what_a_person_wrote(note: str, expected: str) -> None:
+    """Our line is the last one and replaces the one before; where there is no room for it, there is none."""
+    assert noted(note, "3 given up") == expected
+
+
+def test_a_note_fits_into_airflow() -> None:
+    """It takes 1,000 characters."""
+    found = noted("Ann", "x" * 2_000)
+
+    assert len(found) == 1_000
+    assert found.endswith("...")

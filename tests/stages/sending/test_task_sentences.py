@@ -1,0 +1,134 @@
+"""What the tasks of a batch log of it: real deliveries, one sentence each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from stages.delivering import RunningClock, Sending, http
+
+from eventbridge.orchestrate import batch_sentences
+from eventbridge.orchestrate.batch_sentences import Told
+from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.push.stage import push
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
+
+
+@pytest.fixture(autouse=True)
+def _airflow_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Airflow reads its configuration from a folder of the test's."""
+    monkeypatch.setenv("AIRFLOW_HOME", str(tmp_path_factory.mktemp("airflow")))
+
+
+@pytest.fixture
+def pushed(sending: Sending) -> Callable[[str], Told]:
+    """Push again a chunk of a batch of three events, and return what the task says."""
+
+    def again(batch_id: str) -> Told:
+        return batch_sentences.of_push(sending.work, push(sending.work, batch_id, 0), batch_id, 0)
+
+    return again
+
+
+def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Callable[[str], Told]) -> None:
+    """With the status, some events, and the address of the chunk on the page; a delivered one says so and no more."""
+    refused = sending.routed(3, crm="/status/400", log="/healthy/log")
+
+    told = pushed(refused.batch_id)
+
+    crm, _, rest = told.text.partition(". ")
+    assert crm.startswith("orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
+    assert len(set(crm.rpartition("events ")[2].split(", "))) == 3
+    assert rest == (
+        f"orders/log: 3 of 3 delivered. /plugin/eventbridge/eventbridge/page/batches/{refused.batch_id}/chunks/0"
+    )
+    assert told.is_trouble
+
+
+def test_a_push_of_which_all_is_delivered_names_no_event(sending: Sending, pushed: Callable[[str], Told]) -> None:
+    """It is no warning."""
+    batch = sending.routed(3, crm="/healthy/crm")
+
+    assert pushed(batch.batch_id) == Told("orders/crm: 3 of 3 delivered")
+
+
+def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], Told]) -> None:
+    """It was sent by another run, or the batch is settled; and what to do."""
+    batch = sending.routed(1, crm="/healthy/crm")
+    pushed(batch.batch_id)
+    sent = pushed(batch.batch_id)
+    write_dead_letters(sending.work, batch.batch_id)
+    settled = pushed(batch.batch_id)
+
+    begin = "nothing is sent of chunk 0 of batch"
+    assert sent == Told(f"{begin} {batch.batch_id}: it was sent already by another run; redrive to send again")
+    assert settled.text.endswith("sent already by another run, and the batch is settled; redrive to send again")
+
+
+def test_a_push_that_begins_too_late_says_so(
+    sending: Sending, pushed: Callable[[str], Told], clock: RunningClock
+) -> None:
+    """It names the time that was over, and the DAG that sends the rest."""
+    batch = sending.routed(1, crm="/healthy/crm")
+    clock.advance(61)
+
+    told = pushed(batch.batch_id).text
+    assert told.startswith(f"nothing is sent of chunk 0 of batch {batch.batch_id}: its time was over at ")
+    assert told.endswith("; retry_deliveries sends the rest")
+
+
+def test_the_stages_after_it_say_what_is_given_up_and_what_waits(sending: Sending) -> None:
+    """Dead letters with status and events, parked deliveries with the next attempt; both in the note."""
+    batch = sending.routed(2, crm="/status/400", shop=http("/status/503"), log="/healthy/log")
+    work = sending.work
+    push(work, batch.batch_id, 0)
+    write_dead_letters(work, batch.batch_id)
+    letters = batch_sentences.of_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+    parked = batch_sentences.of_parked(work, batch.batch_id)
+    assert commit(work, batch.batch_id)
+    note = batch_sentences.of_commit(work, batch.batch_id)
+
+    assert letters.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
+    assert parked.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
+    assert note.text.startswith(f"batch {batch.batch_id} is committed. 2 given up: orders/crm: 2 of 2 dead-lettered")
+    assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
+    assert letters.is_trouble
+    assert parked.is_trouble
+    assert note.is_trouble
+
+
+def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
+    """Each stage in one sentence, none of which is a warning."""
+    batch = sending.routed(2, crm="/healthy/crm")
+    work = sending.work
+    told = [batch_sentences.of_landing(work, batch.batch_id), batch_sentences.of_routing(work, batch.batch_id, 1)]
+    sending.push(batch)
+    sending.settle(batch)
+    told += [of(work, batch.batch_id) for of in (batch_sentences.of_letters, batch_sentences.of_parked)]
+    commit(work, batch.batch_id)
+    told.append(batch_sentences.of_commit(work, batch.batch_id))
+
+    begin = f"batch {batch.batch_id}"
+    assert told == [
+        Told(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
+        Told(f"{begin}: 2 deliveries, 1 push"),
+        Told(f"{begin}: nothing is given up"),
+        Told(f"{begin}: nothing waits for another attempt"),
+        Told(f"{begin} is committed; nothing is given up, nothing waits"),
+    ]
+
+
+def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
+    """A sentence fails no task: the audit names the file."""
+    batch = sending.routed(2, crm="/status/400")
+    work = sending.work
+    push(work, batch.batch_id, 0)
+    write_dead_letters(work, batch.batch_id)
+    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+        assert file.path is not None
+        Path(sending.work.store.uri.removeprefix("file://"), file.path).unlink()
+
+    assert batch_sentences.of_letters(work, batch.batch_id).text.startswith("other dead letters: 2 of 2 dead-lettered")
