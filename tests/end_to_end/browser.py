@@ -67,6 +67,17 @@ class Browser:
         """Type into a field of the form that is open; `field` is the parameter's name."""
         self.page.locator(f"#element_{field}").fill(value)
 
+    def choose(self, field: str, *values: str) -> None:
+        """Choose values of a field with several, by typing each; `field` is the parameter's name."""
+        for value in values:
+            self.page.locator(f"#element_{field} input").fill(value)
+            self.page.get_by_role("option", name=value, exact=True).click()
+
+    def switch_off(self, field: str) -> None:
+        """Switch off a field that is on; `field` is the parameter's name."""
+        switch = self.page.locator(f"[id='element_{field}']")
+        switch.locator("xpath=ancestor-or-self::label").click()
+
     def fill_time(self, label: str, day: str, time: str) -> None:
         """Choose a moment (YYYY/MM/DD and HH:MM, UTC) in a date field of the form that is open."""
         # Airflow's date field is a button that opens a small dialog; its label is the text beside it.

@@ -30,6 +30,7 @@ def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> Non
     before = len(directed.requests("/healthy/accounts"))
     ledger.set_store_count(QUOTA, ledger.now())
     form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}
+    form["dry_run"] = False
     first = directed.trigger("replay_events", form)
     directed.until("a second run goes on with it", lambda: len(directed.runs("replay_events")) > 1)
     waiting = states(directed, "replay_events", first)

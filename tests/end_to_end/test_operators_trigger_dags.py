@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from end_to_end.looks import earlier, run_state, takes
 from end_to_end.running import QUOTA, Running
@@ -28,6 +29,9 @@ pytestmark = pytest.mark.timeout(600)
 
 #: A runner of the mode express.
 QUICK = "quick"
+
+#: Before every event.
+LONG_AGO = "2026-01-01T00:00:00Z"
 
 #: The rule `accounts` for later orders only.
 LATER = """
@@ -154,6 +158,93 @@ def test_an_hour_is_checked(directed: Running) -> None:
     assert directed.work.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
 
 
+def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> None:
+    """Airflow's dialogue hands its form on only where a box is ticked: the run fails, and its log says which box."""
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
+    directed.backfill("replay_archive", (hour, hour), {})
+    (run,) = directed.until("the run is there", lambda: directed.runs("replay_archive"))
+    until_ended(directed, "replay_archive", run["dag_run_id"], "failed")
+
+    log = directed.task_log("replay_archive", run["dag_run_id"], "begin_replay")
+    assert "tick 'Override parameters on existing runs'" in log
+    assert "error_detail" not in log
+    assert directed.work.ledger.replays() == []
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "form", "said"),
+    [
+        ("replay_events", {}, "the form is not complete. Fill in bus"),
+        ("replay_events", {"bus": "ordres", "from": LONG_AGO, "rules": ["*"]}, "Did you mean orders?"),
+        ("replay_events", {"bus": "orders", "from": LONG_AGO, "rules": ["acounts"]}, "Did you mean accounts?"),
+        ("redrive_dead_letters", {}, "nothing chooses dead letters"),
+        ("redrive_dead_letters", {"rule": "acounts"}, "Did you mean accounts?"),
+        ("operate_rules", {"rule": "acounts"}, "Did you mean accounts?"),
+        ("operate_rules", {"rule": "accounts", "action": "enable target", "target": "taem"}, "Did you mean team?"),
+        ("explain_event", {"event_id": "orders-1", "bus": "ordres"}, "ordres"),
+        ("publish_events", {"bus": "ordres", "events": "{}"}, "Did you mean orders?"),
+        ("backtest_rules", {"candidate": "acounts", "from": LONG_AGO}, "acounts"),
+    ],
+)
+def test_a_mistyped_form_fails_with_one_sentence(
+    directed: Running, dag_id: str, form: dict[str, Any], said: str
+) -> None:
+    """The run is red, its log has the sentence and no stack, and the task is not tried again."""
+    run_id = ran(directed, dag_id, form, "failed")
+    tasks = directed.airflow.call("GET", f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances")["task_instances"]
+    (failed,) = [each for each in tasks if each["state"] == "failed"]
+    log = json.loads(directed.task_log(dag_id, run_id, failed["task_id"]))["content"]
+    errors = [each for each in log if each.get("level") == "error"]
+
+    assert failed["try_number"] == 1
+    assert [each for each in log if "error_detail" in each] == []
+    assert said in errors[0]["event"]
+    assert [each["event"] for each in errors[1:]] == ["Task exited"]
+
+
+def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
+    """In the logs of push and settlement, with status and events, and in the note of the run."""
+    tell(directed, "crew", 400)
+    directed.publish("duty", range(3))
+    directed.until("the run has a note", lambda: [run for run in directed.runs("deliver_duty") if run["note"]])
+    directed.until_settled()
+    (run,) = [run for run in directed.runs("deliver_duty") if run["note"]]
+    dead = "crew-duty/crew: 3 of 3 dead-lettered, HTTP 400; events duty-0, duty-1, duty-2"
+    pushed = [line for each in range(2) for line in told(directed, "deliver_duty", run["dag_run_id"], "push", each)]
+
+    assert run["state"] == "success"
+    assert run["note"].startswith("EventBridge: batch ")
+    assert f"3 given up: {dead}" in run["note"]
+    assert [line for line in pushed if line.startswith(dead)]
+    assert [line for line in pushed if line.startswith("crew-duty/log: 3 of 3 delivered")]
+    letters = told(directed, "deliver_duty", run["dag_run_id"], "write_dead_letters")
+    assert [line for line in letters if line.startswith(dead)]
+    assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
+
+
+def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None:
+    """It sends nothing, and says what sends again."""
+    (run,) = [run for run in directed.runs("deliver_duty") if run["note"]]
+    run_id = run["dag_run_id"]
+    body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["push"], "only_failed": False}
+    directed.airflow.call("POST", "/dags/deliver_duty/clearTaskInstances", json=body)
+    until_ended(directed, "deliver_duty", run_id, "success")
+
+    assert any("redrive to send again" in line for line in told(directed, "deliver_duty", run_id, "push", 0))
+    assert len(directed.requests("/told/crew")) == 3
+
+
+def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
+    """What is held for a target that was disabled is due; a rule that is not held stays as it is."""
+    directed.work.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
+    enabled = ran(directed, "operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"})
+    released = ran(directed, "operate_rules", {"action": "release rule", "rule": "crew-duty"})
+
+    assert directed.work.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
+    assert "crew-duty/crew: enabled, by admin" in directed.task_log("operate_rules", enabled, "operate")
+    assert "crew-duty is not held" in directed.task_log("operate_rules", released, "operate")
+
+
 def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
     """Airflow answers the clearing, and the run of every DAG that moves batches ends well the second time."""
     for dag_id in ("retry_deliveries", "deliver_orders"):
@@ -170,7 +261,9 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     directed.services.end("triggerer")
     directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": True})
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
-    directed.backfill("replay_archive", (hour, hour), {"dag_run_conf": {"bus": "orders"}})
+    directed.backfill(
+        "replay_archive", (hour, hour), {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}}
+    )
     (replay,) = directed.until("the run has begun a replay", directed.work.ledger.replays)
     (run,) = directed.runs("replay_archive")
     directed.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
@@ -264,9 +357,16 @@ def until_ended(directed: Running, dag_id: str, run_id: str, state: str) -> None
     assert ended == state, directed.diagnosis()
 
 
-def told(directed: Running, dag_id: str, run_id: str, task_id: str) -> list[str]:
+def told(directed: Running, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> list[str]:
     """Return the messages of a task's log."""
-    return [str(each["event"]) for each in json.loads(directed.task_log(dag_id, run_id, task_id))["content"]]
+    log = json.loads(directed.task_log(dag_id, run_id, task_id, map_index))
+    return [str(each["event"]) for each in log["content"]]
+
+
+def tell(directed: Running, name: str, status: int) -> None:
+    """Have the receiver answer a status at /told/NAME."""
+    port = directed.places.receiver_port
+    httpx.post(f"http://127.0.0.1:{port}/tell/{status}/{name}").raise_for_status()
 
 
 def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[Any, str]:

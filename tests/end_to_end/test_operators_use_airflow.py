@@ -46,7 +46,8 @@ def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser)
     browser.trigger_form("replay_events")
     browser.fill("bus", "orders")
     browser.fill_time("From", "2026/01/01", "00:00")
-    browser.fill("rules", "accounts")
+    browser.choose("rules", "accounts")
+    browser.switch_off("dry_run")
     browser.picture("replay-form")
     browser.trigger()
 
@@ -87,7 +88,8 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
         browser.page.get_by_text("Override parameters on existing runs").click()
         browser.fill("bus", "orders")
         browser.picture("backfill-dialogue")
-        browser.fill("rules", "accounts")
+        browser.choose("rules", "accounts")
+        browser.switch_off("dry_run")
         browser.backfill()
         archived = len(set(operating.requests("/healthy/invoices")))
         operating.until(
@@ -120,7 +122,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
 
 def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
     """Have Airflow's REST API run hours of archive once more."""
-    conf = {"bus": "orders", "rules": ["accounts"]}
+    conf = {"bus": "orders", "rules": ["accounts"], "dry_run": False}
     operating.backfill("replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
     operating.until("the runs are there", lambda: "success" not in archive_runs(operating).values())
 

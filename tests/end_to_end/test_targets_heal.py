@@ -99,10 +99,12 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     running.until("they are given up", lambda: dead_claims(running) == 5)
     refused = Counter(running.requests("/told/claims"))
     tell(running, 200)
-    dry = running.trigger(REDRIVE_DAG, {"rule": "claims", "dry_run": True})
+    mistyped = running.trigger(REDRIVE_DAG, {"rule": "clams", "dry_run": False})
+    runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
+    dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
     running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
     begun_by_a_dry_run = running.work.ledger.redrives()
-    right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50})
+    right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50, "dry_run": False})
     running.until("the redrive is done", lambda: [each.state for each in running.work.ledger.redrives()] == ["done"])
     running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
     running.until_settled()
@@ -115,6 +117,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
         log = running.task_log(REDRIVE_DAG, run_id, PLAN_REDRIVE)
         assert text in log
         assert "Traceback" not in log
+        assert "error_detail" not in log, "Airflow shows the frames of a stack under this name"
     assert "would be taken: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
     assert begun_by_a_dry_run == []
     assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
