@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.errors import StoreError
@@ -14,6 +15,7 @@ from eventbridge.orchestrate.sentences import MOST_EVENTS, TargetLine, Trouble, 
 
 if TYPE_CHECKING:
     from eventbridge.model.parked import Parked
+    from eventbridge.stages.operate.express import Shift
     from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
 
@@ -97,16 +99,49 @@ def of_parked(work: Runtime, batch_id: str) -> Told:
 
 def of_commit(work: Runtime, batch_id: str) -> Told:
     """Return what of a committed batch is given up or waits: the note of its run."""
-    dead, waiting = _dead(work, batch_id), _waiting(work, batch_id)
-    if not dead and not waiting:
+    trouble = _trouble_of(work, [batch_id])
+    if not trouble:
         return Told(f"batch {batch_id} is committed; nothing is given up, nothing waits")
-    counts = []
+    return Told(f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
+
+
+def of_shift(work: Runtime, runner: str, since: datetime, shift: Shift) -> Told:
+    """Return what a shift that began then did, and what of its windows is given up or waits: the note of its run."""
+    did = f"{_counted(shift.windows, 'window', 'windows')} committed, {_counted(shift.events, 'event', 'events')} read"
+    text = f"the shift of runner {runner} is over: {did}"
+    if shift.backlog:
+        text += "; more waits than it delivers soon, so the tasks after it deliver that"
+    batches = [each for each in work.ledger.batches_between(since, work.ledger.now()) if each.runner == runner]
+    trouble = _trouble_of(work, [each.batch_id for each in batches if each.kind == "normal"])
+    return Told(f"{text}. {trouble}. {page_address('batches')}", is_trouble=True) if trouble else Told(text)
+
+
+def _trouble_of(work: Runtime, batch_ids: Sequence[str]) -> str:
+    """Return what of batches is given up, and what waits; "": nothing."""
+    dead = _together([line for batch_id in batch_ids for line in _dead(work, batch_id)])
+    waiting = _together([line for batch_id in batch_ids for line in _waiting(work, batch_id)])
+    parts = []
     if dead:
-        counts.append(f"{sum(each.dead.count for each in dead):,} given up: {sentence_about(dead)}")
+        parts.append(f"{sum(each.dead.count for each in dead):,} given up: {sentence_about(dead)}")
     if waiting:
         count = sum(each.waiting.count for each in waiting)
-        counts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
-    return Told(f"batch {batch_id} is committed. {'. '.join(counts)}. {page_address(f'batches/{batch_id}')}", True)
+        parts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
+    return ". ".join(parts)
+
+
+def _together(lines: Sequence[TargetLine]) -> list[TargetLine]:
+    """Return one line for each target, with the reason and the events of its first."""
+    found: dict[str, TargetLine] = {}
+    for line in lines:
+        if (first := found.get(line.name)) is not None:
+            line = replace(
+                line,
+                total=first.total + line.total,
+                dead=replace(first.dead, count=first.dead.count + line.dead.count),
+                waiting=replace(first.waiting, count=first.waiting.count + line.waiting.count),
+            )
+        found[line.name] = line
+    return list(found.values())
 
 
 def _counted(count: int, one: str, many: str) -> str:
@@ -174,7 +209,7 @@ def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
 
 def _waiting(work: Runtime, batch_id: str) -> list[TargetLine]:
     by_target: dict[str, list[Parked]] = defaultdict(list)
-    for row in work.ledger.parked_of(batch_id):
+    for row in (each for each in work.ledger.parked_of(batch_id) if each.state != "closed"):
         by_target[f"{row.rule}/{row.target}"].append(row)
     lines = []
     for name, rows in by_target.items():

@@ -74,7 +74,7 @@ class ExpressOperator(BaseOperator):
                 if not (stands_by or waits):
                     tell_batch(None)
                 try:
-                    shift = self._shift(work, beside, stands_by=stands_by)
+                    shift = self._shift(context, work, beside, stands_by=stands_by)
                 except ShiftTakenError as error:
                     self.log.info("%s", error)
                     tell_batch(None)
@@ -96,8 +96,10 @@ class ExpressOperator(BaseOperator):
         shift = work.ledger.shift(self.runner)
         return shift is not None and shift.wants_next and shift.stand_by(work.ledger.now()) is None
 
-    def _shift(self, work: Runtime, beside: Callable[[], bool], *, stands_by: bool) -> Shift:
-        from eventbridge.orchestrate.tasks import existing_pools
+    def _shift(self, context: Context, work: Runtime, beside: Callable[[], bool], *, stands_by: bool) -> Shift:
+        from eventbridge.orchestrate.batch_sentences import of_shift
+        from eventbridge.orchestrate.run_note import note_run
+        from eventbridge.orchestrate.tasks import existing_pools, say
         from eventbridge.stages.operate.express import deliver_express
         from eventbridge.stages.operate.shift_lease import Bounds
 
@@ -113,12 +115,12 @@ class ExpressOperator(BaseOperator):
             stands_by=stands_by,
             others_at_work=beside,
         )
+        began = work.ledger.now()
         shift = deliver_express(work, self.runner, self._stop, bounds)
-        left = "; more waits than it delivers soon, so the next tasks deliver it" if shift.backlog else ""
-        self.log.info(
-            "the shift of runner %s is over: %s windows committed, %s events read%s",
-            *(self.runner, f"{shift.windows:,}", f"{shift.events:,}", left),
-        )
+        found = of_shift(work, self.runner, began, shift)
+        say(found)
+        if found.is_trouble:
+            note_run(context, found.text)
         return shift
 
 

@@ -92,7 +92,7 @@ class AirflowGate:
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""
         trouble = await _triggered(_DAGS[asked], f"{asked}__{name}", {f"{asked}_id": name}, by)
-        return trouble and f"{trouble}. Trigger it by hand, with the id under *Go on with*"
+        return trouble and f"{trouble}. Trigger it by hand, with the id under *Go on with* and *Dry run* off"
 
     async def backtest(self, conf: Mapping[str, str], by: str) -> str:
         """Trigger the DAG that runs a rule over the archive, or compares two; return what went wrong, "" if nothing."""

@@ -11,6 +11,7 @@ from stages.delivering import RunningClock, Sending, http
 from eventbridge.orchestrate import batch_sentences
 from eventbridge.orchestrate.batch_sentences import Told
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.operate.express import Shift
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
@@ -132,3 +133,25 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
         Path(sending.work.store.uri.removeprefix("file://"), file.path).unlink()
 
     assert batch_sentences.of_letters(work, batch.batch_id).text.startswith("other dead letters: 2 of 2 dead-lettered")
+
+
+def test_a_shift_says_what_of_its_windows_is_given_up(sending: Sending) -> None:
+    """Of all its windows together; one without trouble says so, and is no warning."""
+    began = None
+    for count in (2, 1):
+        batch = sending.routed(count, crm="/status/400")
+        began = began or batch.planned_at
+        sending.push(batch)
+        sending.settle(batch)
+        commit(sending.work, batch.batch_id)
+
+    told = batch_sentences.of_shift(sending.work, "orders", began or batch.planned_at, Shift(windows=2, events=3))
+    other = batch_sentences.of_shift(sending.work, "other", batch.planned_at, Shift(windows=1, events=1, backlog=True))
+
+    begin = "the shift of runner orders is over: 2 windows committed, 3 events read. 3 given up: "
+    assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
+    assert told.is_trouble
+    assert other == Told(
+        "the shift of runner other is over: 1 window committed, 1 event read; "
+        "more waits than it delivers soon, so the tasks after it deliver that"
+    )
