@@ -247,6 +247,23 @@ def test_events_are_routed_by_the_rules_of_then_on_wish(sending: Sending) -> Non
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 4, "/healthy/bills": 2}
 
 
+@pytest.mark.parametrize(
+    ("named", "said"),
+    [
+        ({"rules": ["ordres"]}, r"had no rule 'ordres' then. Did you mean orders\?"),
+        ({"targets": ["bills"]}, "had a target 'bills' then"),
+    ],
+)
+def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[str, Any], said: str) -> None:
+    """Also one that today's files have; nothing is recorded."""
+    landed(sending, 2, crm="/healthy/crm")
+    sending.rules(bills="/healthy/bills")
+
+    with pytest.raises(UserError, match=said):
+        begin(sending, as_of="then", **named)
+    assert sending.work.ledger.replays() == []
+
+
 def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sending) -> None:
     """A rule that was not there, on a runner that never ran, is replayed from the archive of the bus; nothing twice."""
     landed(sending, 4, crm="/healthy/crm")
