@@ -30,6 +30,9 @@ pytestmark = pytest.mark.timeout(600)
 #: A runner of the mode express.
 QUICK = "quick"
 
+#: What the form of `publish_events` takes.
+EVENT = '{"specversion": "1.0", "type": "order.placed", "source": "/shop"}'
+
 #: Before every event.
 LONG_AGO = "2026-01-01T00:00:00Z"
 
@@ -181,9 +184,9 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
         ("redrive_dead_letters", {"rule": "acounts"}, "Did you mean accounts?"),
         ("operate_rules", {"rule": "acounts"}, "Did you mean accounts?"),
         ("operate_rules", {"rule": "accounts", "action": "enable target", "target": "taem"}, "Did you mean team?"),
-        ("explain_event", {"event_id": "orders-1", "bus": "ordres"}, "ordres"),
-        ("publish_events", {"bus": "ordres", "events": "{}"}, "Did you mean orders?"),
-        ("backtest_rules", {"candidate": "acounts", "from": LONG_AGO}, "acounts"),
+        ("explain_event", {"event_id": "orders-1", "bus": "ordres"}, "Did you mean orders?"),
+        ("publish_events", {"bus": "ordres", "events": EVENT}, "Did you mean orders?"),
+        ("backtest_rules", {"candidate": "acounts", "from": LONG_AGO}, "Did you mean accounts?"),
     ],
 )
 def test_a_mistyped_form_fails_with_one_sentence(

@@ -178,15 +178,14 @@ def test_places_of_retries_and_of_the_unplanned_are_made_as_pools() -> None:
 @pytest.mark.parametrize(
     ("filled_in", "said"),
     [
-        ({}, r"Fill in bus \(whose archive is replayed\) and from"),
-        ({"bus": "orders"}, "Fill in from"),
+        ({}, r"Fill in bus \(.*\), from \(.*\) and rules \(their names, or \* for all"),
+        ({"bus": "orders"}, r"Fill in from \(.*\) and rules"),
         ({"bus": "orders", "from": "1h"}, "Fill in rules"),
         ({"bus": "ordres", "from": "1h", "rules": ["*"]}, "names a bus 'ordres'. Did you mean orders?"),
         ({"bus": "orders", "from": "1h", "rules": ["bigg"]}, "has no rule 'bigg'. Did you mean big?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "targets": ["lgo"]}, "has a target 'lgo'. Did you mean log?"),
         ({"bus": "orders", "from": "1h", "rules": ["*"], "pattern": "{"}, "is not JSON"),
         ({"replay_id": "3f2a"}, "Switch dry_run off"),
-        ({"replay_id": "3f2a", "dry_run": False, "bus": "orders", "ids": "same"}, "bus, ids"),
     ],
 )
 def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said: str, home: Path) -> None:
@@ -215,6 +214,11 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
         assert work.ledger.replay(begun).state == "paused"
         replay_id_of(work, goes_on | {"replay_id": begun}, "replay_events manual__2")
         assert work.ledger.replay(begun).state == "running"
+        assert replay_id_of(work, goes_on | {"replay_id": begun, "bus": "orders"}, "replay_events manual__3") == begun
+        with pytest.raises(UserError, match="is of bus 'orders'"):
+            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "night"}, "replay_events manual__3")
+        with pytest.raises(UserError, match="Leave as they are: rules, ids"):
+            replay_id_of(work, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "replay_events x")
         assert replay_id_of(work, asked | {"dry_run": True}, "replay_events manual__3") is None
         assert len(work.ledger.replays()) == 1
 

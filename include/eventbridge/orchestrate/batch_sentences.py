@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from eventbridge.errors import StoreError
 from eventbridge.model.landed import LandedRange
 from eventbridge.orchestrate.page_address import page_address
-from eventbridge.orchestrate.sentences import MOST_EVENTS, TargetLine, Trouble, sentence_about, short
+from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_about, short
 
 if TYPE_CHECKING:
     from eventbridge.model.parked import Parked
@@ -164,7 +164,7 @@ def _trouble(count: int, rows: Iterable[Mapping[str, Any]]) -> Trouble:
     found = list(rows)
     whys = Counter(_why(row) for row in found)
     why = whys.most_common(1)[0][0] if whys else ""
-    return Trouble(count, why, tuple(row["event_id"] for row in found[: 2 * MOST_EVENTS]))
+    return Trouble(count, why, tuple(row["event_id"] for row in found))
 
 
 def _why(row: Mapping[str, Any]) -> str:

@@ -29,7 +29,8 @@ def refuse_empty(form: Mapping[str, Any], required: Mapping[str, str]) -> None:
     """Raise UserError that names every required field that is empty; `required` says what belongs into each."""
     empty = [f"{name} ({what})" for name, what in required.items() if not form[name]]
     if empty:
-        raise UserError(f"the form is not complete. Fill in {' and '.join(empty)}.")
+        listed = f"{', '.join(empty[:-1])} and {empty[-1]}" if len(empty) > 1 else empty[0]
+        raise UserError(f"the form is not complete. Fill in {listed}.")
 
 
 def _refuse_unknown_fields(conf: Mapping[str, object], names: Sequence[str]) -> None:

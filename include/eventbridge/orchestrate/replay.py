@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+#: What must be in the field of rules: to deliver to all of them takes a value of its own.
+RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
+
 
 @task(task_id=PLAN_REPLAY, **TASK, do_xcom_push=False)
 @plainly
@@ -91,20 +94,20 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     if params["replay_id"]:
         if params["dry_run"]:  # of what was begun nothing is dry
             raise UserError("a replay goes on as it was begun. Switch dry_run off to deliver.")
-        defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
-        others = [
-            name for name in defaults if name != "replay_id" and (params[name] or None) != (defaults[name] or None)
-        ]
-        if others:
-            raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
         found = work.ledger.replay(params["replay_id"])
+        if params["bus"] not in ("", found.bus):  # Airflow's form wants it filled in
+            raise UserError(f"a replay goes on as it was begun, and this one is of bus {found.bus!r}. Choose that bus.")
+        defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
+        others = [name for name in defaults if (params[name] or None) != (defaults[name] or None)]
+        if others := [name for name in others if name not in ("replay_id", "bus")]:
+            raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
         if not run.partition(" ")[2].startswith("replay__"):
             resume_for(work, found, run)
         return found.replay_id
     begun = work.ledger.replay_of_run(run)
     if begun is not None:  # this task was tried again
         return begun.replay_id
-    refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"})
+    refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"} | RULES_REQUIRED)
     wish = wish_of(work, params)
     if params["dry_run"]:
         log_survey(work, wish)
@@ -128,7 +131,7 @@ def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
     from eventbridge.stages.replay.wish import WrittenWish
 
     rules = params["rules"] or []
-    refuse_empty(params, {"rules": f"their names, or {ALL} for all rules of the bus"})
+    refuse_empty(params, RULES_REQUIRED)
     if ALL in rules and len(rules) > 1:
         raise UserError(f"rules: {ALL} stands for all rules of the bus. Choose it alone, or leave it out.")
     written = WrittenWish(

@@ -19,7 +19,7 @@ class Trouble:
     events: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        named = [short(each) for each in dict.fromkeys(self.events) if each][:MOST_EVENTS]
+        named = [short(each) for each in sorted(set(self.events)) if each][:MOST_EVENTS]
         parts = [short(self.why)] if self.why else []
         if named:
             more = ", ..." if self.count > len(named) else ""

@@ -90,7 +90,7 @@ def buffer(batch_id: str) -> None:
     from eventbridge.orchestrate.spark import open_lander
     from eventbridge.stages.ingest.buffer import buffer as run
 
-    if batch_id:
+    if _has(batch_id):
         with stage() as work:
             run(work, batch_id, open_lander)
             say(batch_sentences.of_landing(work, batch_id))
@@ -103,7 +103,7 @@ def route(batch_id: str) -> list[int]:
     from eventbridge.orchestrate.spark import open_router
     from eventbridge.stages.route.stage import route as run
 
-    if not batch_id:
+    if not _has(batch_id):
         return []
     with stage() as work:
         chunk_ids = run(work, batch_id, open_router(work), existing_pools())
@@ -117,7 +117,7 @@ def write_dead_letters(batch_id: str) -> None:
     """Settle the batch, one verdict per delivery, and write what is given up; whatever became of the pushes."""
     from eventbridge.stages.settle.letters import write_dead_letters as run
 
-    if batch_id:
+    if _has(batch_id):
         with stage() as work:
             run(work, batch_id)
             say(batch_sentences.of_letters(work, batch_id))
@@ -129,7 +129,7 @@ def schedule_retries(batch_id: str) -> None:
     """Park what is to be tried again."""
     from eventbridge.stages.settle.parking import schedule_retries as run
 
-    if batch_id:
+    if _has(batch_id):
         with stage() as work:
             run(work, batch_id)
             say(batch_sentences.of_parked(work, batch_id))
@@ -141,7 +141,7 @@ def commit(batch_id: str) -> None:
     """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
     from eventbridge.stages.commit.stage import commit as run
 
-    if not batch_id:
+    if not _has(batch_id):
         return
     with stage() as work:
         if not run(work, batch_id):
@@ -151,6 +151,13 @@ def commit(batch_id: str) -> None:
     say(found)
     if found.is_trouble:
         note_run(get_current_context(), found.text)
+
+
+def _has(batch_id: str) -> bool:
+    """Return whether the run has a batch; without one a task says so and does nothing."""
+    if not batch_id:
+        log.info("this run has no batch, so there is nothing to do")
+    return bool(batch_id)
 
 
 def say(found: Told) -> None:

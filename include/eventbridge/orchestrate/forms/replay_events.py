@@ -25,7 +25,11 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             description="The bus whose archive is replayed. Required.",
         ),
         "from": Param(
-            None, type=text, format="date-time", title="From", description="Events landed from then on. Required."
+            None,
+            type=text,
+            format="date-time",
+            title="From",
+            description="Events landed from then on. Required, but to go on.",
         ),
         "to": Param(
             None, type=text, format="date-time", title="To", description="Events landed before then; empty: now."
@@ -91,6 +95,6 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=text,
             title="Go on with",
-            description="Id of a replay that was begun, or paused. Leave all else as it is, and switch Dry run off.",
+            description="Id of a replay that was begun, or paused. Choose its bus, and switch Dry run off; no more.",
         ),
     }

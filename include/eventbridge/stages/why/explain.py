@@ -12,6 +12,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
+from eventbridge.rule.fields import nearest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import Sight, sight_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
@@ -116,7 +117,8 @@ def _today(work: Runtime) -> RuleSet | None:
 def _check_bus(work: Runtime, bus: str | None, today: RuleSet | None) -> None:
     known = {each.bus for each in work.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
     if bus is not None and bus not in known:
-        raise NotFoundError(f"there is no bus {bus!r}. Buses: {', '.join(sorted(known)) or 'none'}")
+        near = nearest(bus, known) or f"Buses: {', '.join(sorted(known)) or 'none'}"
+        raise NotFoundError(f"there is no bus {bus!r}. {near}")
 
 
 def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
