@@ -26,3 +26,5 @@ def send_heartbeat() -> None:
         found = beat(work, connection)
     for each in found.trouble:
         log.error("ALARM: %s", each)
+    if not found.trouble:
+        log.info("the heartbeat is sent: all is well")

@@ -46,8 +46,11 @@ def settle_stale() -> None:
     from eventbridge.stages.retry.plan import settle_stale as run
 
     with stage() as work:
-        for batch_id in run(work):
-            log.warning("batch %s was left behind by its run; it is settled now", batch_id)
+        settled = run(work)
+    for batch_id in settled:
+        log.warning("batch %s is settled now: the run that moved it ended before that", batch_id)
+    if not settled:
+        log.info("every batch that is past its deadline is settled")
 
 
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
