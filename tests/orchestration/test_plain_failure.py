@@ -1,0 +1,52 @@
+"""How a task ends that a person must act on; in a real Airflow the end-to-end tests read its log."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from airflow.sdk import DAG, RetryAction
+from airflow.sdk.exceptions import AirflowFailException
+
+from eventbridge.errors import LedgerError, UserError
+from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, PlainFailure, plainly
+from eventbridge.orchestrate.tasks import stage
+
+
+def test_a_mistake_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The task exits: its runner logs no stack for that."""
+
+    @plainly
+    def mistaken() -> None:
+        with stage():
+            raise UserError("no rule file names a rule 'bigg'. Did you mean big?")
+
+    with caplog.at_level(logging.ERROR), pytest.raises(PlainFailure) as raised:
+        mistaken()
+
+    assert [each.getMessage() for each in caplog.records] == ["no rule file names a rule 'bigg'. Did you mean big?"]
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+    assert isinstance(raised.value, SystemExit)
+
+
+def test_only_that_is_not_tried_again() -> None:
+    """A fault of the infrastructure is tried again as the task says; a plain failure is not."""
+    decided = [NOT_TRIED_AGAIN.evaluate(error, 1, 3).action for error in (PlainFailure(1), LedgerError("locked"))]
+
+    assert decided == [RetryAction.FAIL, RetryAction.DEFAULT]
+
+
+def test_every_task_that_airflow_tries_again_has_the_policy(dags: dict[str, DAG]) -> None:
+    """Without it an exit would be tried again three times."""
+    for dag in dags.values():
+        for task in dag.tasks:
+            if task.retries:
+                assert task.retry_policy is NOT_TRIED_AGAIN, task.task_id
+
+
+def test_another_persons_task_fails_as_airflow_has_it(home: Path) -> None:
+    """The hook runs in tasks without the policy: it raises what Airflow does not try again."""
+    with pytest.raises(AirflowFailException, match="neither a bus"), stage():
+        raise UserError("neither a bus is named nor a connection")
