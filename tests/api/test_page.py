@@ -92,6 +92,21 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
     ] == []
 
 
+def test_the_books_of_the_overview_add_up(told: Server) -> None:
+    """Every term of both equations is on the page: a reader who adds the lines comes to the same on both sides."""
+    with logged_in(told, "adder") as browser:
+        page = browser.get("/page").text
+    events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("The books of today")[2], re.DOTALL)[:2]
+    accounted, moved = map(int, re.findall(r"(\d+) of (\d+) events accounted for", page)[0])
+    kinds, lines = (re.findall(r"<dt>(.*?)</dt><dd>([\d,]+)</dd>", each) for each in (events, deliveries))
+    first = [label[0] for label, _ in lines].index("=")
+    counts = [int(count.replace(",", "")) for _, count in lines]
+
+    assert sum(int(count) for _, count in kinds) == accounted == moved > 0
+    assert [len(kinds), first, len(counts)] == [4, 3, 7]
+    assert sum(counts[:first]) == sum(counts[first:]) > 0
+
+
 def test_a_payload_is_shown_as_text(told: Server) -> None:
     """HTML within an event is text on every page that shows it, and markup on none."""
     with logged_in(told, "careful") as browser:

@@ -8,8 +8,6 @@ import pytest
 from stages.delivering import RunningClock, Sending
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.decision.latency import quantile_seconds
-from eventbridge.model.figure import BUCKETS
 from eventbridge.stages.operate.course import (
     Course,
     RuleHour,
@@ -53,6 +51,43 @@ def test_a_course_counts_each_delivery_in_one_step(
     assert (books.moved, books.accounted, books.delivered, books.dead_lettered, books.difference) == (21, 21, 20, 20, 0)
 
 
+def test_every_term_of_the_books_is_there_and_they_add_up(sending: Sending, clock: RunningClock) -> None:
+    """Deliveries that wait for a disabled target are pending in the books of the day and, a day later, before it."""
+    sending.begin(9, b"not json", crm="/healthy/crm", gone="/gone/x")
+    sending.deliver()
+    first = books_today(sending.work)
+    clock.advance(24 * 3600)
+    second = books_today(sending.work)
+
+    assert (first.moved, first.valid, first.malformed, first.duplicate, first.gap) == (10, 9, 1, 0, 0)
+    assert (first.matched, first.delivered, first.difference) == (18, 9, 0)
+    assert first.pending > 0
+    assert first.dead_lettered + first.pending == 9
+    assert (first.pending_before, second.pending_before) == (0, first.pending)
+    assert (second.matched, second.delivered, second.dead_lettered, second.pending) == (0, 0, 0, first.pending)
+    for books in (first, second):
+        owed = books.pending_before + books.matched + books.again
+        assert owed == books.delivered + books.dead_lettered + books.pending + books.difference
+
+
+def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sending, clock: RunningClock) -> None:
+    """A rule of two targets, one of them disabled, is not at 100 %: not in its hour, and on no chart."""
+    sending.begin(9, crm="/healthy/crm", gone="/gone/x")
+    sending.deliver()
+    clock.advance(120)
+    work = sending.work
+    (rule,) = work.rule_set().rules
+    hour = rule_hours(work, list(work.rule_set().rules.values()))[rule]
+    chart = success_chart(rule_course(work, rule, "hour")[""], "success", "Delivered")
+
+    assert (hour.delivered, hour.dead_lettered + hour.pending) == (9, 9)
+    assert hour.pending > 0
+    assert hour.delivered_percent == 50.0
+    assert [value for value in chart.lines[0].values if value is not None] == [50.0]
+    assert RuleHour(0, 0, 0).delivered_percent is None
+    assert RuleHour(0, 0, 5).delivered_percent == 0.0
+
+
 def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: Sending, clock: RunningClock) -> None:
     """A value that is missing breaks its line, and a single one is a dot."""
     sending.begin(4, crm="/healthy/crm")
@@ -88,11 +123,3 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     assert all(len(set(each.values())) == 3 for each in colours)
     assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
     assert not latency_chart(Course("hour", (steps[0],)), "three", "Times").drawn
-
-
-def test_a_quantile_lies_between_the_bounds_of_its_bucket() -> None:
-    """As a straight line between them; of nothing there is none."""
-    ten_within_a_second = (0, 0, 0, 0, 10, *(0,) * (BUCKETS - 5))
-
-    assert quantile_seconds(ten_within_a_second, 0.5) == 0.75
-    assert quantile_seconds((0,) * BUCKETS, 0.5) is None

@@ -66,9 +66,9 @@ def latency_chart(course: Course, key: str, title: str) -> Chart:
 
 
 def success_chart(course: Course, key: str, title: str) -> Chart:
-    """Return the chart of how many deliveries of those that ended were taken, in percent."""
-    ended = [(each.delivered, each.delivered + each.failed) for each in course.steps]
-    shares = [100 * delivered / both if both else None for delivered, both in ended]
+    """Return the chart of how many deliveries were delivered, in percent; dead and parked ones count against it."""
+    counts = [(each.delivered, each.delivered + each.failed + each.parked) for each in course.steps]
+    shares = [100 * delivered / every if every else None for delivered, every in counts]
     return _chart(course, key, title, "%", [("delivered", shares)], top=100.0)
 
 

@@ -172,7 +172,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     went = rule_course(work, name, span)[""]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
-        success_chart(went, "success", "Taken, of those that ended"),
+        success_chart(went, "success", "Delivered, of all that were due"),
     ]
     said = [each for each in work.ledger.operator_states() if each.rule == name]
     return {
@@ -203,7 +203,7 @@ def target(work: Runtime, request: Request, rule: str, name: str, span: Span) ->
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         latency_chart(went, "times", "Publish to delivered"),
-        success_chart(went, "success", "Taken, of those that ended"),
+        success_chart(went, "success", "Delivered, of all that were due"),
     ]
     shown = shows_payloads(request)
     answers = [

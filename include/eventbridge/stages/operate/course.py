@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
 from eventbridge.decision.latency import quantile_seconds
-from eventbridge.model.figure import BUCKETS, DELIVERY_OUTCOMES, EVENT_OUTCOMES, Figure, FigureStep
+from eventbridge.model.figure import AGAIN, BUCKETS, EVENT_OUTCOMES, Figure, FigureStep
 from eventbridge.rule import Rule
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.metrics import books_difference
@@ -47,33 +47,46 @@ class Course:
 
 @dataclass(frozen=True)
 class RuleHour:
-    """What deliveries of a rule came to in the last hour; `parked` counts each time that one was put off."""
+    """What deliveries of a rule came to in the last hour, and how many are `pending` now, however long."""
 
     delivered: int
     dead_lettered: int
-    parked: int
+    pending: int
 
     @property
-    def taken_percent(self) -> float | None:
-        """How many of those that ended were taken, in percent; None: none ended."""
-        ended = self.delivered + self.dead_lettered
-        return 100 * self.delivered / ended if ended else None
+    def delivered_percent(self) -> float | None:
+        """How many of all three were delivered, in percent; None: there are none."""
+        known = self.delivered + self.dead_lettered + self.pending
+        return 100 * self.delivered / known if known else None
 
 
 @dataclass(frozen=True)
 class BooksToday:
-    """The books since midnight (UTC): events that offsets moved over, and those accounted for; deliveries.
+    """The books since midnight (UTC): events that offsets moved over, by what they are, and deliveries.
 
-    `difference`: deliveries since ever that are neither ended nor parked; not 0 is an error.
+    Both sides of the deliveries add up: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
+    `pending` + `difference`. `pending_before` waited at midnight, `again` were redriven or are copies for dead letter
+    queues. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
     """
 
     since: datetime
     moved: int
-    accounted: int
+    valid: int
+    duplicate: int
+    malformed: int
+    gap: int
+    pending_before: int
     matched: int
+    again: int
     delivered: int
     dead_lettered: int
+    pending: int
     difference: int
+
+    @property
+    def accounted(self) -> int:
+        """How many events are accounted for, as one of the four."""
+        return self.valid + self.duplicate + self.malformed + self.gap
 
 
 def course(work: Runtime, span: Span) -> Course:
@@ -95,11 +108,16 @@ def rule_course(work: Runtime, rule: str, span: Span) -> dict[str, Course]:
 
 
 def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
-    """Return what some rules came to in the last hour, by name."""
+    """Return what some rules came to in the last hour, with what is pending of them, by name."""
     times, _ = _times(work.clock(), "hour")
     found = work.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
+    pending: Counter[str] = Counter()
+    for row in work.ledger.parked_counts():
+        pending[row.rule] += row.count
     return {
-        rule.name: RuleHour(**{outcome: found.get((rule.name, outcome), 0) for outcome in DELIVERY_OUTCOMES})
+        rule.name: RuleHour(
+            found.get((rule.name, "delivered"), 0), found.get((rule.name, "dead_lettered"), 0), pending[rule.name]
+        )
         for rule in rules
     }
 
@@ -108,17 +126,24 @@ def books_today(work: Runtime) -> BooksToday:
     """Return the books of today, in UTC."""
     since = work.clock().replace(hour=0, minute=0, second=0, microsecond=0)
     moved, figures = work.ledger.moved_since(since)
-    counts: dict[str, int] = defaultdict(int)
+    counts: Counter[str] = Counter()
     for each in figures:
         counts[each.figure.key.outcome] += each.figure.count
+    matched = sum(each.figure.matched for each in figures)
+    moment = work.ledger.moment(of_targets=False)
+    pending, difference = sum(each.count for each in moment.parked), books_difference(moment)
+    came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
     return BooksToday(
         since=since,
         moved=moved,
-        accounted=sum(counts[outcome] for outcome in EVENT_OUTCOMES),
-        matched=sum(each.figure.matched for each in figures),
+        **{outcome: counts[outcome] for outcome in EVENT_OUTCOMES},
+        pending_before=pending + difference + ended - came,
+        matched=matched,
+        again=counts[AGAIN],
         delivered=counts["delivered"],
         dead_lettered=counts["dead_lettered"],
-        difference=books_difference(work.ledger.moment(of_targets=False)),
+        pending=pending,
+        difference=difference,
     )
 
 
@@ -141,10 +166,11 @@ def _course(span: Span, times: Sequence[datetime], step: timedelta, found: Seque
 
 def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
     counts: dict[str, int] = defaultdict(int)
-    buckets = [0] * BUCKETS
+    buckets, seconds = [0] * BUCKETS, 0.0
     for each in figures:
         counts[each.key.outcome] += each.count
         if each.key.outcome == "delivered":
+            seconds += each.latency / 1e6
             buckets = [one + two for one, two in zip(buckets, each.buckets, strict=True)]
     events = sum(counts[outcome] for outcome in EVENT_OUTCOMES if outcome != "gap")
     return Step(
@@ -153,6 +179,6 @@ def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
         delivered=counts["delivered"] / minutes,
         failed=counts["dead_lettered"] / minutes,
         parked=counts["parked"] / minutes,
-        p50_seconds=quantile_seconds(buckets, 0.5),
-        p99_seconds=quantile_seconds(buckets, 0.99),
+        p50_seconds=quantile_seconds(buckets, 0.5, seconds),
+        p99_seconds=quantile_seconds(buckets, 0.99, seconds),
     )
