@@ -267,3 +267,37 @@ def test_a_ledgers_url_that_cannot_be_got_is_told_without_it(given: dict[str, st
 
     assert said in mistake
     assert "hunter2" not in mistake
+
+
+def _told_defaults() -> list[tuple[str, str]]:
+    """Return sentences of other pages that tell defaults, as (page, sentence with the numbers of the code)."""
+    disk, bucket = Settings(), Settings.from_mapping({f"{PREFIX}STORE_URI": "s3://shop@bucket/prefix"})
+    return [
+        (
+            "howto/s3-store.md",
+            f"every {bucket.segment_answers:,} or {bucket.segment_seconds:.0f} s (`EVENTBRIDGE_SEGMENT_ANSWERS`, "
+            f"`EVENTBRIDGE_SEGMENT_SECONDS`) instead of {disk.segment_answers:,} or {disk.segment_seconds:.0f} s",
+        ),
+        (
+            "howto/s3-store.md",
+            f"lands {bucket.buffer_range_events:,} events at a time (`EVENTBRIDGE_BUFFER_RANGE_EVENTS`) "
+            f"instead of {disk.buffer_range_events:,}",
+        ),
+        ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_WAIT_SECONDS` ({disk.replay_wait_seconds / 3600:.0f} hours)"),
+        ("howto/schemas.md", f"{disk.schema_sample_events} in all (`EVENTBRIDGE_SCHEMA_SAMPLE_EVENTS`"),
+        (
+            "transform-language.md",
+            f"{disk.route_costly_budget_seconds:.0f} s of CPU time per batch "
+            "(`EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS`)",
+        ),
+        (
+            "transform-language.md",
+            f"{disk.route_costly_total_seconds:.0f} s of CPU time on them (`EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS`)",
+        ),
+    ]
+
+
+@pytest.mark.parametrize(("page", "sentence"), _told_defaults())
+def test_other_pages_tell_the_defaults_of_the_code(page: str, sentence: str) -> None:
+    """Where a page names a default beside its setting, the number is that of the code."""
+    assert sentence in (PAGE.parent / page).read_text()
