@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tomllib
@@ -19,11 +20,22 @@ FILES = ["eventbridge_dags.py", "rule_mistakes.py"]
 
 def test_it_writes_two_files_that_airflow_looks_into(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
     """Safe mode passes over a file without the words `airflow` and `dag`."""
-    result = eventbridge("init-airflow", str(tmp_path / "dags"))
+    result = eventbridge("init-airflow", str(tmp_path / "dags"), "--create")
     texts = [(tmp_path / "dags" / name).read_text().lower() for name in FILES]
 
     assert result.code == 0
     assert all("airflow" in text and "dag" in text for text in texts)
+
+
+def test_a_folder_that_is_missing_is_made_only_on_request(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
+    """A mistyped name makes no folder that no Airflow reads: the error offers --create."""
+    refused = eventbridge("init-airflow", str(tmp_path / "dgas"))
+
+    assert (refused.code, refused.out) == (2, "")
+    assert refused.err.startswith(f"error: there is no folder {tmp_path / 'dgas'}. Correct the name, or write --create")
+    assert not (tmp_path / "dgas").exists()
+    assert eventbridge("init-airflow", str(tmp_path / "dgas"), "--create").code == 0
+    assert {file.name for file in (tmp_path / "dgas").iterdir()} == set(FILES)
 
 
 def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
@@ -79,3 +91,12 @@ def test_every_extra_that_is_named_is_one_of_the_package() -> None:
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
 
     assert set(EXTRAS.values()) == set(tomllib.loads(text)["project"]["optional-dependencies"])
+
+
+def test_the_install_page_lists_every_extra() -> None:
+    """docs/install.md has a row for each extra of pyproject.toml, and for no other."""
+    root = Path(__file__).parents[2]
+    extras = tomllib.loads((root / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    table = (root / "docs" / "install.md").read_text().partition("| extra | for |")[2].partition("\n\n")[0]
+
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == sorted(extras)

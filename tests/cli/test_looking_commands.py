@@ -33,9 +33,41 @@ def test_status_of_a_runner_that_never_ran(eventbridge: Callable[..., Any]) -> N
     result = eventbridge("status")
 
     assert result.code == 0
-    assert "The runner orders has never run; it will start at earliest of the bus orders." in result.out
+    assert result.out == (
+        "The runner orders has never run: 0 events wait for its first run. "
+        "It will start at earliest of the bus orders.\n"
+    )
     assert "new, empty ledger" in result.err
     assert eventbridge("status").err == ""
+
+
+@pytest.mark.parametrize(("start_at", "waiting"), [("earliest", "3 events wait"), ("latest", "0 events wait")])
+def test_status_before_the_first_run_says_what_waits(
+    start_at: str, waiting: str, shop: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """Events that the first run will take are counted, by where the bus starts; sections without rows are left out."""
+    shop.write_rules(start_at=start_at)
+    eventbridge("bus", "publish", "orders", shop.orders(1, 2, 3))
+
+    said = eventbridge("status").out
+
+    assert said.startswith(f"The runner orders has never run: {waiting} for its first run.")
+    assert said.count("\n") == 1
+    assert eventbridge("status", "--json").json["unregistered"][0]["waiting"] == int(waiting[0])
+
+
+def test_status_counts_one_event_as_one(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """One event waits, and is not called events."""
+    eventbridge("bus", "publish", "orders", shop.orders(1))
+
+    assert "never run: 1 event waits for its first run." in eventbridge("status").out
+
+
+def test_status_without_a_runner_says_so(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Rule files without a rule, and a ledger without history, are one sentence."""
+    (shop.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embedded}}}\n")
+
+    assert eventbridge("status").out == "Nothing has run and nothing waits: the rule files name no runner.\n"
 
 
 def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -195,14 +195,47 @@ def test_a_second_command_for_one_redrive_is_refused(healed: Any, eventbridge: C
 
 
 def test_what_a_redrive_left_is_said(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """That nothing was taken is no riddle: the target is disabled, or nothing has the name."""
+    """A redrive that takes nothing says why: the target is disabled."""
     disabled = eventbridge("dead-letters", "redrive", "--target", "gone")
-    misspelt = eventbridge("dead-letters", "redrive", "--target", "gon")
-    unknown = eventbridge("dead-letters", "redrive", "--rule", "all-order", "--dry-run")
-    listed = eventbridge("dead-letters", "list", "--target", "gon")
 
     assert disabled.out == "done: 0 batches, 0 dead letters taken: none\n"
     assert "note: 1 dead letter of all-orders/gone was left: target disabled\n" in disabled.err
-    assert "note: no rule file names a target 'gon'. Did you mean gone?\n" in misspelt.err
-    assert "note: no rule file names a rule 'all-order'. Did you mean all-orders?\n" in unknown.err
-    assert "note: no rule file names a target 'gon'. Did you mean gone?\n" in listed.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("list",), ("export", "letters.jsonl"), ("redrive",), ("redrive", "--dry-run"), ("list", "--json")],
+    ids=" ".join,
+)
+@pytest.mark.parametrize(
+    ("chosen", "said"),
+    [
+        (("--target", "gon"), "no rule file names a target 'gon'. Did you mean gone?"),
+        (("--rule", "all-order"), "no rule file names a rule 'all-order'. Did you mean all-orders?"),
+        (
+            ("--rule", "big-orders", "--target", "gone"),
+            "the rule 'big-orders' has no target 'gone'. Targets: accounts, note",
+        ),
+    ],
+)
+def test_a_rule_or_target_that_is_none_is_an_error(
+    command: tuple[str, ...], chosen: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """Whatever works on dead letters refuses a name that nothing has, with the nearest one, and does nothing."""
+    letters = delivered.folder / "letters.jsonl"
+    words = [str(letters) if each == letters.name else each for each in command]
+    result = eventbridge("dead-letters", *words, *chosen)
+
+    assert (result.code, result.out) == (2, "")
+    assert said in result.err
+    assert eventbridge("dead-letters", "redrives", "--json").json == []
+    assert not letters.exists()
+
+
+def test_the_dead_letters_of_a_removed_rule_can_be_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """A rule that the files no longer have is known from its batches: its letters are listed, and none is no error."""
+    (delivered.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embedded}}}\n")
+
+    assert len(eventbridge("dead-letters", "list", "--rule", "all-orders", "--json").json) > 0
+    assert eventbridge("dead-letters", "list", "--rule", "all-orders", "--error", "no such text", "--json").json == []
+    assert eventbridge("dead-letters", "list", "--rule", "all-orderz").code == 2

@@ -215,6 +215,30 @@ def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., 
     assert third == "3: true o1"
 
 
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (
+            b"specversion: '1.0'\ntype: order.placed\ndata:\n  amount: 7\n",
+            "no line is one JSON object; line 1 is not JSON",
+        ),
+        (b'{\n  "type": "order.placed"\n}\n', "no line is one JSON object; line 1 is not JSON"),
+        (b"a: 1\n" * 1000, "none of the first 20 lines is one JSON object; line 1 is not JSON"),
+    ],
+)
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_test_of_what_is_no_json_lines_is_one_error(
+    events: bytes, said: str, options: tuple[str, ...], eventbridge: Callable[..., Any]
+) -> None:
+    """YAML, or JSON over several lines, is one error with what to do, and not one for each line."""
+    result = eventbridge("rules", "test", "big-orders", *options, stdin=events)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err.count("\n") == 1
+    assert f"standard input: {said}" in result.err
+    assert "`jq -c .`" in result.err
+
+
 def test_test_gives_answers_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """With --json: a list of answers, findings in parts."""
     events = shop.orders(1500, 999)

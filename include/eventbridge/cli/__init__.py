@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -34,7 +34,9 @@ from eventbridge.cli import (
     tokens,
     why,
 )
+from eventbridge.cli.failure import ABORTED, SYSTEM, UsageError, failure, product_failure, usage_failure
 from eventbridge.cli.output import CLOSED_PIPE, end_output, say
+from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing
 from eventbridge.version import __version__
 
@@ -54,6 +56,7 @@ Exit codes:
 """
 
 app = typer.Typer(
+    cls=Group,
     name="eventbridge",
     help=HELP,
     no_args_is_help=True,
@@ -114,23 +117,29 @@ def main() -> None:
 
 def _run() -> None:
     try:
-        app(prog_name="eventbridge")
+        code = app(prog_name="eventbridge", standalone_mode=False)
     except SystemExit as end:
         if isinstance(end.__context__, BrokenPipeError):  # of click's own output, its help for one: it exits with 1
             _end_unread()
         raise
+    except UsageError as error:
+        _fail(usage_failure(error), error.exit_code)
+    except typer.Abort:
+        _fail(failure(ABORTED, "aborted", EventBridgeError.exit_code), EventBridgeError.exit_code)
     except EventBridgeError as error:
-        _fail(str(error), error.exit_code)
+        _fail(product_failure(error), error.exit_code)
     except ModuleNotFoundError as error:
         missing = PackageMissing.of(error)
         if missing is None:
             raise
-        _fail(str(missing), missing.exit_code)
+        _fail(product_failure(missing), missing.exit_code)
     except BrokenPipeError:
         raise
     except OSError as error:  # nobody gave it a better name: a full disk, a folder without permission
         where = f"{error.filename}: " if error.filename else ""
-        _fail(f"{where}{os.strerror(error.errno) if error.errno else error}", InfrastructureError.exit_code)
+        text = f"{where}{os.strerror(error.errno) if error.errno else error}"
+        _fail(failure(SYSTEM, text, InfrastructureError.exit_code), InfrastructureError.exit_code)
+    sys.exit(code if isinstance(code, int) else 0)
 
 
 def _end_unread() -> None:
@@ -139,8 +148,8 @@ def _end_unread() -> None:
     sys.exit(CLOSED_PIPE)
 
 
-def _fail(message: str, exit_code: int) -> None:
-    for stream, text in ((sys.stderr, f"error: {message}\n"), (sys.stdout, "")):
+def _fail(said: str, exit_code: int) -> NoReturn:
+    for stream, text in ((sys.stderr, said), (sys.stdout, "")):
         try:
             stream.write(text)
             stream.flush()

@@ -8,9 +8,12 @@ import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
 
-app = typer.Typer(help="Repair a batch that cannot be committed, or that lost files since.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Repair a batch that cannot be committed, or that lost files since.", no_args_is_help=True
+)
 
 
 @app.callback()

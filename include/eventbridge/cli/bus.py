@@ -9,9 +9,10 @@ import typer
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, say, show_json, warn
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
 
-app = typer.Typer(help="Publish events to an event bus.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Publish events to an event bus.", no_args_is_help=True)
 
 
 @app.callback()

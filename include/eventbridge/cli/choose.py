@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import note, warn
+from eventbridge.cli.output import warn
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
@@ -79,13 +78,23 @@ def tell_passed_over(damaged: Damaged) -> None:
         raise typer.Exit(1)
 
 
-def note_unknown(work: Runtime, rule: str | None, target: str | None) -> None:
-    """Note that no rule file names a rule, or a target, if none does: nothing was found, and this is perhaps why."""
-    from eventbridge.rule.fields import nearest
+def refuse_unknown(work: Runtime, rule: str | None, target: str | None) -> None:
+    """Raise NotFoundError for the name of a rule or target that neither the rule files nor past batches have.
 
-    with suppress(UserError):  # dead letters can be looked at while the rule files are being mended
-        rules = work.rule_set().rules
-        targets = {name for each in rules.values() for name in each.destinations}
-        for what, name, known in (("rule", rule, set(rules)), ("target", target, targets)):
-            if name is not None and name not in known:
-                note(f"no rule file names a {what} {name!r}. {nearest(name, known)}".rstrip())
+    A rule that was removed from the files has dead letters and is known. Nothing is refused while the files have
+    mistakes: dead letters can be read meanwhile.
+    """
+    from eventbridge.stages.operate.find import find_rule, find_target, find_target_of_any
+
+    try:
+        rules = work.rule_set()
+    except UserError:
+        return
+    if rule is not None and rule not in rules.rules and work.ledger.rule_changes(rule, 1):
+        return
+    if rule is not None:
+        find_rule(rules, rule)
+    if target is not None and rule is not None:
+        find_target(rules, rule, target)
+    elif target is not None:
+        find_target_of_any(rules, target)

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventbridge.cli import redrive
-from eventbridge.cli.choose import LetterOptions, note_unknown, tell_passed_over
+from eventbridge.cli.choose import LetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
 from eventbridge.errors import EventError, NotFoundError, UserError
 from eventbridge.event.plain import text
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from eventbridge.stages.letters.files import Damaged
     from eventbridge.stages.redrive.marks import Mark
 
-app = typer.Typer(help="What was given up, and why.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="What was given up, and why.", no_args_is_help=True)
 
 app.command("redrive")(takes_records(redrive.redrive))
 app.command("redrives")(redrive.list_redrives)
@@ -53,7 +54,7 @@ def list_dead_letters(
         damaged: Damaged = {}
         found = list(islice(letters(work, selection, damaged=damaged), limit + 1))
         if not found:
-            note_unknown(work, chosen.rule, chosen.target)
+            refuse_unknown(work, chosen.rule, chosen.target)
         more, found = len(found) > limit, found[:limit]
         marks = Marks(work)
         marked = [(each.record, marks.of(each)) for each in found]
@@ -100,11 +101,11 @@ def export(
         )
     with runtime(looking=True) as work:
         selection = chosen.selection(work.clock())
+        if next(letters(work, selection, damaged={}), None) is None:
+            refuse_unknown(work, chosen.rule, chosen.target)
         damaged: Damaged = {}
         with Interrupts():  # SIGTERM too: a draft is removed
             count = export_letters(file, letters(work, selection, whole=True, damaged=damaged))
-        if not count:
-            note_unknown(work, chosen.rule, chosen.target)
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":

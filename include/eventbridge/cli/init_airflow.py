@@ -14,6 +14,7 @@ def init_airflow(
     folder: Annotated[
         Path | None, typer.Argument(metavar="FOLDER", help="The DAGs folder; default: [core] dags_folder of Airflow.")
     ] = None,
+    create: Annotated[bool, typer.Option("--create", help="Make FOLDER if it is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write two files into Airflow's DAGs folder: one imports all DAGs, one shows mistakes in rule files.
@@ -23,7 +24,7 @@ def init_airflow(
     from eventbridge.orchestrate.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
 
     chosen = folder or dags_folder_of_airflow()
-    changed = write_dag_files(chosen)
+    changed = write_dag_files(chosen, create=create or folder is None)  # Airflow's own cannot be mistyped here
     files = [chosen / name for name in FILES]
     if as_json:
         show_json({"folder": str(chosen), "files": [{"file": file.name, "written": file in changed} for file in files]})

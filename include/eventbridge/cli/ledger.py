@@ -8,9 +8,12 @@ import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import settings
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
 
-app = typer.Typer(help="Make and migrate the ledger of a database server; move a ledger.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Make and migrate the ledger of a database server; move a ledger.", no_args_is_help=True
+)
 
 
 @app.command("migrate")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.noted import user
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, confirm, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.errors import UserError
 
@@ -37,7 +37,7 @@ def disable_rule(rule: RuleArgument, yes: YesOption = False, as_json: JsonOption
     What is parked of it is held until it is enabled.
     """
     if not yes:
-        typer.confirm(f"Events that arrive while {rule} is disabled are never delivered by it. Disable it?", abort=True)
+        confirm(f"Events that arrive while {rule} is disabled are never delivered by it.", "Disable it?")
     _operate("disable rule", rule, as_json=as_json)
 
 

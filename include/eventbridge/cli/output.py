@@ -9,6 +9,7 @@ from typing import Annotated, Any, TextIO
 
 import typer
 
+from eventbridge.errors import UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 
@@ -39,6 +40,16 @@ def end_output(*streams: TextIO) -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in streams:
         os.dup2(nowhere, stream.fileno())
+
+
+def confirm(consequence: str, question: str) -> None:
+    """Ask a person whether to go on, after the sentence that says what follows; a no ends the command with code 1.
+
+    Raises UserError that names --yes if standard input is no terminal: there is nobody to ask.
+    """
+    if not sys.stdin.isatty():
+        raise UserError(f"{consequence} Pass --yes to confirm: there is no terminal to ask at")
+    typer.confirm(f"{consequence} {question}", abort=True)
 
 
 def note(text: str) -> None:

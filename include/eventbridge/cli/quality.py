@@ -8,12 +8,13 @@ import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_table
 
 if TYPE_CHECKING:
     from eventbridge.model.quality import Measure, QualityRecord
 
-app = typer.Typer(no_args_is_help=True, help="Check hours of events, deliveries and outcomes.")
+app = typer.Typer(cls=Group, no_args_is_help=True, help="Check hours of events, deliveries and outcomes.")
 
 _FAILED = 1
 

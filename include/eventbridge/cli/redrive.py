@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.choose import LetterOptions, note_unknown, tell_passed_over
+from eventbridge.cli.choose import LetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
@@ -75,10 +75,9 @@ def redrive(
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime(looking=True, acting=not dry_run) as work, ExitStack() as stack:
         selection = chosen.selection(work.clock())
+        refuse_unknown(work, chosen.rule, chosen.target)
         if dry_run:
             found = survey(work, selection, retransform=how.retransform, again=how.again)
-            if not found.taken and not found.left:
-                note_unknown(work, chosen.rule, chosen.target)
             _show_survey(found, as_json=as_json)
             tell_passed_over(found.damaged)
             return
@@ -97,7 +96,7 @@ def redrive(
         if wish.state == "done":
             left = survey_of(work, wish)
             damaged |= left.damaged
-            _note_left(work, wish, left, taken=counts.total())
+            _note_left(left)
     _show_end(wish, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
@@ -181,11 +180,9 @@ def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: boo
         note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
 
 
-def _note_left(work: Runtime, wish: Redrive, found: Survey, *, taken: int) -> None:
+def _note_left(found: Survey) -> None:
     for (of, why), count in sorted(found.left.items()):
         note(f"{counted(count, 'dead letter', 'dead letters')} of {of} {'was' if count == 1 else 'were'} left: {why}")
-    if not taken and not found.left:
-        note_unknown(work, wish.selection.get("rule"), wish.selection.get("target"))
 
 
 def _show_survey(found: Survey, *, as_json: bool) -> None:

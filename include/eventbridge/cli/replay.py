@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperGroup
 
 from eventbridge.cli.choose import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 
-class _BusFirst(TyperGroup):
+class _BusFirst(Group):
     """A group whose first word may be a bus instead of a command: `replay BUS` is `replay begin BUS`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -39,7 +39,9 @@ class _BusFirst(TyperGroup):
 
 
 app = typer.Typer(
-    cls=_BusFirst, no_args_is_help=True, help="Deliver archived events again: `eventbridge replay BUS --from TIME`."
+    cls=_BusFirst,
+    no_args_is_help=True,
+    help="Deliver archived events again: `eventbridge replay BUS --from TIME`.",
 )
 
 ReplayArgument = Annotated[str, typer.Argument(metavar="REPLAY", help="Id of a replay, or its beginning.")]

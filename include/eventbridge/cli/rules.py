@@ -5,31 +5,32 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from eventbridge.cli import backtest, operate
-from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, warn
+from eventbridge.cli.pattern_answers import answers_to
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
 from eventbridge.cli.runtime import runtime, settings
 from eventbridge.cli.shadow import shadow
-from eventbridge.cli.table import counted, show_table, visible
+from eventbridge.cli.suggestion import Group
+from eventbridge.cli.table import counted, show_table
 from eventbridge.decision.shift_slots import short_of_slots
-from eventbridge.errors import EventError, RuleFileError, UserError
+from eventbridge.errors import RuleFileError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.match.reference import Finding
     from eventbridge.pattern import Pattern
     from eventbridge.rule import RuleSet
     from eventbridge.stages.operate.check_rules import RulesChecked
 
-app = typer.Typer(help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Check rule files and try them; release, pause, disable a rule.", no_args_is_help=True
+)
 app.command("backtest")(takes_records(backtest.backtest))
 app.command("diff")(takes_records(backtest.diff))
 app.command()(release)
@@ -152,24 +153,6 @@ def _as_they_were(rule: str, version: str) -> RuleSet:
         return rules_at(work, rule, version)
 
 
-@dataclass(frozen=True)
-class PatternAnswer:
-    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is not a CloudEvent."""
-
-    line: int
-    event: str | None
-    matches: bool | None
-    error: str | None = None
-    malformed: str | None = None
-    findings: tuple[Finding, ...] = ()
-
-    def __str__(self) -> str:
-        word = {True: "true", False: "false", None: "error"}[self.matches]
-        about = [self.event, self.error, self.malformed and f"(no CloudEvent, a bus would refuse it: {self.malformed})"]
-        head = visible(f"{self.line}: {' '.join([word, *(part for part in about if part)])}")
-        return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
-
-
 @app.command("test")
 def try_on_events(
     rule: Annotated[str | None, typer.Argument(metavar="RULE", help="Rule to try; or give --pattern.")] = None,
@@ -183,10 +166,10 @@ def try_on_events(
 
     `where` is not evaluated: only Spark can.
 
-    The exit code is 0 whatever the answers are, 2 if a line is not one JSON object.
+    The exit code is 0 whatever the answers are, 2 if a line is not one JSON object. If none is, one error says so.
     """
     parsed = _pattern(rule, pattern, folder)
-    answers = _answers(parsed, events, cloud_events=rule is not None, explained=why)
+    answers = answers_to(parsed, events, cloud_events=rule is not None, explained=why)
     refused = 0
     if as_json:
         found = list(answers)
@@ -198,38 +181,6 @@ def try_on_events(
             say(str(answer))
     if refused:
         raise typer.Exit(UserError.exit_code)
-
-
-def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
-    from eventbridge.event.json_document import parse_document
-    from eventbridge.match.reference import explain, flatten, matches_leaves
-
-    limit = settings().event_max_bytes
-    for number, line in numbered_lines(events):
-        try:
-            document = parse_document(line)
-        except EventError as error:
-            yield PatternAnswer(number, None, None, error=str(error))
-            continue
-        event = document.get("id")
-        matched = matches_leaves(pattern, flatten(document))
-        yield PatternAnswer(
-            number,
-            event if isinstance(event, str) else None,
-            matched,
-            malformed=_malformed(line, limit) if cloud_events else None,
-            findings=tuple(explain(pattern, document)) if explained and not matched else (),
-        )
-
-
-def _malformed(line: bytes, limit: int) -> str | None:
-    from eventbridge.event.cloudevent import parse_event
-
-    try:
-        parse_event(line, max_bytes=limit)
-    except EventError as error:
-        return str(error)
-    return None
 
 
 def _pattern(rule: str | None, file: Path | None, folder: Path | None) -> Pattern:

@@ -8,9 +8,10 @@ import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
-app = typer.Typer(help="Show which fields the events of each type have.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Show which fields the events of each type have.", no_args_is_help=True)
 
 _Bus = Annotated[str | None, typer.Option("--bus", metavar="BUS", help="Only on this bus.")]
 

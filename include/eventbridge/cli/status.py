@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,14 +10,14 @@ import typer
 from eventbridge.cli.chunks import show_chunks
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
-from eventbridge.cli.table import cell_text, show_table
+from eventbridge.cli.table import cell_text, counted, show_table
 
 if TYPE_CHECKING:
     from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
     from eventbridge.model.store_size import StoreQuota
     from eventbridge.stages.operate.queue_status import QueueStatus
-    from eventbridge.stages.operate.status import Status
+    from eventbridge.stages.operate.status import ExpressRunner, NewRunner, Status
 
 
 def show_status(
@@ -43,94 +44,109 @@ def show_status(
 
 
 def _show(found: Status) -> None:
+    gap = False
+    for lines in _paragraphs(found):
+        if gap:
+            say()
+        say("\n".join(lines))
+        gap = True
+    for (title, columns), rows in ((head, list(rows)) for head, rows in _tables(found)):
+        if not rows:
+            continue
+        if gap:
+            say()
+        show_table(title, columns, rows, ids={"batch"})
+        gap = True
+    if not gap:
+        say("Nothing has run and nothing waits: the rule files name no runner.")
+
+
+def _paragraphs(found: Status) -> Iterator[list[str]]:
+    """Yield what is said before the tables, as lines that belong together."""
     if found.mistakes and found.rules_since is not None:
         since = cell_text(found.rules_since)
-        say(f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:")
-        for mistake in found.mistakes:
-            say(f"  {mistake}")
-        say()
+        head = f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:"
+        yield [head, *(f"  {mistake}" for mistake in found.mistakes)]
     if found.intake_stop is not None:
         stop = found.intake_stop
-        say(f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}.")
-        say()
+        yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if found.store_quota is not None:
-        say(_of_store(found.store_quota))
-        say()
-    for new in found.unregistered:
-        say(f"The runner {new.runner} has never run; it will start at {cell_text(new.start_at)} of the bus {new.bus}.")
-    for stalled in found.stalled:
-        say(f"The runner {stalled.runner} takes nothing. {stalled.why}.")
-    for each in found.express:
-        said = (
-            f"{each.holder} delivers its events, by a lease until {cell_text(each.until)} UTC that it renews"
-            if each.holder
-            else "no shift is under way"
-        )
-        say(f"The runner {each.runner} is express: {said}.")
+        yield [_of_store(found.store_quota)]
     gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
-    for gap in reversed(gaps.values()):
-        say(gap)
-    if found.unregistered or found.stalled or found.express or gaps:
-        say()
-    show_table(
-        "Queues, in events",
-        ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"],
-        [[q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, *_waiting(q)] for q in found.queues],
+    runners = [
+        *map(_never_ran, found.unregistered),
+        *(f"The runner {stalled.runner} takes nothing. {stalled.why}." for stalled in found.stalled),
+        *map(_express, found.express),
+        *reversed(gaps.values()),
+    ]
+    if runners:
+        yield runners
+
+
+def _express(runner: ExpressRunner) -> str:
+    shift = "no shift is under way"
+    if runner.holder:
+        shift = f"{runner.holder} delivers its events, by a lease until {cell_text(runner.until)} UTC that it renews"
+    return f"The runner {runner.runner} is express: {shift}."
+
+
+def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:
+    """Yield each table's title and columns, with its rows; those without rows are not shown."""
+    yield (
+        ("Queues, in events", ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"]),
+        ([q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, *_waiting(q)] for q in found.queues),
     )
-    say()
-    show_table(
-        "Flow of the last five minutes, in events a second",
-        ["runner", "bus", "topic", "queue", "published", "settled", "capacity", "lag is gone in"],
-        [[f.runner, f.bus, f.queue.topic, f.queue.queue_id, *_speeds(f.flow)] for f in found.flows],
+    yield (
+        (
+            "Flow of the last five minutes, in events a second",
+            ["runner", "bus", "topic", "queue", "published", "settled", "capacity", "lag is gone in"],
+        ),
+        ([f.runner, f.bus, f.queue.topic, f.queue.queue_id, *_speeds(f.flow)] for f in found.flows),
     )
-    say()
-    show_table(
-        "Newest batches, times in UTC",
-        ["batch", "kind", "runner", "state", "planned", "seconds"],
-        [[b.batch_id, b.kind, b.runner, b.state, b.planned_at, _seconds(b)] for b in found.batches],
-        ids={"batch"},
+    yield (
+        ("Newest batches, times in UTC", ["batch", "kind", "runner", "state", "planned", "seconds"]),
+        ([b.batch_id, b.kind, b.runner, b.state, b.planned_at, _seconds(b)] for b in found.batches),
     )
-    say()
-    show_table("Chunks of open batches", ["state", "chunks"], sorted(found.chunks.items()))
-    say()
-    show_table(
-        "Parked deliveries",
-        ["rule", "target", "state", "reason", "deliveries", "next due, or held for"],
-        [[p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.parked],
+    yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(found.chunks.items()))
+    yield (
+        ("Parked deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or held for"]),
+        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.parked),
     )
-    say()
-    show_table(
-        "References: events that are routed later",
-        ["rule", "state", "reason", "events", "since", "next due, or held for"],
-        [[r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.references],
+    yield (
+        (
+            "References: events that are routed later",
+            ["rule", "state", "reason", "events", "since", "next due, or held for"],
+        ),
+        ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.references),
     )
-    say()
-    show_table("Held rules", ["rule", "since", "reason"], [[r.rule, r.since, r.reason] for r in found.held_rules])
-    say()
-    show_table(
-        "Said by operators, times in UTC",
-        ["rule", "target", "word", "value", "by", "since"],
-        [[s.rule, s.target, s.word, s.value, s.said_by, s.since] for s in found.operators],
+    yield ("Held rules", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.held_rules)
+    yield (
+        ("Said by operators, times in UTC", ["rule", "target", "word", "value", "by", "since"]),
+        ([s.rule, s.target, s.word, s.value, s.said_by, s.since] for s in found.operators),
     )
-    say()
-    show_table(
-        "Pools that rule files give slots, times in UTC",
-        ["pool", "file", "since", "Airflow", "since"],
-        [[p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools],
+    yield (
+        ("Pools that rule files give slots, times in UTC", ["pool", "file", "since", "Airflow", "since"]),
+        ([p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools),
     )
-    say()
-    if found.owners:
-        show_table(
-            "Quotas of owners",
-            ["owner", "published a second", "parked", "of", "bytes stored", "of"],
-            [[o.owner, o.published_per_second, o.parked, o.parked_max, o.stored, o.stored_bytes] for o in found.owners],
-        )
-        say()
-    show_table(
-        "Targets that are not well",
-        ["rule", "target", "state", "since", "reason"],
-        [[t.rule, t.target, t.state, t.since, t.reason] for t in found.targets],
+    yield (
+        ("Quotas of owners", ["owner", "published a second", "parked", "of", "bytes stored", "of"]),
+        ([o.owner, o.published_per_second, o.parked, o.parked_max, o.stored, o.stored_bytes] for o in found.owners),
     )
+    yield (
+        ("Targets that are not well", ["rule", "target", "state", "since", "reason"]),
+        ([t.rule, t.target, t.state, t.since, t.reason] for t in found.targets),
+    )
+
+
+def _never_ran(new: NewRunner) -> str:
+    """Return where a runner without a first run starts, and how many events wait for it."""
+    waiting = "how many events wait for it is not known" if new.waiting is None else _wait(new.waiting)
+    start = f"It will start at {cell_text(new.start_at)} of the bus {new.bus}"
+    return f"The runner {new.runner} has never run: {waiting}. {start}."
+
+
+def _wait(events: int) -> str:
+    return f"{counted(events, 'event waits', 'events wait')} for its first run"
 
 
 def _of_store(found: StoreQuota) -> str:

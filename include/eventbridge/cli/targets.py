@@ -10,6 +10,7 @@ from eventbridge.cli import operate
 from eventbridge.cli.lines import whole_file
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
@@ -23,7 +24,9 @@ _ENDS_BY = {
     EXPECTATION_FAILED: "rules release {0}",
 }
 
-app = typer.Typer(help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True)
+app = typer.Typer(
+    cls=Group, help="Show how targets stand, pause them, take them back into service.", no_args_is_help=True
+)
 app.command("pause")(operate.pause_target)
 app.command("resume")(operate.resume_target)
 app.command("rate")(operate.set_rate)

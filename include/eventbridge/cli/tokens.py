@@ -8,9 +8,10 @@ import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
+from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
-app = typer.Typer(help="Make, list and revoke tokens of the API.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Make, list and revoke tokens of the API.", no_args_is_help=True)
 
 
 @app.callback()

@@ -26,6 +26,13 @@ def find_target(rules: RuleSet, rule: str, target: str) -> Target:
     return targets[target]
 
 
+def find_target_of_any(rules: RuleSet, target: str) -> None:
+    """Raise NotFoundError, with the nearest name, unless some rule has a target of this name."""
+    targets = {name for each in rules.rules.values() for name in each.destinations}
+    if target not in targets:
+        raise NotFoundError(f"no rule file names a target {target!r}. {_remedy('Targets', target, targets)}")
+
+
 def find_bus(rules: RuleSet, name: str) -> Bus:
     """Return a bus; raises NotFoundError with the nearest name."""
     if name not in rules.buses:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass
 
-from eventbridge.errors import BusError
+from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
-from eventbridge.rule import RuleSet
-from eventbridge.stages.guards.log_identity import offset_gaps
+from eventbridge.rule import Bus, RuleSet
+from eventbridge.stages.guards.log_identity import offset_gaps, start_offset
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -71,3 +71,15 @@ def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list
         )
         for row in rows
     ]
+
+
+def events_before_first_run(work: Runtime, bus: Bus) -> int | None:
+    """Return how many events of a bus the first run of a new runner would take, by `start_at`.
+
+    None if the bus cannot be reached, or is a queue, which hands out messages without saying how many there are.
+    """
+    try:
+        with closing(work.open_source(bus)) as source:
+            return sum(max(0, end - start_offset(bus, source, queue)) for queue, end in source.ends().items())
+    except (BusError, UserError):  # the rest can be shown all the same
+        return None

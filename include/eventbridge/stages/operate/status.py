@@ -23,7 +23,7 @@ from eventbridge.model.store_size import StoreQuota
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
-from eventbridge.stages.operate.queue_status import QueueStatus, queue_statuses
+from eventbridge.stages.operate.queue_status import QueueStatus, events_before_first_run, queue_statuses
 from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners
 from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
@@ -40,11 +40,15 @@ Of = TypeVar("Of", bound=_OfRule)
 
 @dataclass(frozen=True)
 class NewRunner:
-    """A runner whose group has not been registered, as it never ran, and where it will start."""
+    """A runner whose group is not registered, because it never ran, and where it will start.
+
+    `waiting` is the number of events on the bus that its first run will take; None if the bus cannot say.
+    """
 
     runner: str
     bus: str
     start_at: str | datetime
+    waiting: int | None
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,8 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
     for runner, bus in runners.items():
         found = queue_statuses(work, rules, runner, bus)
         if found is None:
-            unregistered.append(NewRunner(runner, bus, rules.buses[bus].source.start_at))
+            at, waiting = rules.buses[bus].source.start_at, events_before_first_run(work, rules.buses[bus])
+            unregistered.append(NewRunner(runner, bus, at, waiting))
         else:
             queues += found
     standing = Status(

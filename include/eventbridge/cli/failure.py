@@ -1,0 +1,95 @@
+"""How a command that failed says so: `error: ...` for people, or with `--json` one JSON object on one line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import typer
+
+from eventbridge import errors
+from eventbridge.event.json_document import write_document
+from eventbridge.event.plain import plain
+
+#: What Typer raises for a command line that it cannot read. Typer exports only the subclass.
+UsageError: Final[Any] = typer.BadParameter.__base__
+
+USAGE: Final = "usage"
+ABORTED: Final = "aborted"
+SYSTEM: Final = "system_failed"
+
+#: The `error` of each class in the JSON form. Programs compare these: a class may be renamed, its code may not.
+CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
+    errors.EventBridgeError: "failed",
+    errors.UserError: "invalid_input",
+    errors.SettingsError: "invalid_setting",
+    errors.PackageMissing: "package_missing",
+    errors.RuleFileError: "invalid_rules",
+    errors.PatternError: "invalid_pattern",
+    errors.TransformError: "invalid_transform",
+    errors.EventError: "invalid_event",
+    errors.TypeUnusable: "type_unusable",
+    errors.ConnectionUnusable: "connection_unusable",
+    errors.NotFoundError: "not_found",
+    errors.PartlySearched: "partly_searched",
+    errors.OperatorError: "operator_needed",
+    errors.LedgerLostError: "ledger_lost",
+    errors.OffsetGapError: "offset_gap",
+    errors.RuleMovedError: "rule_moved",
+    errors.BooksError: "books_differ",
+    errors.InfrastructureError: "infrastructure_failed",
+    errors.StoreError: "store_failed",
+    errors.StoreFileMissing: "store_file_missing",
+    errors.StoreFileDamaged: "store_file_damaged",
+    errors.StoreFileUnreadable: "store_file_unreadable",
+    errors.NewerFormatError: "newer_format",
+    errors.LedgerError: "ledger_failed",
+    errors.SettledAnewError: "batch_repaired_meanwhile",
+    errors.BusError: "bus_failed",
+    errors.ShiftTakenError: "shift_taken",
+    errors.SparkError: "spark_failed",
+    errors.TransformFailed: "transform_failed",
+    errors.BudgetSpent: "budget_spent",
+}
+
+
+def wants_json(arguments: Iterable[str]) -> bool:
+    """Tell whether a command line asks for JSON, also one that is wrong otherwise."""
+    for each in arguments:
+        if each == "--":
+            return False
+        if each == "--json":
+            return True
+    return False
+
+
+def failure(code: str, message: str, exit_code: int, **more: object) -> str:
+    """Return what standard error gets of a failure, as a line of text or, with `--json`, as a JSON object on one line.
+
+    `more` are further fields of the JSON object.
+    """
+    if wants_json(sys.argv[1:]):
+        return write_document({"error": code, "message": message, "exit_code": exit_code} | plain(more)) + "\n"
+    return f"error: {message}\n"
+
+
+def product_failure(error: errors.EventBridgeError) -> str:
+    """Return what standard error gets of an error of the product; mistakes of rule files are fields too."""
+    more = {"mistakes": error.mistakes} if isinstance(error, errors.RuleFileError) else {}
+    return failure(CODES[type(error)], str(error), error.exit_code, **more)
+
+
+def usage_failure(error: Any) -> str:
+    """Return what standard error gets of a command line that cannot be read: usage, and the words that may be meant."""
+    from eventbridge.cli.suggestion import suggestion
+
+    message = error.format_message()
+    if getattr(error, "possibilities", None) is not None:  # of Typer's errors only that of an unknown option has it
+        known = [option for each in error.ctx.command.params for option in each.opts if option.startswith("--")]
+        message = f"{error.message}. {suggestion(error.option_name, known, 'Options')}"
+    context = error.ctx
+    if wants_json(sys.argv[1:]) or context is None or message == context.get_help():
+        return failure(USAGE, message, error.exit_code) if wants_json(sys.argv[1:]) else f"{message}\n"
+    help_of = f"Try '{context.command_path} -h' for help."
+    return f"{context.get_usage()}\n{help_of}\n\n{failure(USAGE, message, error.exit_code)}"

@@ -1,0 +1,101 @@
+"""What a pattern says to events that a person gives as JSON lines: `eventbridge rules test`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from eventbridge.cli.lines import numbered_lines
+from eventbridge.cli.runtime import settings
+from eventbridge.cli.table import visible
+from eventbridge.errors import EventError, UserError
+
+if TYPE_CHECKING:
+    from eventbridge.match.reference import Finding
+    from eventbridge.pattern import Pattern
+
+#: After so many lines that are no JSON, and none that is, a file does not hold JSON lines.
+_MOST_LINES_HELD = 20
+
+
+@dataclass(frozen=True)
+class PatternAnswer:
+    """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is not a CloudEvent."""
+
+    line: int
+    event: str | None
+    matches: bool | None
+    error: str | None = None
+    malformed: str | None = None
+    findings: tuple[Finding, ...] = ()
+
+    def __str__(self) -> str:
+        word = {True: "true", False: "false", None: "error"}[self.matches]
+        about = [self.event, self.error, self.malformed and f"(no CloudEvent, a bus would refuse it: {self.malformed})"]
+        head = visible(f"{self.line}: {' '.join([word, *(part for part in about if part)])}")
+        return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
+
+
+def answers_to(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
+    """Yield what a pattern says to each line of a file, or of standard input for `-`.
+
+    `cloud_events`: also whether a bus would refuse the line. `explained`: with the conditions that failed. Raises
+    UserError for a file that cannot be read, and for one whose lines are no JSON objects.
+    """
+    return _if_json_lines(_answers(pattern, events, cloud_events=cloud_events, explained=explained), events)
+
+
+def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
+    from eventbridge.event.json_document import parse_document
+    from eventbridge.match.reference import explain, flatten, matches_leaves
+
+    limit = settings().event_max_bytes
+    for number, line in numbered_lines(events):
+        try:
+            document = parse_document(line)
+        except EventError as error:
+            yield PatternAnswer(number, None, None, error=str(error))
+            continue
+        event = document.get("id")
+        matched = matches_leaves(pattern, flatten(document))
+        yield PatternAnswer(
+            number,
+            event if isinstance(event, str) else None,
+            matched,
+            malformed=_malformed(line, limit) if cloud_events else None,
+            findings=tuple(explain(pattern, document)) if explained and not matched else (),
+        )
+
+
+def _if_json_lines(answers: Iterator[PatternAnswer], events: str) -> Iterator[PatternAnswer]:
+    """Yield the answers; raises UserError, once, if the first lines and all others are no JSON objects.
+
+    YAML, or JSON over several lines, would otherwise be one error a line.
+    """
+    held: list[PatternAnswer] = []
+    for answer in answers:
+        held.append(answer)
+        if answer.error is None:
+            yield from held
+            yield from answers
+            return
+        if len(held) == _MOST_LINES_HELD:
+            break
+    if held:
+        where = "standard input" if events == "-" else events
+        none = f"none of the first {len(held)} lines" if len(held) == _MOST_LINES_HELD else "no line"
+        raise UserError(
+            f"{where}: {none} is one JSON object; line {held[0].line} is {held[0].error}. "
+            "Write each event as JSON on one line: `jq -c .` does so for JSON over several lines"
+        )
+
+
+def _malformed(line: bytes, limit: int) -> str | None:
+    from eventbridge.event.cloudevent import parse_event
+
+    try:
+        parse_event(line, max_bytes=limit)
+    except EventError as error:
+        return str(error)
+    return None

@@ -1,0 +1,176 @@
+"""What a command says when it fails: what may be meant, and with --json one JSON object of one shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from eventbridge import errors
+from eventbridge.cli.failure import ABORTED, CODES, SYSTEM, USAGE, product_failure
+from eventbridge.cli.suggestion import suggestion
+from eventbridge.errors import EventBridgeError, NotFoundError, UserError
+
+PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
+
+WRONG = [
+    (("no-such-command",), "usage", 2),
+    (("rules", "list"), "usage", 2),
+    (("status", "--no-such-option"), "usage", 2),
+    (("status", "--batches", "many"), "usage", 2),
+    (("bus", "publish"), "usage", 2),
+    (("rules", "show", "big-order"), "not_found", 2),
+    (("bus", "publish", "order", "x.jsonl"), "not_found", 2),
+    (("rules", "disable", "big-orders"), "invalid_input", 2),
+    (("dead-letters", "list", "--rule", "nope"), "not_found", 2),
+    (("dead-letters", "list", "--since", "yesterdy"), "invalid_input", 2),
+    (("init-airflow", "nowhere"), "invalid_input", 2),
+]
+
+
+@pytest.mark.parametrize(("arguments", "code", "exit_code"), WRONG, ids=lambda value: str(value))
+def test_an_error_with_json_is_one_object_on_the_last_line(
+    arguments: tuple[str, ...], code: str, exit_code: int, eventbridge: Callable[..., Any]
+) -> None:
+    """Standard output stays empty; the last line of standard error has `error`, `message` and `exit_code`."""
+    result = eventbridge(*arguments, "--json")
+    text = eventbridge(*arguments)
+    found = json.loads(result.err.splitlines()[-1])
+
+    assert (result.code, result.out) == (exit_code, "")
+    assert (text.code, text.out) == (exit_code, "")
+    assert set(found) == {"error", "message", "exit_code"}
+    assert (found["error"], found["exit_code"]) == (code, exit_code)
+    assert text.err.endswith(f"error: {found['message']}\n")
+
+
+def test_mistakes_in_rule_files_are_fields(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """A program reads file, line, column, path, message and remedy of each mistake, whichever command met them."""
+    (shop.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embeded}}}\n")
+
+    found = json.loads(eventbridge("status", "--json").err.splitlines()[-1])
+
+    assert found["error"] == "invalid_rules"
+    assert [set(each) for each in found["mistakes"]] == [{"file", "line", "column", "path", "message", "remedy"}]
+    assert (found["mistakes"][0]["line"], found["mistakes"][0]["path"]) == (1, "$.buses.orders.source.type")
+
+
+def test_a_failure_of_the_machine_has_its_shape_too(shop: Any) -> None:
+    """A home that cannot be made is no traceback and no text: exit code 4 and the JSON object."""
+    result = shop.run_process("status", "--json", env={"EVENTBRIDGE_HOME": "/proc/nowhere"})
+    found = json.loads(result.err.splitlines()[-1])
+
+    assert (result.code, result.out) == (4, "")
+    assert found["exit_code"] == 4
+    assert found["error"] in set(CODES.values()) | {SYSTEM}
+
+
+def test_json_behind_two_dashes_is_an_argument(eventbridge: Callable[..., Any]) -> None:
+    """What follows `--` is no option: the error is text."""
+    assert eventbridge("rules", "show", "--", "--json").err.startswith("error: no rule file names a rule '--json'")
+
+
+def test_every_error_has_a_code_of_its_own() -> None:
+    """Each class of the error tree has a code, no two have the same, and docs/command-line.md lists them all."""
+    classes = {each for each in vars(errors).values() if isinstance(each, type) and issubclass(each, EventBridgeError)}
+    codes = [*CODES.values(), USAGE, ABORTED, SYSTEM]
+    section = PAGE.read_text().partition("## What all commands share")[2].partition("\n## ")[0]
+
+    assert set(CODES) == classes
+    assert len(set(codes)) == len(codes)
+    assert sorted(re.findall(r"^\| `(\w+)` \| [0-4] \|", section, re.MULTILINE)) == sorted(codes)
+
+
+def test_the_table_of_codes_has_the_exit_codes() -> None:
+    """In docs/command-line.md each code stands with the exit code that its error has."""
+    table = dict(re.findall(r"^\| `(\w+)` \| ([0-4]) \|", PAGE.read_text(), re.MULTILINE))
+
+    assert {code: int(table[code]) for code in CODES.values()} == {
+        code: error.exit_code for error, code in CODES.items()
+    }
+
+
+def test_text_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without --json an error is `error:` and its message."""
+    monkeypatch.setattr(sys, "argv", ["eventbridge", "status"])
+
+    assert product_failure(NotFoundError("no rule")) == "error: no rule\n"
+    assert product_failure(UserError("é")) == "error: é\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "said"),
+    [
+        ("list", ["check", "show", "history", "test"], "Did you mean show?"),
+        ("statsu", ["status", "targets"], "Did you mean status?"),
+        ("chekc", ["check", "show"], "Did you mean check?"),
+        ("validate", ["check", "show"], "Did you mean check?"),
+        ("delete", ["create", "list", "revoke"], "Did you mean revoke?"),
+        ("frobnicate", ["show", "check"], "Words: check, show"),
+        ("--since", ["--from", "--to", "--json"], "Did you mean --from?"),
+        ("--since", ["--since", "--json"], "Did you mean --since?"),
+        ("--sinec", ["--since", "--json"], "Did you mean --since?"),
+        ("--until", ["--from", "--to"], "Did you mean --to?"),
+        ("--since", ["--json"], "Words: --json"),
+    ],
+)
+def test_what_may_be_meant(word: str, known: list[str], said: str) -> None:
+    """A misspelt word, or another tool's word for the same, gets the one there is; else all are listed."""
+    assert suggestion(word, known, "Words") == said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("rules", "list"), "No such command: list. Did you mean show?"),
+        (("rule", "check"), "No such command: rule. Did you mean rules?"),
+        (("bus", "show"), "No such command: show. Commands: publish"),
+        (("why", "x", "--since", "2h"), "No such option: --since. Did you mean --from?"),
+        (("dead-letters", "list", "--from", "2h"), "No such option: --from. Did you mean --since?"),
+        (("dead-letters", "list", "--sinse", "2h"), "No such option: --sinse. Did you mean --since?"),
+        (("audit", "--since", "2h"), "No such option: --since. Options: "),
+    ],
+)
+def test_a_command_or_option_that_is_none_gets_what_may_be_meant(
+    arguments: tuple[str, ...], said: str, eventbridge: Callable[..., Any]
+) -> None:
+    """The error names the command or option to write, under the usage and the way to the help."""
+    result = eventbridge(*arguments)
+
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith("Usage: eventbridge ")
+    assert f"\nerror: {said}" in result.err
+
+
+def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """`rules disable` in a script ends with code 2 and --yes, and disables nothing."""
+    refused = eventbridge("rules", "disable", "big-orders")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert "Pass --yes to confirm" in refused.err
+    assert eventbridge("status", "--json").json["operators"] == []
+    assert eventbridge("rules", "disable", "big-orders", "--yes").code == 0
+    assert [each["word"] for each in eventbridge("status", "--json").json["operators"]] == ["disabled"]
+
+
+@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
+def test_a_confirmation_at_a_terminal_is_asked(answer: str, code: int, shop: Any) -> None:
+    """A person is asked: no ends the command with code 1, yes goes on."""
+    ours, theirs = pty.openpty()
+    with shop.process("rules", "disable", "big-orders", stdin=theirs, stdout=subprocess.PIPE) as process:
+        os.close(theirs)
+        os.write(ours, f"{answer}\n".encode())
+        out, err = process.communicate(timeout=60)
+    os.close(ours)
+
+    assert process.returncode == code, err
+    assert "Disable it?" in out
+    assert ("aborted" in err) == (answer == "n")
