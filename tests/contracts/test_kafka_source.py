@@ -246,3 +246,6 @@ def test_half_an_answer_is_an_error_or_asked_for_again(
             with closing(opened(connection)) as broken, suppress(BusError):
                 assert (broken.end(QUEUE), broken.earliest(QUEUE)) == (10, 0)
         assert proxy.done > 3
+        proxy.cut = lambda number: False
+        with closing(opened(connection)) as whole:
+            assert (whole.end(QUEUE), whole.earliest(QUEUE)) == (10, 0)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -90,7 +89,7 @@ def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
                 raise Killed
 
         fault_points.install(die)
-        with suppress(Killed):
+        with pytest.raises(Killed):
             spool().take_in(10)
         fault_points.install(None)
         clock.now += INVISIBLE

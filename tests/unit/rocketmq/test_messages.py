@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
@@ -81,21 +80,47 @@ def test_properties_that_no_broker_takes_are_refused() -> None:
         batch_body([Outgoing(b"", {"a": "x" * 40_000})])
 
 
-@given(st.binary(max_size=300))
+CUT = stored(0, b"x" * 50, {"KEYS": "a"})
+#: Bytes that begin no message: too few of any kind, or a whole message but for a format that does not exist.
+FORMATS = (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab")
+NO_MESSAGE = st.one_of(
+    st.binary(min_size=1, max_size=60),
+    st.binary(min_size=4, max_size=4)
+    .filter(lambda form: form not in FORMATS)
+    .map(lambda form: CUT[:4] + form + CUT[8:]),
+)
+
+
+@given(NO_MESSAGE)
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    """Whatever bytes come, they are messages or an error that says so."""
-    with suppress(Malformed):
-        list(decoded(data))
+    """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
+    for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
+        with pytest.raises(Malformed):
+            decoded(body)
+
+    assert decoded(b"") == []
 
 
-@given(st.integers(0, 200))
-def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
-    """None of its bytes is passed on."""
+@given(st.integers(0, 3), st.integers(1, 0xFFFF_FFFF))
+def test_a_message_that_says_another_length_is_refused(place: int, more: int) -> None:
+    """Its length, and those of its body, topic and properties, are looked at: one that is too long is an error."""
     whole = stored(0, b"x" * 50, {"KEYS": "a"})
-    if length == 0 or length >= len(whole):
-        return
+    at, width = [(0, 4), (84, 4), (88 + 50, 1), (88 + 50 + 1 + 7, 2)][place]
+    said = int.from_bytes(whole[at : at + width], "big")
+    longer = min(said + more, (1 << 8 * width) - 1)
+    damaged = whole[:at] + longer.to_bytes(width, "big") + whole[at + width :]
+
+    assert decoded(whole)[0].body == b"x" * 50
     with pytest.raises(Malformed):
-        list(decoded(whole[:length]))
+        decoded(damaged)
+
+
+@pytest.mark.parametrize("length", range(1, len(CUT)))
+def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
+    """None of its bytes is passed on, wherever it is cut, also behind a whole one."""
+    for data in (CUT[:length], CUT + CUT[:length]):
+        with pytest.raises(Malformed):
+            decoded(data)
 
 
 @pytest.mark.parametrize(("codec", "kind"), [("zlib", 0), ("lz4", 1), ("zstd", 2), ("zlib", 3)])

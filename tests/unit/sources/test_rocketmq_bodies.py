@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from unit.rocketmq.test_messages import PROPERTIES, stored
+from unit.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
 
 from eventbridge.rocketmq.remoting.errors import Malformed
 from eventbridge.rocketmq.remoting.reading import Pulled
@@ -61,11 +60,38 @@ def test_a_message_that_says_it_is_longer_is_refused(place: str) -> None:
         list(blocks_of_bodies([[Pulled(bytes(data), 0, 9)]]))
 
 
-@given(st.binary(max_size=300))
+@given(NO_MESSAGE)
 def test_what_is_no_message_is_refused(data: bytes) -> None:
-    """Whatever bytes come, they are messages or an error that says so."""
-    with suppress(Malformed):
-        list(blocks_of_bodies([[Pulled(data, 0, 1 << 40)]]))
+    """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
+    for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
+        with pytest.raises(Malformed):
+            list(blocks_of_bodies([[Pulled(body, 0, 1 << 40)]]))
+
+    assert list(blocks_of_bodies([[Pulled(b"", 0, 1 << 40)]])) == []
+
+
+def read_or_refused(read: Callable[[], Iterable[pa.RecordBatch]]) -> pa.Table | None:
+    """Return what was read as one table, whose times may lie beyond those of Python; None: it is no message."""
+    try:
+        return pa.Table.from_batches(list(read()), schema=MESSAGES)
+    except Malformed:
+        return None
+
+
+@given(BODIES.filter(bool), st.lists(st.tuples(st.integers(0, 400), st.binary(min_size=1, max_size=3)), max_size=3))
+def test_damaged_messages_are_read_or_refused_as_one_by_one(
+    each: Sequence[tuple[bytes, Mapping[str, str]]], damages: Sequence[tuple[int, bytes]]
+) -> None:
+    """Whatever bytes of messages are overwritten: blocks hold what the messages hold, or both are refused."""
+    data = bytearray(b"".join(stored(number, *one) for number, one in enumerate(each)))
+    for place, by in damages:
+        at = place % len(data)
+        data[at : at + len(by)] = by[: len(data) - at]
+    pulled = Pulled(bytes(data), 0, 1 << 40)
+
+    assert read_or_refused(lambda: blocks_of_bodies([[pulled]])) == read_or_refused(
+        lambda: blocks_of([pulled.messages()])
+    )
 
 
 def test_a_message_has_one_media_type() -> None:

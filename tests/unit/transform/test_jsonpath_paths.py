@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import find, given
 from hypothesis import strategies as st
 
 from eventbridge.errors import TransformError
@@ -189,12 +189,29 @@ def test_any_name_can_be_quoted(steps: list[str | int]) -> None:
     assert parse_path(path).find({"data": document}) == "found"  # type: ignore[dict-item]
 
 
-@given(st.text("$.[]'\"\\a0-*?:, \nü@", max_size=12))
-def test_any_text_is_a_path_or_a_mistake(tail: str) -> None:
-    """No text makes anything but a path or a TransformError."""
-    try:
-        found = parse_path("$" + tail).find({"data": {}})
-    except TransformError:
-        return
+#: Pieces of paths, and of what looks like one: put together they are paths often enough.
+PIECES = st.lists(st.sampled_from([".a", ".data", "[0]", "['a']", "[-1]", *"$.[]'\"\\a0-*?:, \nü@"]), max_size=6).map(
+    "".join
+)
 
-    assert found in (MISSING, {})
+
+@given(PIECES)
+def test_any_text_is_a_path_or_a_mistake(tail: str) -> None:
+    """No text makes anything but a path, which finds nothing here but `data`, or a TransformError."""
+    assert found_by("$" + tail) in (MISSING, {}, "refused")
+
+
+def found_by(text: str) -> object:
+    """Return what a path finds in an object whose one member is empty, or `refused`."""
+    try:
+        return parse_path(text).find({"data": {}})
+    except TransformError:
+        return "refused"
+
+
+@pytest.mark.parametrize("expected", ["refused", MISSING, {}], ids=str)
+def test_texts_that_are_drawn_come_to_each_outcome(expected: object) -> None:
+    """The test above looks at paths that find something, at those that do not, and at what is no path."""
+    drawn = find(PIECES, lambda tail: found_by("$" + tail) == expected)
+
+    assert found_by("$" + drawn) == expected

@@ -56,6 +56,12 @@ class Incoming(NamedTuple):
     queue: int = 0
 
 
+#: Offsets from here on do not fit the signed numbers that they are kept in, and times are of the year 10000 and later,
+#: which neither Python nor SQL has.
+MOST_OFFSET: Final = 1 << 63
+MOST_MILLISECONDS: Final = 253_402_300_800_000
+
+
 class Outgoing(NamedTuple):
     """One message to send; RocketMQ's own properties are `KEYS` (parted by spaces) and `TAGS` (one)."""
 
@@ -80,6 +86,8 @@ def decoded(data: bytes) -> list[Incoming]:
             width = _TOPIC_LENGTHS.get(magic)
             if width is None:
                 raise Malformed(f"a message of the format {magic:#x}")
+            if offset >= MOST_OFFSET or stored_at >= MOST_MILLISECONDS:
+                raise Malformed(f"a message at offset {offset} of {stored_at} ms after 1970: no broker counts so far")
             begin = place + form.size
             end = begin + length
             after = end + width + int.from_bytes(data[end : end + width], "big")

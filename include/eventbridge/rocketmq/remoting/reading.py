@@ -42,10 +42,7 @@ class Pulled(NamedTuple):
 
     def messages(self) -> list[Incoming]:
         """Return them; raises Malformed for what is no message."""
-        found = decoded(self.body)
-        if found and (found[0].offset < self.start or found[-1].offset >= self.end):
-            return [each for each in found if self.start <= each.offset < self.end]
-        return found
+        return [each for each in decoded(self.body) if self.start <= each.offset < self.end]
 
 
 @dataclass

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.rocketmq.remoting.messages import properties_of
+from eventbridge.rocketmq.remoting.messages import MOST_MILLISECONDS, MOST_OFFSET, properties_of
 from eventbridge.rocketmq.remoting.reading import Pulled
 from eventbridge.sources.messages import message_block
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
@@ -75,7 +75,7 @@ def _blocks(pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
 
 
 def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
-    """Return where messages begin, and their heads; None if some are packed, in another format, or cut off."""
+    """Return where messages begin, and their heads; None if some are packed, in another format, cut off or damaged."""
     begins: list[int] = []
     place, last = 0, len(body) - _HEAD.itemsize
     while place <= last:
@@ -90,6 +90,7 @@ def _plain_heads(body: bytes) -> tuple[Numbers, npt.NDArray[np.void]] | None:
     data = np.frombuffer(body, np.uint8)
     heads = data[places[:, np.newaxis] + np.arange(_HEAD.itemsize)].view(_HEAD).reshape(-1)
     is_plain = (heads["magic"] == _MAGIC).all() and not (heads["flags"] & _NOT_PLAIN).any()
+    is_plain &= (heads["offset"] < MOST_OFFSET).all() and (heads["stored_at"] < MOST_MILLISECONDS).all()
     return (places, heads) if is_plain else None
 
 
