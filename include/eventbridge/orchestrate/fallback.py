@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+
 from airflow.sdk import AssetAlias, get_current_context, task
 
 from eventbridge.orchestrate.names import WAITING_ALIAS
