@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.hold_reasons import POOL_CLOSED
-from eventbridge.orchestrate.pools import CONNECTION_ID, AirflowPools
+from eventbridge.orchestrate.airflow_api import CONNECTION_ID
+from eventbridge.orchestrate.pools import AirflowPools
 from eventbridge.rule import RuleSet
 from eventbridge.stages.runtime.runtime import Runtime
 
