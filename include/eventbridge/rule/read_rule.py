@@ -19,7 +19,7 @@ from eventbridge.rule.read_waiting import read_parked_max
 from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
-from eventbridge.transform.sql_check import expression_problem
+from eventbridge.transform.sql.expression import expression_problem
 
 #: How a weight may be written.
 _WEIGHTS = frozenset(map(str, range(1, 101)))

@@ -26,6 +26,8 @@ from eventbridge.spark.frame import beside
 from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
+from eventbridge.transform.sql.expression import parse_sql
+from eventbridge.transform.sql.mistake import SqlMistake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -86,6 +88,17 @@ def delete_answers(store: Store, share: RuleShare) -> None:
         store.delete(share.answers)
 
 
+def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
+    """Return `where` and each SQL target's value as Spark may see them.
+
+    They are checked here as well: a rule set may have been frozen before a check was there, or by somebody else.
+    Raises SqlMistake.
+    """
+    where = None if rule.where is None else parse_sql(rule.where).written()
+    targets = [target for target in rule.targets.values() if target.transform.form == "SQL"]
+    return where, {target.name: parse_sql(str(target.transform.value)).written() for target in targets}
+
+
 class _Asking:
     """The questions about one share, and the answers so far."""
 
@@ -94,12 +107,12 @@ class _Asking:
         self.hold = ""
         self._spark = spark
         self._job = job
-        self._where = rule.where
-        self._values = {
-            target.name: str(target.transform.value)
-            for target in rule.targets.values()
-            if target.transform.form == "SQL"
-        }
+        self._where: str | None = None
+        self._values: dict[str, str] = {}
+        try:
+            self._where, self._values = _written(rule)
+        except SqlMistake as mistake:
+            self.hold = f"Its SQL is not sent to Spark: {mistake}"
         self._places = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
         self._seconds = 2 * share.cpu_seconds + 1
         self._names = {target: f"__value{number}" for number, target in enumerate(self._values)}
@@ -108,6 +121,8 @@ class _Asking:
 
     def ask(self) -> None:
         """Ask about one group after the other until all are answered, the time is over, or there is no point."""
+        if self.hold:
+            return
         self._require_spark(self._places[:1])
         if not self._means_something():
             return

@@ -20,13 +20,14 @@ from eventbridge.routing.sql_answers import EventRow
 from eventbridge.spark.frame import worker_connection
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_rows
+from eventbridge.transform.sql.calls import COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 #: CloudEvents' own attributes, each a column of text.
-ATTRIBUTES: Final = ("id", "source", "specversion", "type", "subject", "time", "datacontenttype", "dataschema")
+ATTRIBUTES: Final = tuple(name for name in COLUMNS if name not in ("extensions", "data", "data_base64"))
 
 #: The event at a place in the list that was asked about.
 _NUMBER, _DATA, _KEPT = "__number", "__data", "__kept"
@@ -49,9 +50,12 @@ _ARROW = pa.schema(
 )
 
 #: Settings that expressions are evaluated under: the same answers wherever Spark runs. Constants are computed where
-#: events are, not by the planner, which nobody could interrupt.
+#: events are, not by the planner, which nobody could interrupt. Spark replaces no ${name}
+#: by what its environment or configuration holds.
 CONFS: Final = {
     "spark.sql.ansi.enabled": "true",
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",
+    "spark.sql.variable.substitute": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.optimizer.excludedRules": "org.apache.spark.sql.catalyst.optimizer.ConstantFolding",
 }
@@ -67,7 +71,10 @@ def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Se
 
 
 def asked_frame(events: DataFrame, where: str | None, values: Mapping[str, str]) -> DataFrame:
-    """Return, per event, whether `where` keeps it, and then the value of each expression by its column."""
+    """Return, per event, whether `where` keeps it, and then the value of each expression by its column.
+
+    Both are texts that `eventbridge.transform.sql` wrote, never a user's own.
+    """
     kept = f"CASE WHEN (\n{where}\n) THEN true ELSE false END" if where is not None else "true"
     named = [f"CASE WHEN {_KEPT} THEN (\n{value}\n) END AS {column}" for column, value in values.items()]
     return events.selectExpr("*", f"{kept} AS {_KEPT}").selectExpr(_NUMBER, _KEPT, *named)

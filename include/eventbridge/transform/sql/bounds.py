@@ -1,0 +1,206 @@
+"""What the arguments of a call may be, so that no call makes more than it is given, or takes for ever."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from eventbridge.transform.sql.functions import HIGHER_ORDER
+from eventbridge.transform.sql.patterns import pattern_problem
+from eventbridge.transform.sql.tree import Node
+from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
+
+#: The most that a call may make, and that calls inside one another may multiply to.
+MAXIMUM_COUNT: Final = 1_000
+#: How deep lambdas may be nested: each level takes as many steps as its array has items for every step outside.
+MAXIMUM_LAMBDAS: Final = 2
+_MOST_DIGITS: Final = 38
+
+#: Which argument says how many are made.
+_COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
+#: Which argument is a number of digits.
+_DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
+#: Which arguments are regular expressions.
+_PATTERNS: Final = {
+    "parse_url": (2,),
+    "regexp": (1,),
+    "regexp_count": (1,),
+    "regexp_extract": (1,),
+    "regexp_extract_all": (1,),
+    "regexp_instr": (1,),
+    "regexp_like": (1,),
+    "regexp_replace": (1,),
+    "regexp_substr": (1,),
+    "rlike": (1,),
+    "split": (1,),
+    "str_to_map": (1, 2),
+    "try_parse_url": (2,),
+}
+#: Functions whose result may have the size of one argument times that of another.
+_MULTIPLIES: Final = HIGHER_ORDER | {"array_join", "array_repeat", "regexp_replace", "repeat", "replace"}
+
+_SPECIFIER: Final = re.compile(r"%(?:\d+\$)?[-#+ 0,(]*(\d*)(?:\.(\d+))?")
+
+Problem = tuple[Node, str, str]
+
+
+def call_problem(call: Node, arguments: list[Node]) -> Problem | None:
+    """Return what is wrong with the arguments of a call: the node, the problem, and the remedy; None if nothing is."""
+    name = str(call.value)
+    if name in _COUNTS and len(arguments) > _COUNTS[name] and _most(arguments[_COUNTS[name]], name) is None:
+        return _uncounted(name, arguments[_COUNTS[name]])
+    if name == "sequence":
+        return _sequence_problem(arguments)
+    if name in _DIGITS and len(arguments) > _DIGITS[name]:
+        digits = arguments[_DIGITS[name]].whole()
+        if digits is None or abs(digits) > _MOST_DIGITS:
+            remedy = f"Write a number of digits up to {_MOST_DIGITS}, such as 2"
+            return arguments[_DIGITS[name]], f"{name} needs a whole number here", remedy
+    for index in _PATTERNS.get(name, ()):
+        if len(arguments) > index and (problem := regex_problem(arguments[index])):
+            return problem
+    if name in ("format_string", "printf"):
+        return _format_problem(name, arguments[0])
+    if name in ("variant_get", "try_variant_get") and len(arguments) == 3:
+        wanted = arguments[2].literal_text()
+        if wanted is None or not is_type(wanted):
+            return arguments[2], f"{name} needs a type in quotes here", "Write 'int' or 'string', say"
+    if name in ("aggregate", "reduce") and not _has_fixed_size(arguments[1]):
+        return (
+            arguments[1],
+            f"{name} must begin with a number, a date or a truth value: its result may grow without end",
+            "Begin with 0L or CAST(0 AS DOUBLE), or use array_join for texts",
+        )
+    return None
+
+
+def regex_problem(pattern: Node) -> Problem | None:
+    """Return what is wrong with a node that Spark takes as a regular expression."""
+    text = pattern.literal_text()
+    if text is None:
+        return pattern, "a pattern must be a text in quotes", "Write it so, or use contains, startswith or endswith"
+    if problem := pattern_problem(text):
+        return pattern, f"the pattern may take for ever or cannot be checked: {problem}", "Simplify it"
+    return None
+
+
+def tree_problem(root: Node) -> Problem | None:
+    """Return what is wrong with calls inside one another."""
+    if root.kind != "lambda" and _growth(root) > MAXIMUM_COUNT:
+        return (
+            root,
+            f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given",
+            "Use smaller numbers",
+        )
+    deep = _lambda_below(root, MAXIMUM_LAMBDAS)
+    if deep is not None:
+        return deep, f"more than {MAXIMUM_LAMBDAS} lambdas stand inside one another", "Nest fewer"
+    return None
+
+
+def _range(node: Node) -> tuple[int | None, int | None]:
+    """Return the least and the most that a number can be, each None if that cannot be told."""
+    number = node.whole()
+    if number is not None:
+        return number, number
+    if node.kind != "call" or node.value not in ("least", "greatest"):
+        return None, None
+    lows, highs = zip(*(_range(child) for child in node.children), strict=True)
+    if node.value == "least":
+        return _all(min, lows), _known(min, highs)
+    return _known(max, lows), _all(max, highs)
+
+
+def _known(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return choose(known) if known else None
+
+
+def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
+    return None if None in numbers else _known(choose, numbers)
+
+
+def _most(count: Node, name: str) -> int | None:
+    """Return how many a count can make at most, if that can be told and is allowed."""
+    low, high = _range(count)
+    if name == "array_insert":  # a position far below zero makes as much as one far above
+        high = None if low is None or high is None else max(abs(low), abs(high))
+    return high if high is not None and high <= MAXIMUM_COUNT else None
+
+
+def _uncounted(name: str, argument: Node) -> Problem:
+    problem = f"{name} needs a whole number up to {MAXIMUM_COUNT:,} here"
+    remedy = "least(greatest(x, 1), 100)" if name in ("sequence", "array_insert") else "least(x, 100)"
+    return argument, problem, f"Write one, or {remedy}"
+
+
+def _items(arguments: Sequence[Node]) -> int | None:
+    """Return how many items a sequence has at most, if that can be told."""
+    (low, high), (other_low, other_high) = (_range(each) for each in arguments[:2])
+    if low is None or high is None or other_low is None or other_high is None:
+        return None
+    return max(other_high - low, high - other_low) + 1
+
+
+def _sequence_problem(arguments: list[Node]) -> Problem | None:
+    for argument in arguments[:2]:
+        if None in _range(argument):
+            return _uncounted("sequence", argument)
+    items = _items(arguments)
+    if items is None or items > MAXIMUM_COUNT:
+        return _uncounted("sequence", arguments[1])
+    if len(arguments) > 2 and not arguments[2].whole():
+        return arguments[2], "the step of a sequence must be a whole number other than 0", "Write 1, say"
+    return None
+
+
+def _format_problem(name: str, given: Node) -> Problem | None:
+    text = given.literal_text()
+    numbers = [number for found in _SPECIFIER.findall(text or "") for number in found if number]
+    if text is None or any(len(number) > 3 for number in numbers):
+        remedy = "Write it in quotes, with widths below 1,000"
+        return given, f"{name} needs a format in quotes here whose widths are small", remedy
+    return None
+
+
+def _has_fixed_size(node: Node) -> bool:
+    match node.kind:
+        case "number" | "time":
+            return True
+        case "constant":
+            return node.value != "null"
+        case "cast":
+            return str(node.value).partition("(")[0].lower() in OF_FIXED_SIZE
+        case "unary" | "named":
+            return _has_fixed_size(node.children[0])
+        case "call" if node.value == "named_struct":
+            return all(_has_fixed_size(child) for child in node.children[1::2])
+        case "call" if node.value == "struct":
+            return all(_has_fixed_size(child) for child in node.children)
+    return False
+
+
+def _growth(node: Node) -> int:
+    """Return how many times as much as it is given a node may make."""
+    inner = [_growth(child) for child in node.children]
+    most = max(inner, default=1)
+    if node.kind != "call":
+        return most
+    name = str(node.value)
+    if name in _MULTIPLIES:
+        most = math.prod(inner)
+    if name == "sequence":
+        return most * max(1, _items(node.children) or 1)
+    if name in _COUNTS and len(node.children) > _COUNTS[name]:
+        return most * max(1, _most(node.children[_COUNTS[name]], name) or 1)
+    return most
+
+
+def _lambda_below(node: Node, left: int) -> Node | None:
+    if node.kind == "lambda":
+        left -= 1
+        if left < 0:
+            return node
+    return next((found for child in node.children if (found := _lambda_below(child, left)) is not None), None)

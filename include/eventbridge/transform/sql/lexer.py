@@ -1,0 +1,138 @@
+"""Cuts an SQL expression into tokens of an explicit list; a character that belongs to none of them is refused.
+
+Comments are dropped here. Text in quotes is decoded, so that what follows never sees how it was escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from eventbridge.transform.sql.mistake import SqlMistake, place
+
+_TOKEN: Final = re.compile(
+    r"""(?P<space>[ \t\r\n]+)
+    |(?P<comment>--[^\r\n]*|/\*(?:(?!/\*|\*/).)*\*/)
+    |(?P<raw>[rR](?:'[^']*'|"[^"]*"))
+    |(?P<hex>[xX]'(?:[0-9a-fA-F]{2})*')
+    |(?P<text>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+    |(?P<name>`[^`]+`)
+    |(?P<number>(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,3})?(?:[bB][dD]|[lLsSyYdDfF])?(?![\w.]))
+    |(?P<word>[^\W\d]\w*)
+    |(?P<symbol><=>|->|::|\|\||<=|>=|<>|!=|==|[-=<>+*%~&|^()\[\],.:!]|/(?!\*))""",
+    re.DOTALL | re.VERBOSE,
+)
+_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)", re.DOTALL)
+_ESCAPED: Final = {
+    "\\": "\\",
+    "'": "'",
+    '"': '"',
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "b": "\b",
+    "Z": "\x1a",
+    "%": "\\%",  # Spark keeps the backslash of these two, for LIKE
+    "_": "\\_",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A token: `text` as it is written, `value` what a name or a text in quotes holds, `at` its position."""
+
+    kind: str
+    text: str
+    at: int
+    value: str = ""
+
+    @property
+    def word(self) -> str:
+        """Return a word in lower case; an empty text for any other kind of token."""
+        return self.text.lower() if self.kind == "word" else ""
+
+
+def tokens(text: str) -> list[Token]:
+    """Return the tokens of an expression, the last of kind `end`; raises SqlMistake."""
+    found: list[Token] = []
+    at = 0
+    while at < len(text):
+        match = _TOKEN.match(text, at)
+        if match is None:
+            _refuse(text, at)
+        kind, written = str(match.lastgroup), match[0]
+        if kind in ("text", "raw", "hex") and text[match.end() : match.end() + 1] in ("'", '"'):
+            raise SqlMistake(
+                f"two texts in quotes stand side by side, {place(text, match.end())}",
+                r"Join texts with ||, and write a quote inside a text as \'",
+            )
+        if kind not in ("space", "comment"):
+            found.append(Token(kind, written, at, _value(text, kind, written, at)))
+        at = match.end()
+    return [*found, Token("end", "", len(text))]
+
+
+def quoted(value: str) -> str:
+    """Return a text as a literal that Spark reads as this text.
+
+    Everything but plain letters, digits and a few signs is escaped as UTF-16 units: no quote, backslash, comment or
+    `${name}` of Spark's variable substitution is in what is sent.
+    """
+    return "'" + "".join(_sent(each) for each in value) + "'"
+
+
+def _sent(character: str) -> str:
+    if character.isascii() and (character.isalnum() or character in " ._,:+="):
+        return character
+    units = character.encode("utf-16-be", "surrogatepass")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def _value(text: str, kind: str, written: str, at: int) -> str:
+    if kind == "name":
+        return written[1:-1]
+    if kind in ("raw", "hex"):
+        return written[2:-1]
+    if kind != "text":
+        return ""
+    value = _ESCAPE.sub(lambda escape: _unescaped(text, escape, at + 1), written[1:-1])
+    if any("\ud800" <= each <= "\udfff" for each in value):
+        try:
+            value = value.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may be one character
+        except UnicodeDecodeError:
+            raise SqlMistake(
+                f"the text holds half a character, {place(text, at)}", "Write both halves, or the character itself"
+            ) from None
+    return value
+
+
+def _unescaped(text: str, escape: re.Match[str], start: int) -> str:
+    named = escape[1]
+    if len(named) > 1:
+        number = int(named[1:], 16)
+        if number <= 0x10FFFF:
+            return chr(number)
+    elif named in _ESCAPED:
+        return _ESCAPED[named]
+    raise SqlMistake(
+        f"{escape[0]} is no escape of a text, {place(text, start + escape.start())}",
+        r"Write \\ for a backslash, or begin the text with r, such as r'\d+'",
+    )
+
+
+def _refuse(text: str, at: int) -> NoReturn:
+    where, character = place(text, at), text[at]
+    if text.startswith("/*", at):
+        end, inner = text.find("*/", at), text.find("/*", at + 2)
+        if end < 0:
+            raise SqlMistake(f"the expression does not close the comment, {where}", "Close it")
+        raise SqlMistake(f"a comment stands inside a comment, {place(text, inner)}", "Remove one of them")
+    if character in "'\"`":
+        raise SqlMistake(f"the expression does not close the quote, {where}", "Close it")
+    if character == ";":
+        raise SqlMistake(f"the expression holds a ;, {where}", "Write one expression, and no statement")
+    if character.isdigit() or character == ".":
+        raise SqlMistake(f"this is no number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
+    shown = character if character.isprintable() else f"the character U+{ord(character):04X}"
+    raise SqlMistake(f"{shown} has no meaning in an expression, {where}", "Remove it, or put text in quotes")

@@ -1,0 +1,55 @@
+"""The tree of an SQL expression. Every node carries how it is written for Spark: nothing else is ever sent."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A part of an expression.
+
+    `parts` are texts of our own and the nodes between them, in the order in which they are written. `value` is what a
+    literal holds, or the lower-case name of a column, function, type or operator; `at` is the position in the text.
+    """
+
+    kind: str
+    at: int
+    parts: tuple[str | Node, ...]
+    value: str | int | None = None
+
+    @property
+    def children(self) -> tuple[Node, ...]:
+        """Return the nodes below this one."""
+        return tuple(part for part in self.parts if isinstance(part, Node))
+
+    def written(self) -> str:
+        """Return the expression as it is sent to Spark."""
+        return "".join(self._texts())
+
+    def whole(self) -> int | None:
+        """Return the number, if this is a whole number as a literal, with or without a sign."""
+        if self.kind == "unary" and self.value == "-":
+            number = self.children[0].whole()
+            return None if number is None else -number
+        return self.value if isinstance(self.value, int) else None
+
+    def literal_text(self) -> str | None:
+        """Return the text, if this is a text in quotes."""
+        return self.value if self.kind == "text" and isinstance(self.value, str) else None
+
+    def _texts(self) -> Iterator[str]:
+        for part in self.parts:
+            if isinstance(part, Node):
+                yield from part._texts()
+            else:
+                yield part
+
+
+def between(nodes: list[Node], mark: str = ", ") -> tuple[str | Node, ...]:
+    """Return nodes with a text of our own between them."""
+    parts: list[str | Node] = []
+    for node in nodes:
+        parts += [mark, node] if parts else [node]
+    return tuple(parts)

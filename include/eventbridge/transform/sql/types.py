@@ -1,0 +1,99 @@
+"""The types that a cast may name, read from tokens or from a text such as 'array<int>'."""
+
+from __future__ import annotations
+
+from typing import Final, NoReturn
+
+from eventbridge.transform.sql.functions import words
+from eventbridge.transform.sql.lexer import Token, tokens
+from eventbridge.transform.sql.mistake import SqlMistake, place
+
+_SIMPLE: Final = words(
+    """
+    bigint binary boolean byte date double float int integer long real short smallint string timestamp timestamp_ltz
+    timestamp_ntz tinyint variant
+    """
+)
+_DECIMAL: Final = frozenset({"dec", "decimal", "numeric"})
+_DEEPEST: Final = 8
+
+#: Types whose values have one size, whatever they hold.
+OF_FIXED_SIZE: Final = (_SIMPLE | _DECIMAL) - {"binary", "string", "variant"}
+
+
+class TypeReader:
+    """Reads one type from tokens; `at` is the index of the next token."""
+
+    def __init__(self, text: str, found: list[Token], at: int = 0) -> None:
+        self._text = text
+        self._tokens = found
+        self.at = at
+
+    def read(self, depth: int = 0) -> str:
+        """Return the type as Spark reads it, and move behind it; raises SqlMistake."""
+        token = self._next()
+        name = token.word
+        if depth > _DEEPEST:
+            self._refuse(token, "the type is nested too deep", f"Nest at most {_DEEPEST} types")
+        if name in _DECIMAL:
+            return "DECIMAL" + self._precision()
+        if name in _SIMPLE:
+            return name.upper()
+        if name == "array":
+            return f"ARRAY<{self._inner(depth)}>"
+        if name == "map":
+            self._expect("<")
+            key = self.read(depth + 1)
+            self._expect(",")
+            value = self.read(depth + 1)
+            self._expect(">")
+            return f"MAP<{key}, {value}>"
+        remedy = "Use string, int, bigint, double, decimal(p, s), boolean, date, timestamp, or array<type>"
+        shown = f"{token.text} is no type that a cast may name" if token.text else "a type is missing"
+        return self._refuse(token, shown, remedy)
+
+    def _inner(self, depth: int) -> str:
+        self._expect("<")
+        inner = self.read(depth + 1)
+        self._expect(">")
+        return inner
+
+    def _precision(self) -> str:
+        if self._tokens[self.at].text != "(":
+            return ""
+        self.at += 1
+        numbers = [self._digits()]
+        if self._tokens[self.at].text == ",":
+            self.at += 1
+            numbers.append(self._digits())
+        self._expect(")")
+        return f"({', '.join(numbers)})"
+
+    def _digits(self) -> str:
+        token = self._next()
+        if token.kind != "number" or not token.text.isdecimal() or int(token.text) > 38:
+            self._refuse(token, "a decimal has at most 38 digits", "Write decimal(38, 10), say")
+        return token.text
+
+    def _expect(self, symbol: str) -> None:
+        token = self._next()
+        if token.text != symbol:
+            self._refuse(token, f"the type has no {symbol} here", f"Write {symbol}")
+
+    def _next(self) -> Token:
+        token = self._tokens[self.at]
+        self.at += token.kind != "end"
+        return token
+
+    def _refuse(self, token: Token, problem: str, remedy: str) -> NoReturn:
+        raise SqlMistake(f"{problem}, {place(self._text, token.at)}", remedy)
+
+
+def is_type(text: str) -> bool:
+    """Say whether a text is exactly one type that a cast may name."""
+    try:
+        reader = TypeReader(text, tokens(text))
+        reader.read()
+    except SqlMistake:
+        return False
+    return reader.at == len(tokens(text)) - 1
