@@ -43,7 +43,8 @@ RUNNER = "bench"
 BUS = "bench"
 
 #: HMAC-SHA256 signatures with one key of 32 bytes.
-SIGNED = {"EVENTBRIDGE_CONN_SIGNED": '{"conn_type": "http", "extra": {"signing_secret": "whsec_' + "a" * 43 + '="}}'}
+_SIGNING = {"any_host": True, "signing_secret": f"whsec_{'a' * 43}="}
+SIGNED = {"EVENTBRIDGE_CONN_SIGNED": json.dumps({"conn_type": "http", "extra": _SIGNING})}
 
 #: Large batches, and time for all of their chunks.
 _SETTINGS = {

@@ -372,7 +372,8 @@ def _ledger_settings(places: Places) -> dict[str, str]:
 
 
 def _receiver_connection(places: Places) -> str:
-    return json.dumps({"conn_type": "http", "extra": {"signing_secret": places.signing_secret}})
+    host = f"http://127.0.0.1:{places.receiver_port}"
+    return json.dumps({"conn_type": "http", "host": host, "extra": {"signing_secret": places.signing_secret}})
 
 
 def _airflow_options(places: Places) -> dict[str, str]:

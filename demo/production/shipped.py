@@ -62,7 +62,8 @@ class Shipped:
         url = f"http://{supervisor.native.address('airflow-api')}:8080"
         airflow = Airflow(_Door(url, supervisor.environment("prepare")["AIRFLOW_PASSWORD"]))
         extra = json.dumps({"signing_secret": new_signing_secret()})
-        made = {"connection_id": "flights_receiver", "conn_type": "http", "extra": extra}
+        host = self._receiver.url("")
+        made = {"connection_id": "flights_receiver", "conn_type": "http", "host": host, "extra": extra}
         try:
             airflow.call("POST", "/connections", json=made)
         finally:

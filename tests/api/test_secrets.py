@@ -56,6 +56,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         for name, connection in CONNECTIONS.items():
             held = json.loads(json.dumps(connection))
             given = f'url: "{receiver.url("/mirror")}", '
+            held |= {"host": receiver.url("")}
             if name == "url":
                 held["extra"]["secret_url"], given = receiver.url(held["extra"]["secret_url"]), ""
             environ[f"EVENTBRIDGE_CONN_{name.upper()}"] = json.dumps({"conn_type": "http", **held})

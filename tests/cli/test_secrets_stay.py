@@ -162,6 +162,8 @@ def rules_of(shop: Any, parties: Parties) -> str:
             held = json.loads(json.dumps(connection))
             if kind == "url":
                 held["extra"]["secret_url"] = url + held["extra"]["secret_url"]
+            else:
+                held["host"] = "/".join(url.split("/")[:3])
             shop.environ[f"EVENTBRIDGE_CONN_{name.upper()}"] = json.dumps({"conn_type": "http", **held})
             given = "" if kind == "url" else f'url: "{url}/orders", '
             retry = IN_AN_HOUR if failure in ("flaky", "hang", "cut") else NEVER
@@ -240,7 +242,7 @@ def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
 ) -> None:
     """The push fails with the connection's name; the chunk's error in the ledger, and the log, have no more."""
     caplog.set_level(logging.DEBUG, logger="eventbridge")
-    held = {"conn_type": "http", "login": f"{MARK}:{MARK}", "password": SECRET}
+    held = {"conn_type": "http", "host": "crm.example", "login": f"{MARK}:{MARK}", "password": SECRET}
     shop.environ["EVENTBRIDGE_CONN_CRM"] = json.dumps(held)
     shop.write_rules(more='      crm: {type: http, url: "https://crm.example/", connection: crm}')
     eventbridge("bus", "publish", "orders", shop.orders(500))

@@ -95,7 +95,7 @@ def http2(receivers: Receivers) -> Place:
     return Place(
         f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4',
         lambda: bodies(receiver, path),
-        Connection("there", "http", login=path, password="secret", extra=extra),
+        Connection("there", "http", receiver.url(""), login=path, password="secret", extra=extra),
     )
 
 
@@ -114,7 +114,7 @@ def http2_bundles(receivers: Receivers) -> Place:
     return Place(
         f'type: http, url: "{receiver.url(path)}", connection: there, max_in_flight: 4, {BATCH}',
         lambda: [item for body in bodies(receiver, path) for item in items_of(body)],
-        Connection("there", "http", extra={"ca_certificate": str(receivers.certificate)}),
+        Connection("there", "http", receiver.url(""), extra={"ca_certificate": str(receivers.certificate)}),
     )
 
 

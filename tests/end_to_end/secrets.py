@@ -19,7 +19,7 @@ _CONNECTION = json.dumps(
         "conn_type": "http",
         "login": "shop",
         "password": _PASSWORD,
-        "extra": {"signing_secret": f"whsec_{_HMAC} whsk_{_ED25519}"},
+        "extra": {"any_host": True, "signing_secret": f"whsec_{_HMAC} whsk_{_ED25519}"},
     }
 )
 

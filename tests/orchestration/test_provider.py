@@ -58,10 +58,15 @@ def test_the_view_of_the_plugin_is_one_that_airflow_shows() -> None:
     [
         (
             TargetHook,
-            {"signing_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token": None},
+            {"signing_secret": "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "token": None, "any_host": True},
             "A target can use it",
         ),
-        (TargetHook, {"signing_secret": "secret"}, "'it'"),
+        (TargetHook, {"signing_secret": "secret", "any_host": True}, "'it'"),
+        (
+            TargetHook,
+            {"token": "hush", "any_host": None},
+            "of type 'eventbridge_target' names no host.",
+        ),
         (StoreHook, {"region_name": "eu-central-1", "encryption": None}, "A store can use it"),
         (StoreHook, {"encryption": "none"}, "its encryption is neither"),
         (EventBridgeHook, {}, "Events go to orders/events"),

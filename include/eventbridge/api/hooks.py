@@ -15,6 +15,7 @@ from eventbridge.api.content_coding import unpacked
 from eventbridge.api.hook_event import event_of_call
 from eventbridge.api.publish import RESPONSES, answer, content_of
 from eventbridge.api.refusal import Refused, believed
+from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.decision.webhook_signature import keys_of, signature_problem
 from eventbridge.errors import ConnectionUnusable, EventError
 from eventbridge.rule import Bus, RuleSet
@@ -94,6 +95,7 @@ def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
 
 def _keys(work: Runtime, webhook: Webhook) -> list[bytes]:
     connection = work.connections(webhook.connection)
+    require_type(connection, HTTP_TYPES, "a webhook")
     secrets = str(connection.extra.get(_SECRETS) or "")
     try:
         keys = keys_of(webhook.signature, secrets)

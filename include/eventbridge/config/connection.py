@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from eventbridge.errors import ConnectionUnusable
 
 PREFIX = "EVENTBRIDGE_CONN_"
+
+#: The types that what speaks HTTP takes. Airflow makes `https` of a connection whose URI begins with https://.
+HTTP_TYPES: Final = ("http", "https", "eventbridge_target")
 
 _JSON_FIELDS = {"conn_type", "host", "port", "login", "password", "schema", "extra", "description"}
 
@@ -43,6 +46,20 @@ class Connection:
                 "Write type://login:password@host:port/schema?key=value with %-escapes, or Airflow's JSON form."
             ) from None
         return cls(id=connection_id, **parts)
+
+
+def require_type(connection: Connection, types: Sequence[str], use: str) -> None:
+    """Refuse a connection of another type than `types`, for `use`, such as "target 'crm' of rule 'orders'".
+
+    A connection of another type holds secrets for something else, and a rule file must not send them elsewhere. Raises
+    ConnectionUnusable.
+    """
+    if connection.type not in types:
+        listed = types[0] if len(types) == 1 else f"{', '.join(types[:-1])} or {types[-1]}"
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} is of type {connection.type!r}, and {use} takes a connection of type "
+            f"{listed}. Name another connection, or define one of that type."
+        )
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
 
 MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI")
@@ -44,8 +44,10 @@ def client_settings(connection: Connection) -> dict[str, str]:
 
     `host` holds one broker or several, parted by commas; those without a port get the connection's, or 9092. `extra`
     holds settings in librdkafka's words, as connections of Airflow's Kafka provider do (`EXTRAS`). A login means SASL,
-    PLAIN and over TLS unless the extra says otherwise. Raises ConnectionUnusable, without secrets.
+    PLAIN and over TLS unless the extra says otherwise. Raises ConnectionUnusable, without secrets, also for a
+    connection of another type than `kafka`.
     """
+    require_type(connection, ("kafka",), "Kafka")
     extra = {name: _text(value) for name, value in connection.extra.items() if name not in _PASSED_OVER}
     for name in extra:
         if name not in EXTRAS and not name.startswith("ssl."):

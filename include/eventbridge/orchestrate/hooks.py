@@ -25,10 +25,12 @@ class TargetHook(BaseHook):
 
     def get_conn(self) -> Connection:
         """Return the connection; raises ConnectionUnusable for what no target can use. Nothing is sent."""
+        from eventbridge.targets.address import place_of
         from eventbridge.targets.credentials import credentials_of
         from eventbridge.targets.tls import tls_of
 
         connection = airflow_connection(self.target_conn_id)
+        place_of(connection)
         credentials_of(connection)
         tls_of(connection)
         return connection

@@ -16,6 +16,7 @@ from eventbridge.version import DISTRIBUTION, __version__
 _SENSITIVE = frozenset({"ledger_url", "store_uri", "spark_remote"})
 
 _TEXT = {"type": ["string", "null"]}
+_FLAG = {"type": ["boolean", "null"]}
 _SECRET = {"type": ["string", "null"], "format": "password"}
 _SECRET_LINES = {"type": ["string", "null"], "format": "multiline"}
 
@@ -85,6 +86,7 @@ def _target() -> dict[str, Any]:
             "client_certificate": _field("Client certificate", "mTLS: PEM, or the path of a file", _SECRET_LINES),
             "private_key": _field("Private key", "mTLS: PEM, or the path of a file", _SECRET_LINES),
             "private_key_password": _field("Password of the private key", "Unlocks it", _SECRET),
+            "any_host": _field("Any host", "Rule files may send what this connection holds to every host", _FLAG),
             "secret_url": _field("Secret URL", "The target's URL, if the URL is a secret itself", _SECRET),
         },
     }

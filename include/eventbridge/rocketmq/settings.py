@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.rocketmq.remoting.settings import ClientSettings, Tls
 
@@ -19,8 +19,9 @@ def client_settings(connection: Connection) -> ClientSettings:
 
     `host` holds one name server or several, parted by commas or semicolons; those without a port get the
     connection's, or 9876. Login and password are access key and secret key. Raises ConnectionUnusable, without
-    secrets.
+    secrets, also for a connection of another type than `rocketmq`.
     """
+    require_type(connection, ("rocketmq",), "RocketMQ")
     extra = connection.extra
     for name in extra:
         if name not in _ALLOWED:

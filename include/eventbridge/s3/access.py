@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, require_type
 from eventbridge.errors import ConnectionUnusable
 
 #: How often a request is made before its error is told: with waits of up to 1, 2, 4, 8 and 16 s, by chance, between.
@@ -42,11 +42,7 @@ class S3Access:
         def refused(why: str) -> ConnectionUnusable:
             return ConnectionUnusable(f"Connection {connection.id!r} cannot be used for S3: {why}")
 
-        if connection.type not in _TYPES:
-            raise refused(
-                f"it is of type {connection.type!r}. Make it one of type aws: aws://key:secret@/?region_name=..., "
-                "or of type eventbridge_store"
-            )
+        require_type(connection, _TYPES, "S3 or SQS")
         unknown = sorted(set(connection.extra) - _EXTRAS)
         if unknown:
             known = ", ".join(sorted(_EXTRAS))

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import re
+from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.redaction import forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
+#: Of a URL that every parser reads alike: Python's, by which it is compared, and libcurl's, by which it is sent.
+_NETLOC = re.compile(r"([A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(:[0-9]+)?", re.ASCII)
+
+
+#: This product's own account at Airflow's API (`orchestrate.pools`): of type http, and not for rule files.
+_AIRFLOW: Final = "eventbridge_airflow"
 
 
 def address_of(rule: str, target: HttpFields, connection: Connection | None) -> str:
     """Return the URL that a target's requests go to: the rule's, else the extra `secret_url` of its connection.
 
     Raises UserError (ConnectionUnusable for the connection) if there is none, are two, or it is not a URL to send to,
-    and if the connection names a host that is not the URL's: its credentials are for nobody else.
+    if the connection is of a type that is not for http targets, and if it is not for the URL's scheme, host and port.
     A message shows nothing of a connection's URL but its host.
     """
+    if connection is not None:
+        _check_connection(rule, target, connection)
     secret = _secret_url(connection)
     if connection is not None and secret and target.url:
         what = f"has a url, and its connection {connection.id!r} an extra `secret_url`"
@@ -28,10 +37,11 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
     if connection is not None and not secret and not target.url:
         what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
         raise _mistake(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
-    _check_url(rule, target, connection if secret else None, secret or target.url)
-    if connection is not None and connection.host:
-        _check_host(rule, target, connection, urlsplit(secret or target.url))
-    return secret or target.url
+    url = secret or target.url
+    parts = _checked_url(rule, target, connection if secret else None, url)
+    if connection is not None:
+        _check_host(rule, target, connection, parts)
+    return url
 
 
 def secrets_in(url: str) -> tuple[bytes, ...]:
@@ -50,8 +60,18 @@ def _secret_url(connection: Connection | None) -> str:
     return str(url).strip()
 
 
-def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> None:
-    """Refuse what cannot be sent to; `holder` is the connection that holds the URL, None if the rule file does."""
+def _check_connection(rule: str, target: HttpFields, connection: Connection) -> None:
+    """Refuse a connection whose secrets are not for http targets."""
+    if connection.id == _AIRFLOW:
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} is this product's own at Airflow's API, and target {target.name!r} of rule "
+            f"{rule!r} names it. Name another connection."
+        )
+    require_type(connection, HTTP_TYPES, f"target {target.name!r} of rule {rule!r}")
+
+
+def _checked_url(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
+    """Return the parts of a URL that can be sent to; `holder` is the connection that has it, None: the rule file."""
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
         what = "has an http:// url, which anyone on the way can read"
@@ -62,6 +82,10 @@ def _check_url(rule: str, target: HttpFields, holder: Connection | None, url: st
     if parts.username is not None or parts.password is not None:
         what = "has credentials in its url"
         raise _mistake(rule, target, what, "Put them into the connection's login and password", holder)
+    if not _NETLOC.fullmatch(parts.netloc):
+        what = "has a url whose host is not a name or an IP address"
+        raise _mistake(rule, target, what, "Write https://host/path", holder)
+    return parts
 
 
 def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -> SplitResult:
@@ -78,27 +102,51 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
 
 
 def _check_host(rule: str, target: HttpFields, connection: Connection, url: SplitResult) -> None:
-    """Refuse a URL of another host or port than the connection names, or of another scheme if it names one."""
-    scheme, host, port = _place_of(connection)
-    sent_to = (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme])
-    own = (scheme or url.scheme, _folded(host), port or _PORTS.get(scheme or url.scheme))
-    if sent_to != own:
+    """Refuse a URL of another scheme, host or port than those that the connection is for."""
+    sent_to = _shown(url.scheme, url.hostname, url.port)
+    sends = f"target {target.name!r} of rule {rule!r} sends to {sent_to}"
+    place = place_of(connection, sent_to, f", and {sends}")
+    if place is None:
+        return
+    scheme, host, port = place
+    own = (scheme, _folded(host), port or _PORTS.get(scheme))
+    if own != (url.scheme, _folded(url.hostname or ""), url.port or _PORTS[url.scheme]):
         raise ConnectionUnusable(
-            f"Target {target.name!r} of rule {rule!r} sends to {_shown(url.scheme, url.hostname, url.port)}, and its "
-            f"connection {connection.id!r} is for {_shown(scheme, host, port)}. Correct one of the two, or leave host "
-            "and port of the connection empty: then it goes wherever a rule file sends it."
+            f"Connection {connection.id!r} of type {connection.type!r} is for {_shown(scheme, host, port)}, and {sends}"
+            ". Correct the url in the rule file, or the host of the connection. Write the scheme with it: without "
+            "one it is for https."
         )
 
 
-def _place_of(connection: Connection) -> tuple[str, str, int | None]:
-    """Return scheme (empty where it says none), host and port that a connection names.
+def place_of(
+    connection: Connection, example: str = "https://crm.example", use: str = ""
+) -> tuple[str, str, int | None] | None:
+    """Return the scheme, host and port (None: the scheme's own) that a connection is for; None: no other than its URL.
 
-    The scheme is that of a host `https://...`; else Airflow's HTTP connections have it as schema.
+    None also for one with the extra `any_host`, which is for every host that a rule file names. `example` is a host to
+    name and `use` what follows in the message, where the connection is for nothing. Raises ConnectionUnusable.
+
+    The scheme is that of a host `https://...`; else Airflow's HTTP connections have it as schema; else it is https, so
+    that no rule file sends credentials in clear text where nobody wrote http.
     """
+    any_host, holds_url = _is_for_any_host(connection), bool(_secret_url(connection))
+    if any_host and (connection.host or holds_url):
+        other = "a host" if connection.host else "an extra `secret_url`"
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} has {other} and an extra `any_host`: it is for one host or for all. "
+            "Remove one of the two."
+        )
+    if not connection.host and not any_host and not holds_url:
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} of type {connection.type!r} names no host{use}. Give it the host {example}; "
+            "or, if you trust everybody who may write rule files with what it holds, set its extra `any_host` to true."
+        )
+    if not connection.host:
+        return None
     scheme, separator, rest = connection.host.rpartition("://")
     if not separator and connection.schema.lower() in _PORTS:
         scheme = connection.schema
-    elif not separator and connection.type == "https":
+    elif not separator:
         scheme = "https"
     try:
         # an IPv6 address may stand there without its brackets
@@ -112,6 +160,15 @@ def _place_of(connection: Connection) -> tuple[str, str, int | None]:
             "https://crm.example, and the port as port."
         )
     return scheme.lower(), host, port
+
+
+def _is_for_any_host(connection: Connection) -> bool:
+    said = str(connection.extra.get("any_host", False)).lower()  # a URI has text
+    if said not in ("true", "false"):
+        raise ConnectionUnusable(
+            f"Connection {connection.id!r} has an extra `any_host` that is neither true nor false. Write one of them."
+        )
+    return said == "true"
 
 
 def _folded(host: str) -> str:

@@ -23,6 +23,7 @@ _DEFAULT_API_KEY_HEADER = "x-api-key"
 #: Every extra of a connection that an http target reads, here or for its address and TLS.
 EXTRAS = frozenset(
     {
+        "any_host",
         "api_key",
         "api_key_header",
         "api_key_query",

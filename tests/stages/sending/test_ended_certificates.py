@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import threading
@@ -75,7 +74,7 @@ def test_a_certificate_that_has_ended_is_told(
     keys = f"{quote(ACCESS_KEY, safe='')}:{quote(SECRET_KEY, safe='')}"
     endpoint = quote(f"https://127.0.0.1:{port}", safe="")
     sending.site.environ["EVENTBRIDGE_CONN_CRM"] = {
-        "http": json.dumps({"conn_type": "http", "extra": {"ca_certificate": str(authority_file)}}),
+        "http": f"https://127.0.0.1:{port}/?ca_certificate={file}",
         "kafka": f"kafka://127.0.0.1:{port}/?security.protocol=SSL&ssl.ca.location={file}",
         "rocketmq": f"rocketmq://127.0.0.1:{port}/?ca_certificate={file}",
         "s3": f"aws://{keys}@/?region_name=us-east-1&endpoint_url={endpoint}",

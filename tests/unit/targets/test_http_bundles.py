@@ -47,7 +47,8 @@ def target_of(url: str, count: int = 10, size_bytes: int = 1 << 18, *, extra: An
     rule = HttpFields.model_validate(
         {"name": "crm", "type": "http", "url": url, "allow_http": True, "batch": batch, "connection": "crm", **fields}
     )
-    return open_target("r", rule, lambda _: Connection("crm", "http", extra=extra or {}), now, LOOPBACK)
+    held = Connection("crm", "http", extra={"any_host": True, **(extra or {})})
+    return open_target("r", rule, lambda _: held, now, LOOPBACK)
 
 
 def some(number: int, content_type: str = "application/json", **fields: Any) -> list[Request]:

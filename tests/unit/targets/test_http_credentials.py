@@ -23,7 +23,7 @@ from eventbridge.testing.receiver import Receiver
 
 
 def connection(extra: Mapping[str, object] | None = None, **fields: str) -> Connection:
-    return Connection("crm", "http", extra=extra or {}, **fields)  # type: ignore[arg-type]
+    return Connection("crm", "http", extra={"any_host": True, **(extra or {})}, **fields)  # type: ignore[arg-type]
 
 
 def target_of(url: str, connections: Callable[[str], Connection], **fields: object) -> Target:

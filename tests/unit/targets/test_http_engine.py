@@ -85,7 +85,7 @@ def test_a_handle_goes_from_target_to_target_without_what_the_first_sent(
     engine: HttpEngine, receiver: Receiver
 ) -> None:
     """URL, credentials in it included, and headers are each target's own."""
-    secret = Connection("crm", "http", extra={"api_key": "k3y", "api_key_query": "key"})
+    secret = Connection("crm", "http", receiver.url(""), extra={"api_key": "k3y", "api_key_query": "key"})
     rule = HttpFields(name="crm", url=receiver.url("/healthy/first"), allow_http=True, connection="crm")
     first = open_target("r", rule, lambda _: secret, now, LOOPBACK)
     assert is_seated(first)

@@ -50,7 +50,8 @@ def opened(url: str, extra: Mapping[str, object] | None = None, **fields: object
     rule = HttpFields.model_validate(
         {"name": "crm", "type": "http", "url": url, "connection": "crm", "timeout_seconds": 5.0, **fields}
     )
-    return open_target("r", rule, lambda name: Connection(name, "http", extra=extra or {}), now, LOOPBACK)
+    held = Connection("crm", "http", extra={"any_host": True, **(extra or {})})
+    return open_target("r", rule, lambda _: held, now, LOOPBACK)
 
 
 def answers_of(target: Target, number: int = 1) -> list[Answer]:
@@ -248,7 +249,8 @@ def test_what_cannot_be_used_is_told_before_anything_is_sent(extra: Mapping[str,
 
 def test_pem_in_a_connection_of_the_environment() -> None:
     """In the JSON form line ends are written as JSON writes them."""
-    text = json.dumps({"conn_type": "http", "extra": {"ca_certificate": PAIR.certificate.decode()}})
+    extra = {"ca_certificate": PAIR.certificate.decode()}
+    text = json.dumps({"conn_type": "http", "host": "crm.example", "extra": extra})
     connection = Connection.from_text("crm", text)
     rule = HttpFields(name="crm", url="https://crm.example/", connection="crm")
 

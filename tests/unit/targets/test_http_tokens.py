@@ -36,7 +36,8 @@ CLIENT = TokenClient("crm", "https://login.example/token", "shop", "hushhush")
 
 def client(url: str, secret: str = "hushhush", **extra: object) -> Connection:
     """Return a connection of its own: no token that another test got is for it."""
-    return Connection("crm", "http", login=f"shop-{uuid.uuid4()}", password=secret, extra={"token_url": url} | extra)
+    held = {"token_url": url, "any_host": True} | extra
+    return Connection("crm", "http", login=f"shop-{uuid.uuid4()}", password=secret, extra=held)
 
 
 def opened(receiver: Receiver, path: str, connection: Connection, **fields: object) -> Target:
@@ -181,7 +182,7 @@ from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.http_fields import HttpFields
 
-connection = Connection("crm", "http", login="shop", password="hushhush", extra={"token_url": "https://login/"})
+connection = Connection("crm", "http", "crm.example", login="shop", password="hushhush", extra={"token_url": "https://login/"})
 rule = HttpFields(name="crm", url="https://crm.example/", connection="crm", timeout_seconds=1.0)
 now = lambda: datetime.now(UTC)
 target = open_target("r", rule, lambda _: connection, now)

@@ -82,7 +82,8 @@ def test_an_answer_that_repeats_a_secret_url_is_kept_without_it(receiver: Receiv
 
 def test_an_answer_that_repeats_the_rule_files_url_is_kept_as_it_is(receiver: Receiver) -> None:
     """A url in a rule file is not a secret: whoever looks at a dead letter needs the answer."""
-    with closing(opened(lambda _: Connection("hooks", "http"), url=receiver.url("/echo/customers"))) as target:
+    held = Connection("hooks", "http", receiver.url(""))
+    with closing(opened(lambda _: held, url=receiver.url("/echo/customers"))) as target:
         answer = answer_of(target)
 
     assert answer.response_head == b"Cannot POST /echo/customers\n"
@@ -105,21 +106,21 @@ def test_a_secret_url_that_changes_gets_none_of_the_new_credentials(receiver: Re
 @pytest.mark.parametrize(
     ("connection", "url"),
     [
-        ("http://zoe:hunter2@", "https://x.example:8443/y"),
-        ("http://zoe:hunter2@/?signing_secret=a", "http://x.example/y"),
+        ("http://zoe:hunter2@?any_host=true", "https://x.example:8443/y"),
+        ("http://zoe:hunter2@/?signing_secret=a&any_host=TRUE", "http://x.example/y"),
         ("http://zoe:hunter2@crm.example", "https://crm.example/y"),
-        ("http://zoe:hunter2@crm.example", "http://CRM.example.:80/y"),
+        ("http://zoe:hunter2@crm.example/http", "http://CRM.example.:80/y"),
         ("http://zoe:hunter2@crm.example:8443", "https://crm.example:8443/y"),
         ("https://zoe:hunter2@crm.example:443", "https://crm.example/y"),
         ("http://https://zoe:hunter2@crm.example", "https://crm.example:443/y"),
         ("http://zoe:hunter2@crm.example/https", "https://crm.example/y"),
-        ("http://zoe:hunter2@[::1]:9", "http://[::1]:9/y"),
+        ("http://zoe:hunter2@[::1]:9/http", "http://[::1]:9/y"),
         ('{"conn_type": "http", "host": "https://crm.example:8443/base"}', "https://crm.example:8443/y"),
         ('{"conn_type": "http", "host": "::1"}', "https://[::1]/y"),
     ],
 )
 def test_credentials_go_to_the_host_of_their_connection(connection: str, url: str) -> None:
-    """Scheme, host and port are the connection's where it names them; without a host it is credentials only."""
+    """Scheme, host and port are the connection's; with the extra `any_host` they are those of the rule file."""
     held = Connection.from_text("hooks", connection)
 
     assert address_of("r", target_rule(url=url, allow_http=True), held) == url
@@ -128,15 +129,25 @@ def test_credentials_go_to_the_host_of_their_connection(connection: str, url: st
 @pytest.mark.parametrize(
     ("connection", "url", "sends_to", "is_for"),
     [
-        ("http://zoe:hunter2@crm.example", "https://x.example/y?z", "https://x.example", "crm.example"),
-        ("http://zoe:hunter2@crm.example", "https://crm.example.x/", "https://crm.example.x", "crm.example"),
-        ("http://zoe:hunter2@crm.example", "https://crm.example:8443/", "https://crm.example:8443", "crm.example"),
-        ("http://zoe:hunter2@crm.example:8443", "https://crm.example/", "https://crm.example", "crm.example:8443"),
+        ("http://zoe:hunter2@crm.example", "https://x.example/y?z", "https://x.example", "https://crm.example"),
+        ("http://zoe:hunter2@crm.example", "https://crm.example.x/", "https://crm.example.x", "https://crm.example"),
+        (
+            "http://zoe:hunter2@crm.example",
+            "https://crm.example:8443/",
+            "https://crm.example:8443",
+            "https://crm.example",
+        ),
+        (
+            "http://zoe:hunter2@crm.example:8443",
+            "https://crm.example/",
+            "https://crm.example",
+            "https://crm.example:8443",
+        ),
         ("https://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "https://crm.example"),
         ("http://https://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "https://crm.example"),
         ("http://zoe:hunter2@crm.example/https", "http://crm.example/", "http://crm.example", "https://crm.example"),
-        ("http://zoe:hunter2@[::1]", "http://[::2]/", "http://[::2]", "[::1]"),
-        ("sftp://sftp://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "sftp://crm.example"),
+        ("http://zoe:hunter2@[::1]", "https://[::2]/", "https://[::2]", "https://[::1]"),
+        ("http://sftp://zoe:hunter2@crm.example", "http://crm.example/", "http://crm.example", "sftp://crm.example"),
         (
             '{"conn_type": "http", "host": "https://zoe:hunter2@crm.example/hunter2"}',
             "https://x.example/",
@@ -151,7 +162,9 @@ def test_credentials_do_not_go_to_another_host(connection: str, url: str, sends_
     with pytest.raises(ConnectionUnusable) as caught:
         open_target("r", target_rule(url=url, allow_http=True), lambda _: held, now)
 
-    told = f"Target 'crm' of rule 'r' sends to {sends_to}, and its connection 'hooks' is for {is_for}. Correct"
+    told = (
+        f"Connection 'hooks' of type '{held.type}' is for {is_for}, and target 'crm' of rule 'r' sends to {sends_to}."
+    )
     assert str(caught.value).startswith(told)
     assert "hunter2" not in str(caught.value)
 
@@ -159,14 +172,16 @@ def test_credentials_do_not_go_to_another_host(connection: str, url: str, sends_
 def test_a_secret_url_goes_to_the_host_of_its_connection() -> None:
     """The same for a URL that the connection holds, of which nothing but the host is told."""
     assert address_of("r", target_rule(), holding(SECRET, host="hooks.example")) == SECRET
-    with pytest.raises(ConnectionUnusable, match=r"sends to https://hooks\.example, and .* is for other\.example\."):
+    with pytest.raises(
+        ConnectionUnusable, match=r"is for https://other\.example, and .* sends to https://hooks\.example\."
+    ):
         address_of("r", target_rule(), holding(SECRET, host="other.example"))
 
 
 def test_a_connection_that_moved_to_another_host_is_not_taken_up(receiver: Receiver) -> None:
     """After 401 the credentials of a connection that names another host by now are not sent."""
     connections = [
-        Connection("hooks", "http"),
+        Connection("hooks", "http", receiver.url("")),
         Connection("hooks", "http", host="other.example", extra={"token": "moved"}),
     ]
     with closing(opened(lambda _: connections.pop(0), url=receiver.url("/guarded/moved"))) as target:

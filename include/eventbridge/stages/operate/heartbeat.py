@@ -10,6 +10,7 @@ from datetime import datetime
 from http.client import HTTPException
 from urllib.error import HTTPError, URLError
 
+from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.model.metric import Family
 from eventbridge.stages.operate.metrics import metrics
@@ -69,7 +70,9 @@ def beat(work: Runtime, connection: str) -> Heartbeat:
     The connection's extra has `secret_url`, and may have `failure_url`, to which one with trouble goes instead. No
     message shows either.
     """
-    extra = work.connections(connection).extra
+    found = work.connections(connection)
+    require_type(found, HTTP_TYPES, "a heartbeat")
+    extra = found.extra
     now = heartbeat(work)
     member = "failure_url" if now.trouble and "failure_url" in extra else "secret_url"
     url = extra.get(member)
