@@ -78,7 +78,11 @@ class Site:
 
     def environ(self) -> dict[str, str]:
         """Return the variables that name it to a process of its own."""
-        own = {"EVENTBRIDGE_HOME": str(self.folder / "home"), "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules")}
+        own = {
+            "EVENTBRIDGE_HOME": str(self.folder / "home"),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(self.folder),
+            "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules"),
+        }
         return {**SIGNED, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, **self.settings, **own}
 
     def write_rules(

@@ -34,9 +34,8 @@ RULES_FOLDER = Path("include/rules")
 AIRFLOW_PORT = 8080
 SPARK_PORT = 15002
 
-#: The rule files that an environment is started with name this receiver and this folder for files.
+#: The rule files that an environment is started with name this receiver.
 RECEIVER_PORT = 8765
-FILES = ".demo/files"
 
 #: In `settings.sh`: where the environment's receiver listens.
 RECEIVER = "DEMO_RECEIVER"
@@ -136,7 +135,7 @@ def fresh(
 ) -> Places:
     """Empty the folder and return the places of a new environment, whose ports and files no other one has.
 
-    It works with a copy of the rule files that names its own receiver, files and broker.
+    It works with a copy of the rule files that names its own receiver and broker.
     Raises DemoError if an option is unknown, before anything is removed, or if another process has the folder.
     """
     _check("STORE", store, STORES)
@@ -146,7 +145,7 @@ def fresh(
     empty(folder)
     usual = folder in (FOLDER, RUN_FOLDER)
     receiver_port = reserve(RECEIVER_PORT if usual else None)
-    changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}", FILES: str(folder / "files")}
+    changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}"}
     if BUSES[bus]:
         changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
     if mode == "express":

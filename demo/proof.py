@@ -24,7 +24,7 @@ def differences(work: Runtime, books: Audit, rules: RuleSet, received: Path, say
     _say_parked(work, say)
     problems = [*books.differences, *say_books(books, say), *_say_standings(work, books, say)]
     record = read_record(received)
-    compared = dict(compare(rules, tallies, record))
+    compared = dict(compare(rules, tallies, record, work.settings.file_target_folders[0]))
     say(
         f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
         f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from demo.places import ROOT
 from demo.tally import Tally
 from eventbridge.rule import RuleSet, Target
 from eventbridge.targets.file.fields import FileFields
@@ -38,10 +37,11 @@ def read_record(record: Path) -> dict[str, Received]:
 
 
 def compare(
-    rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received]
+    rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received], files: Path
 ) -> Iterator[tuple[str, str]]:
     """Yield (what, difference) for every target, "" where the target has exactly what the books say it was delivered.
 
+    `files` is the folder that the paths of file targets count from.
     A duplicate is not a difference: delivery is at least once, and it carries the same webhook-id.
     """
     for rule in rules.enabled().values():
@@ -49,7 +49,7 @@ def compare(
             found = tallies.get((rule.name, target.name), Tally())
             name = f"{rule.name}/{target.name}"
             if isinstance(target, FileFields):
-                yield name, _file(found, ROOT / target.path)
+                yield name, _file(found, files / target.path)
             else:
                 yield name, _http(found, record.get(receiver_path(target), Received()))
 

@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 from demo import proof
 from demo.airflow import Airflow
-from demo.places import EMBEDDED, FILES, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, new_signing_secret, own_rules
+from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, new_signing_secret, own_rules
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
 from demo.proof import Say
@@ -43,7 +43,6 @@ class Shipped:
         self._receiver.__enter__()
         changes = {
             f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{self._receiver.port}",
-            FILES: str(self._folder / "files"),
             EMBEDDED: ON_BROKER.format(bus="kafka", connection="kafka"),
         }
         self._rules = load_rules(own_rules(self._folder, ROOT / RULES_FOLDER, changes))

@@ -53,6 +53,7 @@ class Installation:
         self.write_rules(more)
         self.environ = {
             "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             **settings,

@@ -77,7 +77,7 @@ def test_what_stripe_signs_is_an_event(hooked: Server) -> None:
 
 
 def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
-    """A wrong secret, an old signature, none at all: 403 with the reason."""
+    """A wrong secret, an old signature, none at all: 403, and the server's log has the reason."""
     body = b'{"id": "evt_2", "type": "invoice.paid"}'
     before = len(hooked.installation.bodies())
     with hooked.client() as client:
@@ -88,8 +88,7 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
         ]
 
     assert [answer.status_code for answer in answers] == [403, 403, 403]
-    assert "no secret" in answers[0].json()["detail"]
-    assert "old call" in answers[1].json()["detail"]
+    assert len({answer.text for answer in answers}) == 1
     assert len(hooked.installation.bodies()) == before
 
 
@@ -132,9 +131,9 @@ def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
         ("code", b"payload=%7B%7D", 400, "data: not JSON"),
         ("code", b"{}", 400, "mapping of subject: there is nothing at $.repository.name"),
         ("code", b'{"repository": {"name": {}}}', 400, "leads to neither text nor a whole number"),
-        ("cod", b"{}", 404, "No rule file names a webhook 'cod'\""),
-        ("bare", b"{}", 503, "its log says what is wrong"),
-        ("mail", b"{}", 503, "its log says what is wrong"),
+        ("cod", b"{}", 403, "the log of the server says which it is"),
+        ("bare", b"{}", 403, "the log of the server says which it is"),
+        ("mail", b"{}", 403, "the log of the server says which it is"),
     ],
 )
 def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:

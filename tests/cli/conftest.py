@@ -34,13 +34,13 @@ rules:
     bus: orders
     pattern: {{type: [order.placed], data: {{amount: [{{numeric: [">", 1000]}}]}}}}
     targets:
-      accounts: {{type: file, path: {folder}/accounts.jsonl}}
-      note: {{type: file, path: {folder}/note.jsonl, transform: {{form: JSONPATH, value: $.data.note, missing: error}}}}
+      accounts: {{type: file, path: accounts.jsonl}}
+      note: {{type: file, path: note.jsonl, transform: {{form: JSONPATH, value: $.data.note, missing: error}}}}
   all-orders:
     bus: orders
     pattern: {{type: [{{prefix: order.}}]}}
     targets:
-      archive: {{type: file, path: {folder}/archive.jsonl}}
+      archive: {{type: file, path: archive.jsonl}}
 {more}
 """
 
@@ -140,6 +140,7 @@ def open_shop(folder: Path) -> Shop:
         folder,
         {
             "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,

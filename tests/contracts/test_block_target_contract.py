@@ -36,7 +36,7 @@ def file_kit(folder: Path) -> Kit:
     rule = FileFields(name="lines", path=str(folder / "out.jsonl"))
 
     def open_it(clock: Clock) -> BlockTarget:
-        target = open_target("r", rule, lambda _: None, clock)  # type: ignore[arg-type, return-value]
+        target = open_target("r", rule, lambda _: None, clock, (), [folder])  # type: ignore[arg-type, return-value]
         assert isinstance(target, BlockTarget)
         return target
 

@@ -216,7 +216,7 @@ def kit_of(place: Place, role: str, folder: Path) -> Kit:
         assert place.connection is not None, f"nobody gave {asked}"
         return place.connection
 
-    return Kit(lambda clock: open_target("r", target, connection, clock, LOOPBACK), place.received)
+    return Kit(lambda clock: open_target("r", target, connection, clock, LOOPBACK, [folder]), place.received)
 
 
 @pytest.fixture(scope="module")

@@ -104,7 +104,8 @@ class Running:
     def differences(self) -> list[str]:
         """Audit all books, then compare them with the receiver's own record; only when everything is settled."""
         found = list(audit(self.work).differences)
-        compared = compare(self.work.rule_set(), tally(self.work), read_record(self.places.received))
+        files = self.work.settings.file_target_folders[0]
+        compared = compare(self.work.rule_set(), tally(self.work), read_record(self.places.received), files)
         return found + [f"{name}: {difference}" for name, difference in compared if difference]
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:

@@ -71,6 +71,7 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
     """Open the runtime of a world whose clock is `later` than the machine's."""
     mapping = {
         "EVENTBRIDGE_HOME": str(folder / "home"),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
         "EVENTBRIDGE_SEGMENT_ANSWERS": "2",
     }

@@ -212,6 +212,7 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
     settings = Settings.from_mapping(
         {
             "EVENTBRIDGE_HOME": str(folder / "home"),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_LEDGER_URL": ledger_url(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_BUFFER_RANGE_EVENTS": str(size.range_events),

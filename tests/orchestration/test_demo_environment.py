@@ -159,7 +159,7 @@ def test_a_folder_is_given_to_one_environment_only(tmp_path: Path) -> None:
 
 
 def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
-    """The shipped rules of one deliver to its own receiver and files, those of the checkout's environment never."""
+    """The shipped rules of one deliver to its own receiver and below its own home."""
     one, other = fresh(tmp_path / "one"), fresh(tmp_path / "other")
     ports = [(made.airflow_port, made.spark_port, made.receiver_port) for made in (one, other)]
     shipped = set(destinations(load_rules(ROOT / places.RULES_FOLDER)))
@@ -167,9 +167,11 @@ def test_environments_share_no_port_and_no_file(tmp_path: Path) -> None:
 
     assert len({*ports[0], *ports[1], 8080, 15002, 8765}) == 9
     assert len(shipped) == len(ones) == len(others)
-    assert len(shipped | ones | others) == 3 * len(shipped)
+    files = {name for name in shipped if "://" not in name}
+    assert len(shipped | ones | others) == 3 * len(shipped) - 2 * len(files)
     assert {name.split("/")[2] for name in ones if "://" in name} == {f"127.0.0.1:{one.receiver_port}"}
-    assert {name.rpartition("/")[0] for name in ones if "://" not in name} == {str(tmp_path / "one" / "files")}
+    assert {one.home, other.home} == {tmp_path / "one" / "eventbridge", tmp_path / "other" / "eventbridge"}
+    assert not any(name.startswith("/") for name in files)
 
 
 def test_an_environment_works_with_a_copy_of_the_shipped_rules(tmp_path: Path) -> None:

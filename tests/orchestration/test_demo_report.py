@@ -35,15 +35,15 @@ def test_the_demo_waits_for_every_target_that_answers() -> None:
 @pytest.fixture
 def rules(tmp_path: Path) -> RuleSet:
     """Return a rule with an http and a file target."""
-    text = f"""
-buses: {{b: {{source: {{type: embedded}}}}}}
+    text = """
+buses: {b: {source: {type: embedded}}}
 rules:
   r:
     bus: b
-    pattern: {{}}
+    pattern: {}
     targets:
-      web: {{type: http, url: "http://127.0.0.1:1/healthy/r", allow_http: true}}
-      log: {{type: file, path: {tmp_path}/log.jsonl}}
+      web: {type: http, url: "http://127.0.0.1:1/healthy/r", allow_http: true}
+      log: {type: file, path: log.jsonl}
 """
     folder = tmp_path / "rules"
     folder.mkdir()
@@ -68,9 +68,9 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
     lost = {("r", "web"): Tally(delivered={"a", "b", "c"}), ("r", "log"): Tally(delivered={"a", "b", "c"})}
     extra = {("r", "web"): Tally(delivered={"a"}), ("r", "log"): Tally(delivered={"a"})}
 
-    few, many = dict(compare(rules, lost, seen)), dict(compare(rules, extra, seen))
+    few, many = dict(compare(rules, lost, seen, tmp_path)), dict(compare(rules, extra, seen, tmp_path))
 
-    assert dict(compare(rules, right, seen)) == {"r/web": "", "r/log": ""}
+    assert dict(compare(rules, right, seen, tmp_path)) == {"r/web": "", "r/log": ""}
     assert few["r/web"] == "1 delivered by the books, never accepted by the receiver, such as b"
     assert few["r/log"].startswith("3 delivered, 2 lines")
     assert many["r/web"] == "1 accepted by the receiver, not delivered by the books, such as c"

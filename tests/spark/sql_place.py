@@ -32,6 +32,7 @@ class Place:
         (folder / "rules").mkdir()
         environ = {
             "EVENTBRIDGE_HOME": str(folder),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
             "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),

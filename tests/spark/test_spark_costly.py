@@ -55,6 +55,7 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {
         "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
     }

@@ -47,6 +47,7 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {
         "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
     }

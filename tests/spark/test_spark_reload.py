@@ -27,7 +27,11 @@ RULE = "  NAME: {bus: reloads, pattern: {subject: [SUBJECT]}, targets: {f: {type
 def work(tmp_path: Path) -> Iterator[Runtime]:
     """A runtime without rules."""
     (tmp_path / "rules").mkdir()
-    environ = {"EVENTBRIDGE_HOME": str(tmp_path), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
+    environ = {
+        "EVENTBRIDGE_HOME": str(tmp_path),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+    }
     work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
     yield work
     work.close()

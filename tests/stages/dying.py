@@ -39,7 +39,11 @@ def push_that_dies(folder: Path, environ: Mapping[str, str], batch_id: str, at: 
 
 
 def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None:
-    mapping = environ | {"EVENTBRIDGE_HOME": str(folder), "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules")}
+    mapping = environ | {
+        "EVENTBRIDGE_HOME": str(folder),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
+        "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
+    }
     settings = Settings.from_mapping(mapping)
     work = Runtime.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
     reached = 0

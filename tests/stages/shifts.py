@@ -79,6 +79,7 @@ def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[sub
     """Deliver in a process of its own, which runs the code `first` before; it has a window open."""
     own = {
         "EVENTBRIDGE_HOME": str(sending.site.folder),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
         "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
     }
     child = subprocess.Popen(

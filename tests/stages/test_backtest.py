@@ -72,13 +72,15 @@ def archive(site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], 
 
 def backtest(site: Any, candidate: str, since: str = "2026-03-01T12:00:00", **fields: Any) -> BacktestReport:
     """Backtest in this process."""
-    return backtest_rules(site.work, candidate, BacktestWish(since, **fields), InProcessRouter(site.work.store))
+    return backtest_rules(
+        site.work, candidate, BacktestWish(since, **fields), InProcessRouter(site.work.store), paths=True
+    )
 
 
 def diff(site: Any, a: str, b: str, **fields: Any) -> DiffReport:
     """Compare in this process."""
     wish = BacktestWish("2026-03-01T12:00:00", **fields)
-    return diff_rules(site.work, a, b, wish, InProcessRouter(site.work.store))
+    return diff_rules(site.work, a, b, wish, InProcessRouter(site.work.store), paths=True)
 
 
 def written(site: Any, text: str, name: str = "candidate.yaml") -> str:
@@ -204,7 +206,7 @@ def test_a_wish_that_makes_no_sense_is_refused(site: Any, candidate: str, since:
     router = Counting(site.work)
 
     with pytest.raises((UserError, NotFoundError, RuleFileError)) as failure:
-        backtest_rules(site.work, candidate, BacktestWish(since), router)
+        backtest_rules(site.work, candidate, BacktestWish(since), router, paths=True)
 
     assert said in str(failure.value)
     assert router.asked == []

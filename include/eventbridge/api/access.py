@@ -45,6 +45,11 @@ class Access:
         return token
 
 
+async def credentials_of(request: Request) -> HTTPAuthorizationCredentials | None:
+    """Return the bearer token that a call brings, None without one."""
+    return await _SCHEME(request)
+
+
 async def caller(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_SCHEME)]
 ) -> ApiToken:

@@ -9,7 +9,19 @@ from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
-from eventbridge.api import health, hooks, lists, metrics, operating, publish, reading, replaying, trying, whole_lists
+from eventbridge.api import (
+    description,
+    health,
+    hooks,
+    lists,
+    metrics,
+    operating,
+    publish,
+    reading,
+    replaying,
+    trying,
+    whole_lists,
+)
 from eventbridge.api.access import Access
 from eventbridge.api.body_limit import BodyLimit
 from eventbridge.api.buses import Buses
@@ -21,6 +33,7 @@ from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.routers import ROUTERS
 from eventbridge.api.page.session import NotLoggedIn, TokenGate
 from eventbridge.api.refusal import Refused
+from eventbridge.api.safe_headers import SafeHeaders
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.version import __version__
@@ -51,11 +64,13 @@ def create_app(work: Runtime) -> FastAPI:
         lifespan=opened,
         docs_url=None,  # its page would load scripts of other hosts
         redoc_url=None,
+        openapi_url=None,  # `description` serves it, to those who have a token
         redirect_slashes=False,  # a redirect would name http:// also behind a proxy that speaks TLS
     )
     app.state.costly = Costly()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(SafeHeaders)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
@@ -65,7 +80,7 @@ def create_app(work: Runtime) -> FastAPI:
     app.include_router(metrics.router)
     app.include_router(lists.router)
     app.include_router(reading.router)
-    for part in (whole_lists, operating, trying, replaying):
+    for part in (description, whole_lists, operating, trying, replaying):
         app.include_router(part.router)
     for router in ROUTERS:
         app.include_router(router)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import datetime
 from http import HTTPStatus
@@ -25,17 +26,28 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter()
 
+log = logging.getLogger(__name__)
+
 _SECRETS = "signing_secret"
+_REJECTED = (
+    "The call is rejected: no webhook of this name takes it with this signature. Look at the name, the secret and the "
+    "clock; the log of the server says which it is"
+)
+#: From the end of its body on a call is rejected after so long, whatever was looked at: how long tells nothing.
+_REJECTED_SECONDS = 0.1
 _OTHER = {
-    403: "The signature is none of the webhook's secrets, or too old.",
-    404: "No rule file names this webhook.",
+    403: "No rule file names this webhook, or the signature is none of its secrets, or too old.",
     415: "The content coding is neither gzip nor deflate.",
 }
 _ANSWERS: dict[int | str, dict[str, Any]] = {
     status: {**told, "description": _OTHER.get(int(status), told["description"])}
     for status, told in RESPONSES.items()
-    if status in (200, 400, 403, 404, 408, 413, 415, 429, 503)
+    if status in (200, 400, 403, 408, 413, 415, 429, 503)
 }
+
+
+class _Rejected(Exception):
+    """A call that is not believed: why, for the log. Whoever makes it learns not even whether there is the webhook."""
 
 
 @router.post(
@@ -53,11 +65,17 @@ async def take(
     """
     work: Runtime = request.app.state.work
     buses: Buses = request.app.state.buses
-    bus, webhook = _find(await buses.rules(), name)
     content = await content_of(request)
+    answer_at = asyncio.get_running_loop().time() + _REJECTED_SECONDS
     headers = dict(request.headers)
-    # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
-    now = await asyncio.to_thread(_believed_at, work, name, webhook, headers, content)
+    try:
+        bus, webhook = _find(await buses.rules(), name)
+        # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
+        now = await asyncio.to_thread(_believed_at, work, webhook, headers, content)
+    except _Rejected as rejected:
+        log.warning("a call of the webhook %.100r is rejected: %s", name, rejected)
+        await asyncio.sleep(answer_at - asyncio.get_running_loop().time())
+        raise Refused(HTTPStatus.FORBIDDEN, _REJECTED) from None
     believed(request)
     await buses.check_pressure(bus)
 
@@ -76,12 +94,15 @@ async def take(
     return answer(results_of(submissions, places))
 
 
-def _believed_at(work: Runtime, name: str, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
-    """Return the time of a call; raises Refused if its signature is not right."""
+def _believed_at(work: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
+    """Return the time of a call; raises _Rejected if its signature is not right, or cannot be checked."""
     now = work.clock()
-    problem = signature_problem(webhook.signature, _keys(work, webhook), headers, content, now.timestamp())
-    if problem:
-        raise Refused(HTTPStatus.FORBIDDEN, f"The webhook {name!r} rejects this call: {problem}")
+    try:
+        keys = _keys(work, webhook)
+    except ConnectionUnusable as error:
+        raise _Rejected(str(error)) from None
+    if problem := signature_problem(webhook.signature, keys, headers, content, now.timestamp()):
+        raise _Rejected(problem)
     return now
 
 
@@ -89,8 +110,7 @@ def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
     for bus in rules.buses.values():
         if name in bus.webhooks:
             return bus, bus.webhooks[name]
-    # no names that are like it: nobody has shown yet who calls
-    raise Refused(HTTPStatus.NOT_FOUND, f"No rule file names a webhook {name!r}")
+    raise _Rejected("no rule file names it")
 
 
 def _keys(work: Runtime, webhook: Webhook) -> list[bytes]:

@@ -11,6 +11,7 @@ from eventbridge.api.access import reader
 from eventbridge.api.paging import paged
 from eventbridge.api.payloads import actions_seen, selection_seen, shows_payloads
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.plain import plain
 from eventbridge.stages.operate.actions import action_page
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
@@ -27,7 +28,12 @@ from eventbridge.stages.runtime.time_range import read_time
 #: What one page has at most.
 MOST = 500
 
-router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
+router = APIRouter(
+    route_class=TokenFirst,
+    dependencies=[Depends(reader)],
+    default_response_class=Response,
+    responses=RESPONSES,
+)
 
 _Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to answer at most.")]
 

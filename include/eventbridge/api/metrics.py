@@ -10,11 +10,12 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from eventbridge.api.access import caller, check_general_scope
 from eventbridge.api.exposition import exposition
 from eventbridge.api.refusal import PROBLEM
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.model.api_token import METRICS, ApiToken
 from eventbridge.stages.operate.metrics import metrics as metrics_of
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter()
+router = APIRouter(route_class=TokenFirst)
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     200: {"description": "The metrics, all of one moment of the ledger.", "content": {"text/plain": {}}},

@@ -20,6 +20,7 @@ from eventbridge.api.page.render import asked_to_log_in, refused_in_words
 from eventbridge.api.page.routers import ROUTERS
 from eventbridge.api.page.session import Gate, NotLoggedIn
 from eventbridge.api.refusal import Refused
+from eventbridge.api.safe_headers import SafeHeaders
 from eventbridge.errors import EventBridgeError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.version import __version__
@@ -65,10 +66,12 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
     app.state.costly = Costly()
     app.add_middleware(BodyLimit)
     app.add_middleware(HeadAsGet)
+    app.add_middleware(SafeHeaders)
     for kind in (Refused, EventBridgeError, HTTPException, RequestValidationError):
         app.add_exception_handler(kind, refused_in_words)
     app.add_exception_handler(NotLoggedIn, asked_to_log_in)
     app.state.gate = gate
+    app.state.opened = opened
     app.state.framed = True
     for part in (metrics, lists, reading, whole_lists, operating, trying, replaying):
         app.include_router(part.router)

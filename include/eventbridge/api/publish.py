@@ -19,11 +19,12 @@ from eventbridge.api.content_coding import check_content_coding, unpacked
 from eventbridge.api.idempotency import Idempotency, call_hash_of, key_of
 from eventbridge.api.owners import check_publishes
 from eventbridge.api.refusal import PROBLEM, Refused
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.model.api_token import PUBLISH, ApiToken
 from eventbridge.stages.operate.submissions import PublishResult, Submission, read_submissions, results_of
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter()
+router = APIRouter(route_class=TokenFirst)
 
 #: How long a body may take to come; a client that sends it slower holds one of the server's connections.
 BODY_SECONDS = 30.0

@@ -13,6 +13,7 @@ from eventbridge.api.access import reader
 from eventbridge.api.owners import seen
 from eventbridge.api.payloads import groups_seen, held_seen, letter_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import (
     ConnectionUnusable,
     NotFoundError,
@@ -65,7 +66,12 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
     **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
 }
 
-router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
+router = APIRouter(
+    route_class=TokenFirst,
+    dependencies=[Depends(reader)],
+    default_response_class=Response,
+    responses=RESPONSES,
+)
 
 Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says otherwise, or an age such as 2h.")]
 

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
@@ -15,7 +16,7 @@ from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(default_response_class=Response, responses=RESPONSES)
+router = APIRouter(route_class=TokenFirst, default_response_class=Response, responses=RESPONSES)
 
 
 class ReplayCall(BaseModel):

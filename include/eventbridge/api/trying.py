@@ -12,6 +12,7 @@ from eventbridge.api.costly import costly
 from eventbridge.api.once import RESPONSES, Operator, document_of, once
 from eventbridge.api.payloads import check_payloads, shows_payloads
 from eventbridge.api.reading import Time, document
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.check_rules import checked_file
@@ -25,7 +26,7 @@ from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.operate.try_target import answer_document, check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(default_response_class=Response, responses=RESPONSES)
+router = APIRouter(route_class=TokenFirst, default_response_class=Response, responses=RESPONSES)
 
 _Rule = Annotated[str, Path(description="The name of a rule.")]
 _Target = Annotated[str, Path(description="The name of a target of it.")]

@@ -10,6 +10,7 @@ from eventbridge.api.access import reader
 from eventbridge.api.paging import MOST, Limit, page, paged
 from eventbridge.api.payloads import selection_seen
 from eventbridge.api.reading import RESPONSES, Cursor
+from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.json_document import parse_document
 from eventbridge.stages.operate.figures import figure_page
 from eventbridge.stages.operate.quality import checked_hour_page
@@ -19,7 +20,12 @@ from eventbridge.stages.redrive.account import redrive_document, seen_redrives
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(dependencies=[Depends(reader)], default_response_class=Response, responses=RESPONSES)
+router = APIRouter(
+    route_class=TokenFirst,
+    dependencies=[Depends(reader)],
+    default_response_class=Response,
+    responses=RESPONSES,
+)
 
 
 @router.get("/rules", summary="Tell today's rules and buses")

@@ -72,7 +72,7 @@ def backtest(
     from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
     with _asking(spark) as (work, router):
-        report = backtest_rules(work, candidate, part.wish(), router)
+        report = backtest_rules(work, candidate, part.wish(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))
@@ -97,7 +97,7 @@ def diff(
     from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
     with _asking(spark) as (work, router):
-        report = diff_rules(work, a, b, part.wish(), router)
+        report = diff_rules(work, a, b, part.wish(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))

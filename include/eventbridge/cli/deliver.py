@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import logging
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Annotated
@@ -15,6 +16,7 @@ from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
+from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
@@ -137,7 +139,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
 @contextmanager
 def alone(settings: Settings, name: str, what: str) -> Iterator[None]:
     """Keep a second command that does the same out: it would take over the first one's pushes, mid-way."""
-    with (settings.home / f"{name}.lock").open("w") as lock:
+    with os.fdopen(open_private(settings.home / f"{name}.lock", os.O_RDWR), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -13,6 +13,7 @@ from eventbridge.cli.output import say
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
+from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.stages.letters.reader import Letter
@@ -73,7 +74,7 @@ def _print_lines(letters: Iterator[Letter]) -> int:
 
 def _write_lines(path: Path, letters: Iterator[Letter]) -> int:
     count = 0
-    with path.open("x", encoding="utf-8") as file:
+    with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as file:
         for letter in letters:
             file.write(_line(letter) + "\n")
             count += 1
@@ -89,7 +90,7 @@ def _write_parquet(path: Path, letters: Iterator[Letter]) -> int:
     from eventbridge.store.schemas import DEAD_LETTER
 
     count = 0
-    with path.open("xb") as file:
+    with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "wb") as file:
         with pq.ParquetWriter(file, DEAD_LETTER, compression="zstd") as writer:
             while rows := [letter.record for letter in islice(letters, _AT_ONCE)]:
                 writer.write_table(pa.Table.from_pylist(rows, schema=DEAD_LETTER))

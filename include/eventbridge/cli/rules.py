@@ -208,7 +208,7 @@ def _check(folder: Path | None) -> RulesChecked:
 
     try:
         with _place(folder) as place:
-            checked = checked_folder(place)
+            checked = checked_folder(place, settings().file_target_folders)
             if checked.mistakes:
                 raise RuleFileError(checked.mistakes)  # through whoever copied the files: that knows where they lie
             return checked

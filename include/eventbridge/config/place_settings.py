@@ -7,7 +7,7 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict
 
 from eventbridge.config.rules_place import FolderOrBucket, RulesFrom, in_bucket
-from eventbridge.config.setting_types import Folder, LedgerUrl, Uri
+from eventbridge.config.setting_types import Folder, Folders, LedgerUrl, Uri
 from eventbridge.config.setting_types import setting as _setting
 
 
@@ -31,6 +31,12 @@ class PlaceSettings(BaseModel):
     )
     bus_folder: Folder = _setting(
         lambda data: data["home"] / "bus", "folder", "The embedded buses, one SQLite file each; a fast local disk."
+    )
+    file_target_folders: Folders = _setting(
+        lambda data: (data["home"] / "files",),
+        "folders",
+        "The folders that file targets may write below, separated by colons; a relative path counts from the first.",
+        min_length=1,
     )
     rules_folder: FolderOrBucket = _setting(
         Path("include/rules"),

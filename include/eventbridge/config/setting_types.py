@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
@@ -69,7 +70,16 @@ def _no_folder(url: str) -> str:
     return url
 
 
+def _read_folders(value: object) -> object:
+    return tuple(each.strip() for each in value.split(":") if each.strip()) if isinstance(value, str) else value
+
+
+def _without_detours(paths: tuple[Path, ...]) -> tuple[Path, ...]:
+    return tuple(Path(os.path.normpath(_absolute(path))) for path in paths)
+
+
 Folder = Annotated[Path, AfterValidator(_absolute)]
+Folders = Annotated[tuple[Path, ...], BeforeValidator(_read_folders), AfterValidator(_without_detours)]
 Size = Annotated[int, BeforeValidator(_read_size)]
 Seconds = Annotated[float, BeforeValidator(_read_seconds)]
 Count = Annotated[int, BeforeValidator(_read_count)]

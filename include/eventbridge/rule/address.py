@@ -83,7 +83,11 @@ def path_mistake(path: str) -> tuple[str, str] | None:
         return "a path is used as it stands: ~ and ${...} are not replaced", "Write the path out"
     if "\0" in path or not path.isprintable():
         return "the path holds a character that cannot be seen", "Remove it"
-    if path.endswith("/") or path.rsplit("/", 1)[-1] in (".", ".."):
+    if ".." in path.split("/"):
+        return f"{path!r} goes up by '..'", "Write the path without it"
+    if path.rsplit("/", 1)[-1].startswith(".") and path.rsplit("/", 1)[-1] != ".":
+        return f"{path!r} is a hidden file, which file targets do not write", "Name another"
+    if path.endswith("/") or path.rsplit("/", 1)[-1] == ".":
         return f"{path!r} is a folder", f"Name a file in it, such as {path.rstrip('/')}/deliveries.jsonl"
     return None
 

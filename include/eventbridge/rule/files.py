@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import difflib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from eventbridge.errors import Mistake
-from eventbridge.rule.node import Location
+from eventbridge.rule.node import Location, Node
+from eventbridge.rule.vocabulary import FIELDS
 
 SUFFIXES = (".yaml", ".yml")
+
+_TOP_FIELDS: Final = FIELDS["a rule file"]
+#: What is said of a file without any of these: what is wrong, and the remedy.
+NO_RULE_FILE: Final = (
+    f"this is not a rule file: it has none of the fields {', '.join(_TOP_FIELDS)}",
+    "Write one of them, or move the file away",
+)
+_FIRST_WORD: Final = re.compile(rb"^(?:\{\s*)?[\"']?([a-z]{3,10})[\"']?\s*:", re.IGNORECASE | re.MULTILINE)
+#: `rule` is meant for `rules`; `users`, which is in other programs' files, is not.
+_NEARLY: Final = 0.85
 
 
 def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
@@ -55,3 +69,15 @@ def content_of_file(path: Path, mistakes: list[Mistake]) -> bytes | None:
         place = Location(str(path), 1, 1)
         mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
         return None
+
+
+def is_rule_file(top: Node | None, content: bytes) -> bool:
+    """Return whether a field of rule files, or nearly one, is in a file: at its top, or where a line begins.
+
+    `top` is what the file holds, None where it cannot be parsed.
+    """
+    if top is not None and isinstance(top.value, dict):
+        names = list(top.value)
+    else:
+        names = [each.decode() for each in _FIRST_WORD.findall(content)]
+    return any(difflib.get_close_matches(name.lower(), _TOP_FIELDS, n=1, cutoff=_NEARLY) for name in names)

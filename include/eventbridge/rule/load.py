@@ -14,7 +14,7 @@ from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule.bounds import BoundedMistakes
 from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.files import content_of_file, files_below
+from eventbridge.rule.files import NO_RULE_FILE, content_of_file, files_below, is_rule_file
 from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.obstacles import at, obstacles, unknown_runners
@@ -35,7 +35,8 @@ Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
 def load_rules(
     folder: Path,
     *,
-    look_at_paths: bool = False,
+    checked: bool = False,
+    file_folders: Sequence[Path] | None = None,
     cache: Path | None = None,
     tried_by: Trial | None = None,
     instead: tuple[Path, bytes] | None = None,
@@ -44,13 +45,14 @@ def load_rules(
 
     Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
     it would mean that every rule was removed.
-    `look_at_paths`: what stands in the way of file targets on this machine is a mistake too. It is for checks:
-    to a runner it is one target's trouble, to be tried again, and no reason to stop every rule.
+    `checked`: a runner that no rule has is a mistake too. `file_folders`: those that file targets may write below; what
+    stands in their way on this machine is a mistake too. Both are for checks: to a runner it is one target's trouble,
+    to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
-    as_they_are = cache is not None and not look_at_paths and tried_by is None and instead is None
+    as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
@@ -60,7 +62,8 @@ def load_rules(
     return _read_files(
         sorted(files, key=lambda each: each[0]),
         mistakes,
-        look_at_paths=look_at_paths,
+        checked=checked,
+        file_folders=file_folders,
         tried_by=tried_by,
         sent=None if instead is None else instead[0],
     )
@@ -124,7 +127,8 @@ def _read_files(
     mistakes: list[Mistake],
     buses: Mapping[str, Bus] | None = None,
     *,
-    look_at_paths: bool = False,
+    checked: bool = False,
+    file_folders: Sequence[Path] | None = None,
     tried_by: Trial | None = None,
     sent: Path | None = None,
 ) -> RuleSet:
@@ -149,8 +153,9 @@ def _read_files(
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
         )
-    if look_at_paths:
-        mistakes.extend(obstacles(rule_set, nodes))
+    if file_folders is not None:
+        mistakes.extend(obstacles(rule_set, nodes, file_folders))
+    if checked:
         runners_at = {name: found[0] for name, found in definitions.runners.items()}
         mistakes.extend(unknown_runners(rule_set, runners_at))
     if tried_by is not None and not mistakes:
@@ -204,12 +209,21 @@ def _together(read: RuleSet) -> RuleSet:
 
 
 def _top(content: bytes, path: Path, mistakes: list[Mistake], *, bounded: bool = False) -> Node | None:
-    """Return the mapping that a file holds."""
+    """Return the mapping that a file holds; None if it holds none, or is no rule file.
+
+    Of a file that is no rule file nothing is quoted, unless it was sent: it may be any file of the host, by its path or
+    by a link.
+    """
     known = len(mistakes)
     top = read_yaml(content, str(path), mistakes, bounded=bounded)
-    if top is None and len(mistakes) == known:
-        place = Location(str(path), 1, 1)
+    place = Location(str(path), 1, 1)
+    wrong = len(mistakes) > known
+    if top is None and not wrong:
         mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))
+    elif not bounded and (wrong or isinstance(getattr(top, "value", None), dict)) and not is_rule_file(top, content):
+        del mistakes[known:]
+        mistakes.append(place.mistake("$", *NO_RULE_FILE))
+        return None
     return top
 
 

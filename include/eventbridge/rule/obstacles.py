@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from eventbridge.errors import Mistake
 from eventbridge.rule.fields import nearest
@@ -20,19 +21,19 @@ def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mi
         yield nodes[name].mistake_at_key(f"no rule has the runner {name!r}", remedy)
 
 
-def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mistake]:
-    """Yield what stands in the way of targets on this machine."""
+def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Path]) -> Iterator[Mistake]:
+    """Yield what stands in the way of targets on this machine; file targets may write below `folders`."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
             node = at(at(nodes[rule.name], "targets"), target.name)
-            yield from _obstacle(target, node)
+            yield from _obstacle(target, node, folders)
             if target.dead_letter_queue is not None:
-                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"))
+                yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), folders)
 
 
-def _obstacle(target: Target, node: Node) -> Iterator[Mistake]:
+def _obstacle(target: Target, node: Node, folders: Sequence[Path]) -> Iterator[Mistake]:
     kind = TARGET_TYPES.find(target.type)
-    obstacle = kind.obstacle(target) if kind is not None else None  # else a mistake is noted already
+    obstacle = kind.obstacle(target, folders) if kind is not None else None  # else a mistake is noted already
     if obstacle is not None:
         yield at(node, obstacle.field).mistake(obstacle.message, obstacle.remedy)
 

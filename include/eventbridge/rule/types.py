@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from eventbridge.rule.registry import Registry
@@ -58,7 +59,7 @@ def _takes_deliveries(_: Any) -> Takes:
     return "deliveries"
 
 
-def _no_obstacle(_: Any) -> Obstacle | None:
+def _no_obstacle(_: Any, __: Sequence[Path]) -> Obstacle | None:
     return None
 
 
@@ -70,7 +71,8 @@ class TargetType:
     `opener` is `module:function` of a function that takes a `targets.opening.Opening` and returns a target; it is
     imported when the first target is opened. `read` returns the values of the type's fields from a rule file (with
     `transform` None: of a dead letter queue), by default whatever the model accepts; `words` are their names there,
-    where they are others than the model's. `chunk_size` None: what is usual for what it takes.
+    where they are others than the model's. `chunk_size` None: what is usual for what it takes. `obstacle` gets a target
+    and the folders that file targets may write below.
     """
 
     name: str
@@ -80,7 +82,7 @@ class TargetType:
     chunk_size: Callable[[Any], ChunkSize] | None = None
     read: Callable[[Fields, Transform | None], dict[str, Any]] | None = None
     words: tuple[str, ...] | None = None
-    obstacle: Callable[[Any], Obstacle | None] = _no_obstacle
+    obstacle: Callable[[Any, Sequence[Path]], Obstacle | None] = _no_obstacle
 
     @property
     def own_words(self) -> tuple[str, ...]:

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from eventbridge.errors import SparkError
+from eventbridge.private_files import make_private_folder, open_private
 from eventbridge.spark.child_guard import start_tethered, start_untethered
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
@@ -125,14 +126,15 @@ class SparkConnectServer:
             if self._stopped:
                 raise SparkError("The Spark Connect server was stopped.")
             self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
-            self._place.mkdir(parents=True, exist_ok=True)
-            with self.log.open("wb") as output:
+            make_private_folder(self._place)
+            with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
                 self._process = self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
                     _command(self._place, self._port, self._master, self._memory),
                     cwd=self._place,
                     env=spark_environment(os.environ if self._environ is None else self._environ),
                     stdout=output,
                     stderr=subprocess.STDOUT,
+                    umask=0o077,  # what Java and the Python workers write is nobody else's
                 )
             return self._process
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from eventbridge.errors import StoreError, StoreFileUnreadable
 from eventbridge.fault_points import reach
+from eventbridge.private_files import make_private_folder, open_private
 from eventbridge.store.protocol import checked_path, checked_prefix, gone, missing
 
 #: Where files are written before they get their name; no path can begin with a dot, so nobody can see into it.
@@ -205,7 +206,7 @@ class FileStore:
                 raise gone(self.uri)
             missing = [upper for upper in (folder, *folder.parents) if not upper.exists()]
             self._durable.difference_update(missing)
-            folder.mkdir(parents=True, exist_ok=True)
+            make_private_folder(folder)
             inside = [upper for upper in (folder, *folder.parents) if upper.is_relative_to(self.root)]
             for made in dict.fromkeys((*inside, *missing)):
                 if made in self._durable:
@@ -225,7 +226,7 @@ class FileStore:
 
 
 def _write_synced(path: Path, data: bytes | pa.Buffer) -> None:
-    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    descriptor = open_private(path, os.O_EXCL | os.O_WRONLY)
     with os.fdopen(descriptor, "wb") as file:
         file.write(data)
         file.flush()

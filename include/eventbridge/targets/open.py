@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 
 from eventbridge import rule as rules
 from eventbridge.config.connection import Connection
@@ -21,13 +22,14 @@ def open_target(
     connections: Callable[[str], Connection],
     clock: Callable[[], datetime],
     allow_addresses: Sequence[Network] = (),
+    file_folders: Sequence[Path] = (),
 ) -> Target:
     """Return a target ready to deliver; what the arguments are, `Opening` says.
 
     Raises UserError for a target that cannot be used as it is written (ConnectionUnusable for its connection);
     whether the target is there, only delivering shows.
     """
-    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses))
+    return _opener(target.type)(Opening(rule, target, connections, clock, allow_addresses, file_folders))
 
 
 @cache

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 from typing import Generic, TypeVar
 
 from eventbridge import rule as rules
@@ -20,7 +21,8 @@ class Opening(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
     `connections` finds a connection by its name, each time as it is then. What connects by itself connects to public
-    addresses and to those in `allow_addresses` only (`address_guard`). `clock` gives aware times.
+    addresses and to those in `allow_addresses` only (`address_guard`). What writes files writes them below
+    `file_folders` only. `clock` gives aware times.
     """
 
     rule: str
@@ -28,6 +30,7 @@ class Opening(Generic[AnyTarget]):
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
     allow_addresses: Sequence[Network] = ()
+    file_folders: Sequence[Path] = ()
 
     def mistake(self, what: str, remedy: str) -> UserError:
         """Return the error to raise for a target that cannot be used as it is written."""

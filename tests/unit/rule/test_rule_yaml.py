@@ -95,7 +95,7 @@ def mistakes(tmp_path: Path, content: bytes) -> list[str]:
             ],
         ),
         (b"# caf\xe9\nrules: {}\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
-        (b"\xef\xbb\xbf# caf\xe9\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
+        (b"\xef\xbb\xbf# caf\xe9\nrules: {}\n", ["1:6: $: byte 0xe9 is not UTF-8. Save the file as UTF-8."]),
         (
             b"rules:\n  r: \x07\n",
             [

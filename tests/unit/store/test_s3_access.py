@@ -42,7 +42,6 @@ def test_aws_own_variables_are_used(s3_server: S3Server, monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("http://k:s@/", "of type 'http'. Make it one of type aws"),
         ("aws://key@/", "only one of login"),
         ("aws://k:hu%20sh@/", "its password holds white space"),
         ("aws://k:s@/?role_arn=x", "extra 'role_arn' is not understood.*profile"),

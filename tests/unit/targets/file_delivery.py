@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from eventbridge.model.answer import Answer
+from eventbridge.targets.file.place import Place, place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
 
@@ -20,6 +21,11 @@ def later(seconds: float = 30.0) -> datetime:
     return now() + timedelta(seconds=seconds)
 
 
+def place(path: Path) -> Place:
+    """Return a path that may be written to."""
+    return place_of(str(path), [path.parent])
+
+
 def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Answer]:
     requests = [Request(n, str(uuid.uuid4()), payload, "application/json") for n, payload in enumerate(payloads)]
     return [answer for _, answer in target.deliver(requests, until or later())]
@@ -27,7 +33,7 @@ def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None)
 
 def written(path: Path, *payloads: bytes) -> bytes:
     """Deliver payloads with a target of their own and return the whole file."""
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         assert all(answer.accepted for answer in deliver(target, *payloads))
         target.flush()
     return path.read_bytes()

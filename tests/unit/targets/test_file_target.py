@@ -8,7 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from unit.targets.file_delivery import deliver, now, written
+from unit.targets.file_delivery import deliver, now, place, written
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.targets.file.target import FileTarget
@@ -26,7 +26,7 @@ def test_a_disk_that_is_full_takes_nothing(tmp_path: Path) -> None:
     """A block that does not fit leaves no part of itself; the deliveries are answered as failed, and fit later."""
     path = tmp_path / "out.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         deliver(target, b'"first"')
         resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
         try:
@@ -57,7 +57,7 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
         os.mkfifo(path)
     else:
         path = Path("/proc/eventbridge/out.jsonl")
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         answers = deliver(target, b"1", b"2")
         target.flush()
 
@@ -69,7 +69,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
     """An obstacle that is removed is gone for the same target too."""
     path = tmp_path / "out.jsonl"
     path.mkdir()
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         first = deliver(target, b"1")
         path.rmdir()
         second = deliver(target, b"1")
@@ -80,7 +80,7 @@ def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
 def test_a_file_that_was_moved_away_is_made_anew(tmp_path: Path) -> None:
     """Rotation: what is delivered after a rename, or a removal, stands in a new file of the name."""
     path = tmp_path / "out.jsonl"
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         deliver(target, b"1")
         path.rename(tmp_path / "out.jsonl.1")
         deliver(target, b"2")
@@ -99,7 +99,7 @@ def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) 
     """What may be lost raises; what is delivered after it stands on a file opened again."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         deliver(target, b"1")
         os.dup2(writing, _descriptor_of(path))  # fsync of a pipe fails, as that of a broken disk does
         with pytest.raises(InfrastructureError, match="may be lost"):
@@ -116,7 +116,7 @@ def test_a_flush_that_fails_is_told_once_and_the_target_goes_on(tmp_path: Path) 
 def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) -> None:
     """A new file's folder is synced after its lines, and so is the folder above each new one; once is enough."""
     path = tmp_path / "a" / "b" / "out.jsonl"
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         deliver(target, b"1")
         target.flush()
         first, synced[:] = synced[:], []
@@ -131,7 +131,7 @@ def test_a_flush_makes_the_names_durable_too(tmp_path: Path, synced: list[str]) 
 def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path: Path, synced: list[str]) -> None:
     """Each is synced by itself, the folder that they are new in once, after them."""
     paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    targets = [FileTarget(path, clock=now) for path in paths]
+    targets = [FileTarget(place(path), clock=now) for path in paths]
     for target in targets:
         deliver(target, b"1")
     lost = FileTarget.flush_together(targets)
@@ -145,7 +145,7 @@ def test_files_that_are_flushed_together_share_the_sync_of_their_folder(tmp_path
 def test_of_files_that_are_flushed_together_one_that_fails_is_told(tmp_path: Path) -> None:
     """The others are on disk, and what is delivered after it stands on a file opened again."""
     paths = [tmp_path / f"{n}.jsonl" for n in range(3)]
-    targets = [FileTarget(path, clock=now) for path in paths]
+    targets = [FileTarget(place(path), clock=now) for path in paths]
     for target in targets:
         deliver(target, b"1")
     reading, writing = os.pipe()
@@ -166,7 +166,7 @@ def test_a_moved_file_that_cannot_be_flushed_is_told_too(tmp_path: Path) -> None
     """Lines answered before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
-    with closing(FileTarget(path, clock=now)) as target:
+    with closing(FileTarget(place(path), clock=now)) as target:
         deliver(target, b"1")
         os.dup2(writing, _descriptor_of(path))
         deliver(target, b"2")

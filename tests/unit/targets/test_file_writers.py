@@ -10,7 +10,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from unit.targets.file_delivery import deliver, later, now, written
+from unit.targets.file_delivery import deliver, later, now, place, written
 
 from eventbridge.targets.file.target import FileTarget
 
@@ -18,12 +18,14 @@ _WRITER = """
 import sys, uuid
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from eventbridge.targets.file.place import place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
 
 name, number = sys.argv[2], int(sys.argv[3])
 now = lambda: datetime.now(UTC)
-target = FileTarget(Path(sys.argv[1]), clock=now)
+path = Path(sys.argv[1])
+target = FileTarget(place_of(str(path), [path.parent]), clock=now)
 print("ready", flush=True)
 sys.stdin.readline()
 requests = [Request(n, str(uuid.uuid4()), b'{"w":"%s","n":%d,"x":"%s"}' % (name.encode(), n, b"x" * 5000),
@@ -63,7 +65,7 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     """A target that stays open keeps nobody out between its blocks."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
-    with closing(FileTarget(path, clock=now)) as one, closing(FileTarget(path, clock=now)) as other:
+    with closing(FileTarget(place(path), clock=now)) as one, closing(FileTarget(place(path), clock=now)) as other:
         answers = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
 
     assert [answer.accepted for answer in answers] == [True] * 3
@@ -94,7 +96,7 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
     """A writer that holds the lock for long costs time, not the run: the deliveries are answered as failed."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
-    with closing(FileTarget(path, clock=now)) as target, path.open("w") as lock:
+    with closing(FileTarget(place(path), clock=now)) as target, path.open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         held = deliver(target, b"1", until=later(0.3))
         fcntl.flock(lock, fcntl.LOCK_UN)
@@ -106,26 +108,10 @@ def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None
     assert time.monotonic() - began < 4
 
 
-def test_names_of_one_file_share_a_lock(tmp_path: Path) -> None:
-    """A link to the file locks the file itself, and no other file is made."""
-    path, link = tmp_path / "out.jsonl", tmp_path / "folder" / "link.jsonl"
-    path.write_bytes(b"")
-    link.parent.mkdir()
-    link.symlink_to(path)
-
-    with closing(FileTarget(link, clock=now)) as target, path.open("rb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        held = deliver(target, b"1", until=later(0.3))
-    assert not held[0].accepted
-    assert written(link, b"1") == b"1\n"
-    assert list(link.parent.iterdir()) == [link]
-    assert sorted(tmp_path.iterdir()) == [link.parent, path]
-
-
 def test_a_failed_look_at_the_name_lets_go_of_the_lock(tmp_path: Path) -> None:
     """Where a file stands in the place of the folder, say: others may write the file that was renamed with it."""
     folder, moved = tmp_path / "lines", tmp_path / "moved"
-    with closing(FileTarget(folder / "out.jsonl", clock=now)) as target:
+    with closing(FileTarget(place(folder / "out.jsonl"), clock=now)) as target:
         deliver(target, b"1")
         folder.rename(moved)
         folder.write_bytes(b"")

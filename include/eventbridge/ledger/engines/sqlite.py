@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import time
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from eventbridge.disk_space import is_full
 from eventbridge.errors import SettingsError
 from eventbridge.ledger.engines.compiled import CompiledStatements
 from eventbridge.ledger.engines.sqlite_write_lock import FULL, LOCKED, UNOPENABLE, turn_to_write
+from eventbridge.private_files import close_to_others, files_of_database, open_private
 
 _IO_ERROR = "disk I/O error"
 _COMPILED = {"compiled_cache": CompiledStatements()}
@@ -70,9 +72,14 @@ class SqliteEngine:
         options = {"timeout": busy_timeout_seconds, "check_same_thread": False}
         self._pool = create_engine(self.url, execution_options=_COMPILED, poolclass=NullPool, connect_args=options)
         event.listen(self._pool, "connect", partial(_set_up, busy_timeout_seconds))
+        for each in files_of_database(self._file):
+            close_to_others(each)
 
     def connect(self) -> Connection:
-        """Open a connection; the file is made if it is not there."""
+        """Open a connection; the file is made if it is not there, for its owner alone."""
+        if not self._file.exists():
+            with suppress(OSError):  # SQLite says better what is wrong
+                os.close(open_private(self._file, os.O_RDWR))
         return self._pool.connect()
 
     def turn_to_write(self) -> AbstractContextManager[None]:

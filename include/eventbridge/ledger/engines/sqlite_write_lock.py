@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from eventbridge.ledger.remedies import DatabaseFailure
+from eventbridge.private_files import open_private
 
 LOCKED = "database is locked"
 FULL = "database or disk is full"
@@ -27,7 +28,7 @@ def turn_to_write(file: Path, timeout_seconds: float) -> Iterator[None]:
     commit, so under this lock both have their turn. It also waits in finer steps than SQLite does.
     """
     try:
-        descriptor = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_private(f"{file}.lock", os.O_RDWR)
     except OSError as error:
         cause = FULL if error.errno == errno.ENOSPC else f"{UNOPENABLE} ({error.strerror}: {error.filename})"
         raise DatabaseFailure(cause) from error

@@ -6,9 +6,7 @@ from airflow.sdk import Param
 
 from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
-_CANDIDATE = (
-    "A rule of today's files, RULE@VERSION, the path of a rule file (.yaml) on Airflow's machine, or the text of one."
-)
+_CANDIDATE = "A rule of today's files, RULE@VERSION, or the text of a rule file."
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:

@@ -21,6 +21,7 @@ from typing import Any
 
 from eventbridge.disk_space import full_disk, is_full
 from eventbridge.errors import BusError
+from eventbridge.private_files import close_to_others, files_of_database, make_private_folder, open_private
 
 BUSY_SECONDS = 30.0
 
@@ -160,6 +161,8 @@ def _open(path: Path) -> sqlite3.Connection:
         if not path.exists():
             _make_folder(path.parent)
             _make_file(path)
+        for each in files_of_database(path):
+            close_to_others(each)
         # Whoever made the file may not have come to this yet: no publish may be acknowledged in a file without a name.
         _sync(path.parent)
         connection = _connect(path)
@@ -182,7 +185,7 @@ def _sole_writer(path: Path) -> Iterator[None]:
     # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
     # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Under this one both have their turn.
     with bus_errors(path):
-        descriptor = os.open(lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        descriptor = open_private(lock_file(path), os.O_RDWR)
     try:
         _wait_for(descriptor, path)
         yield
@@ -229,6 +232,7 @@ def _make_file(path: Path) -> None:
     # Made under another name and linked into place: several processes may come at once, and each finds it whole.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
+        os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # SQLite's own mode is for all; -wal and -shm follow it
         connection = _connect(draft)
         try:
             _make_durable(connection)
@@ -252,10 +256,8 @@ def _give_identity(connection: sqlite3.Connection) -> None:
 
 
 def _make_folder(folder: Path) -> None:
-    missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    for place in reversed(missing):
-        place.mkdir(exist_ok=True)
-        _sync(place.parent)
+    for made in make_private_folder(folder):
+        _sync(made.parent)
 
 
 def _sync(path: Path) -> None:

@@ -32,18 +32,23 @@ class BacktestWish:
     samples: int = SAMPLES
 
 
-def backtest_rules(work: Runtime, candidate: str, wish: BacktestWish, router: Router) -> BacktestReport:
-    """Run a candidate over the archive; raises UserError, with a remedy, for what makes no sense."""
+def backtest_rules(
+    work: Runtime, candidate: str, wish: BacktestWish, router: Router, *, paths: bool = False
+) -> BacktestReport:
+    """Run a candidate over the archive; `paths` as `read_candidate` has it.
+
+    Raises UserError, with a remedy, for what makes no sense.
+    """
     part = _part(work, wish)
-    read = read_candidate(work, candidate, wish.bus)
+    read = read_candidate(work, candidate, wish.bus, paths=paths)
     refuse_pruned(work, read.bus, part.since, part.until)
     return backtest(work, read, part, router)
 
 
-def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router) -> DiffReport:
-    """Run two candidates over the archive and compare them; raises UserError, with a remedy."""
+def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router, *, paths: bool = False) -> DiffReport:
+    """Run two candidates over the archive and compare them; `paths` as above. Raises UserError, with a remedy."""
     part = _part(work, wish)
-    ours, theirs = read_candidate(work, a, wish.bus), read_candidate(work, b, wish.bus)
+    ours, theirs = (read_candidate(work, each, wish.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
     refuse_pruned(work, ours.bus, part.since, part.until)

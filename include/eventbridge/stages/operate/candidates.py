@@ -18,18 +18,22 @@ from eventbridge.stages.runtime.runtime import Runtime
 _PASTED = "pasted-rules.yaml"
 
 
-def read_candidate(work: Runtime, name: str, bus: str | None = None) -> Candidate:
-    """Return the candidate that `name` means: RULE, RULE@VERSION, the path of a rule file (`.yaml`), or its text.
+def read_candidate(work: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
+    """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
-    `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. Raises UserError:
-    RuleFileError with every mistake of the files that are read, NotFoundError for what is not there.
+    `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. `paths`: the path of a
+    rule file (`.yaml`) is taken too. It is for those who have the rights of this process: to others, who may start a
+    task or call the API, a path would show what lies on the host. Raises UserError: RuleFileError with every mistake of
+    the files that are read, NotFoundError for what is not there.
     """
     if not name.strip():
-        raise UserError("no candidate is named. Write the name of a rule, RULE@VERSION, or the path of a rule file")
+        raise UserError(f"no candidate is named. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
     rule, at, version = name.partition("@")
     if name.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in name.strip():
         name, found = _PASTED, _rules_of_file(work, Path(_PASTED), name.encode())
     elif Path(name).suffix in SUFFIXES or "/" in name:
+        if not paths or Path(name).suffix not in SUFFIXES:
+            raise UserError(f"{name!r} is not the name of a rule. Write a name, RULE@VERSION, or {_what_of(paths)}")
         found = _rules_of_file(work, Path(name))
     elif at:
         found = [_rule_then(work, rule, version)]
@@ -45,6 +49,10 @@ def read_candidate(work: Runtime, name: str, bus: str | None = None) -> Candidat
     return Candidate(name, next(iter(buses)), RuleSet(buses=buses, rules=rules))
 
 
+def _what_of(paths: bool) -> str:
+    return "the path of a rule file, which ends in .yaml" if paths else "the text of a rule file. Paths are not read"
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names))) or "none"
 
@@ -52,7 +60,7 @@ def _listed(names: Iterable[str]) -> str:
 def _rule_today(work: Runtime, name: str) -> tuple[Rule, Bus]:
     rules = work.rule_files()
     if name not in rules.rules:
-        hint = nearest(name, rules.rules) or "The path of a rule file ends in .yaml"
+        hint = nearest(name, rules.rules) or "`eventbridge rules list` shows them all"
         raise NotFoundError(f"no rule file names a rule {name!r}. {hint}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 

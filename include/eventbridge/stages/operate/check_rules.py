@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -38,13 +38,19 @@ class RulesChecked:
         return {"mistakes": [], "hash": self.rules.hash, **counts}
 
 
-def checked_folder(folder: Path, instead: tuple[Path, bytes] | None = None, tried_by: Trial = failures) -> RulesChecked:
+def checked_folder(
+    folder: Path,
+    file_folders: Sequence[Path] | None,
+    instead: tuple[Path, bytes] | None = None,
+    tried_by: Trial = failures,
+) -> RulesChecked:
     """Return what the rule files below a folder come to, with the tests of their rules.
 
+    `file_folders`: those that file targets may write below, which are looked at; None: no path of this machine is.
     `instead`: a file, and what it would hold. `tried_by`: says what is wrong with a rule by one of its tests.
     """
     try:
-        rules = load_rules(folder, look_at_paths=True, tried_by=tried_by, instead=instead)
+        rules = load_rules(folder, checked=True, file_folders=file_folders, tried_by=tried_by, instead=instead)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
     return RulesChecked((), rules)
@@ -54,7 +60,8 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
     """Return what the rule files come to if one of them, new or not, holds this; nothing is written.
 
     Where the files do not lie on this host, and for somebody who is limited to owners, the file alone: its rules may be
-    of the buses that are seen. Raises UserError for a name that is not one of a rule file.
+    of the buses that are seen. What is at the paths of file targets is not told: the text is anybody's. Raises
+    UserError for a name that is not one of a rule file.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):
@@ -64,7 +71,7 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
     folder = work.settings.rules_folder
     tried_by = _in_time()
     if work.owners is None and work.settings.rules_from != "published" and isinstance(folder, Path):
-        return checked_folder(folder, (folder / file, content), tried_by)
+        return checked_folder(folder, None, (folder / file, content), tried_by)
     try:
         rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=tried_by)
     except RuleFileError as error:

@@ -15,6 +15,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError, RuleFileError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
+from eventbridge.private_files import close_to_others, make_private_folder
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.chunk_sizes import ChunkSizes
@@ -196,12 +197,15 @@ class Runtime:
         """Open one target of a rule for one push task; the caller closes it. `connections` None: those that are set."""
         from eventbridge.targets.open import open_target  # its clients cost 0.3 CPU-seconds, and only push sends
 
-        return open_target(rule, target, connections or self.connections, self.clock, self.settings.allow_addresses)
+        settings = self.settings
+        found = connections or self.connections
+        return open_target(rule, target, found, self.clock, settings.allow_addresses, settings.file_target_folders)
 
 
 def _make_home(home: Path) -> None:
     try:
-        home.mkdir(parents=True, exist_ok=True)
+        make_private_folder(home)
+        close_to_others(home)
     except OSError as error:
         raise StoreError(
             f"Cannot make the folder {home}: {error.strerror}. Name another by EVENTBRIDGE_HOME."

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from eventbridge.rule.address import path_mistake, path_obstacle
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
 from eventbridge.rule.types import Obstacle, Takes, TargetType
+from eventbridge.targets.file.place import PathRefused, place_of
 
 
 class FileFields(Target):
-    """A file that deliveries are appended to, each as a line; `path` is best absolute."""
+    """A file that deliveries are appended to, each as a line; a relative `path` is below the first allowed folder."""
 
     type: Literal["file"] = "file"
     path: str = ""
@@ -24,8 +27,15 @@ def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     return {"path": path}
 
 
-def _obstacle(target: FileFields) -> Obstacle | None:
-    found = path_obstacle(target.path) if target.path and path_mistake(target.path) is None else None
+def _obstacle(target: FileFields, folders: Sequence[Path]) -> Obstacle | None:
+    if not target.path or path_mistake(target.path) is not None:
+        return None
+    try:
+        place = place_of(target.path, folders)
+        place.check()
+    except PathRefused as error:
+        return Obstacle("path", error.what, error.remedy)
+    found = path_obstacle(place.path)
     return None if found is None else Obstacle("path", *found)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import itertools
 import os
@@ -20,6 +19,7 @@ from eventbridge.fault_points import reach
 from eventbridge.model.answer import Answer
 from eventbridge.rule.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
+from eventbridge.targets.file.place import PathRefused, Place
 from eventbridge.targets.file.tail import repaired, write_all
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import Request
@@ -35,7 +35,7 @@ _WRITTEN_AT_ONCE = 256 * 1024
 
 
 class FileTarget:
-    """Appends each payload as one line (`lines.json_line` says how); its folder is made.
+    """Appends each payload as one line (`lines.json_line` says how); its folder is made. No link is followed.
 
     A line that a crash left unfinished is cut off before the next is written: its delivery was never answered
     and comes again. Lines may come twice, but are never torn or mixed.
@@ -46,8 +46,9 @@ class FileTarget:
     flush_every = 20_000
     more_of_answer = 0
 
-    def __init__(self, path: str | Path, *, clock: Callable[[], datetime]) -> None:
-        self._path = os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118  # a Path takes as long as an open file
+    def __init__(self, place: Place, *, clock: Callable[[], datetime]) -> None:
+        self._place = place
+        self._path = place.path
         self._clock = clock
         self._file: int | None = None
         self._identity = (0, 0)
@@ -107,6 +108,10 @@ class FileTarget:
         """Return why this process cannot write the file; makes neither it nor its folder."""
         if (found := path_obstacle(self._path)) is not None:
             return f"{found[0]}. {found[1]}"
+        try:
+            self._place.check()
+        except PathRefused as error:
+            return error.strerror
         path = Path(self._path)
         nearest = next(each for each in (path, *path.parents) if each.exists())
         return None if os.access(nearest, os.W_OK) else f"{str(nearest)!r} may not be written by this user"
@@ -176,38 +181,16 @@ class FileTarget:
         return found.st_size if (found.st_dev, found.st_ino) == self._identity else None
 
     def _open(self) -> int:
-        descriptor, made = self._opened_or_made()
+        descriptor, made = self._place.open()
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode):
             os.close(descriptor)
             raise OSError(0, "not a regular file")
         self._identity = (found.st_dev, found.st_ino)
         self._folders_to_sync.add(self._path.rpartition("/")[0] or "/")
-        self._folders_to_sync.update(str(folder.parent) for folder in made)
+        self._folders_to_sync.update(folder.rpartition("/")[0] or "/" for folder in made)
         self._file = descriptor
         return descriptor
-
-    def _opened_or_made(self) -> tuple[int, list[Path]]:
-        """Return the descriptor of the file, and the folders that were made for it."""
-        try:
-            return self._opened(), []
-        except FileNotFoundError:  # a look at every folder takes as long as to write a line: only then
-            path = Path(self._path)
-            missing = [folder for folder in path.parents if not folder.exists()]
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return self._opened(), missing
-
-    def _opened(self) -> int:
-        # for reading too: the tail is looked at, and a named pipe does not wait for its reader
-        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
-        try:
-            return os.open(self._path, flags | os.O_NOFOLLOW, 0o666)
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-        # a link leads to the folder that is to be synced; one further up leads there by itself
-        self._path = os.path.realpath(self._path)
-        return os.open(self._path, flags, 0o666)
 
     def _hand_over(self) -> None:
         assert self._file is not None

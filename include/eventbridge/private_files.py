@@ -1,0 +1,75 @@
+"""Creates folders and files that nobody but their owner may read, whatever the umask of the process is.
+
+A folder that an operator has made with the set-group-ID bit and group write (mode 2770) is shared: what is made below
+it may be read and written by its group too, so that several users of one host can work on one installation.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+_SHARED = stat.S_ISGID | stat.S_IWGRP
+
+
+def is_shared(folder: Path) -> bool:
+    """Return whether the group of a folder may work in it."""
+    return folder.stat().st_mode & _SHARED == _SHARED
+
+
+def make_private_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it that are missing, mode 0700 or as the folder above says; return what is made.
+
+    The uppermost comes first. Raises OSError.
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    missing.reverse()
+    for each in missing:
+        each.mkdir(mode=0o700, exist_ok=True)
+        if is_shared(each.parent):
+            each.chmod(0o2770)  # mkdir leaves out what the umask has
+    if not missing:
+        folder.mkdir(mode=0o700, exist_ok=True)  # raises for what is there and is not a folder
+    return missing
+
+
+def open_private(path: Path | str, flags: int) -> int:
+    """Return the descriptor of a file that is opened with `flags`, O_CREAT and O_CLOEXEC among them.
+
+    A file that is made has mode 0600, or 0660 in a shared folder.
+    """
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    share_like_folder(descriptor, Path(path).parent)
+    return descriptor
+
+
+def share_like_folder(descriptor: int, folder: Path) -> None:
+    """Open a file that has just been made to the group of its folder, where that is shared."""
+    if is_shared(folder):
+        with suppress(PermissionError):  # another user made it, with that mode
+            os.fchmod(descriptor, 0o660)
+
+
+def close_to_others(place: Path) -> None:
+    """Take the rights of others from a file or folder that an earlier version or a person made; nothing if absent.
+
+    The rights of the group stay where the folder is shared. Only its owner can do it; for another user nothing changes.
+    """
+    try:
+        mode = place.stat().st_mode
+    except FileNotFoundError:
+        return
+    folder = place if stat.S_ISDIR(mode) else place.parent
+    kept = 0o770 if is_shared(folder) else 0o700
+    open_to_all = mode & stat.S_ISVTX  # /tmp and its kind are not ours to close
+    if mode & 0o077 & ~kept and not open_to_all:
+        with suppress(PermissionError):
+            place.chmod(stat.S_IMODE(mode) & (kept | stat.S_ISGID | stat.S_ISUID))
+
+
+def files_of_database(file: Path) -> Iterator[Path]:
+    """Yield the file of an SQLite database and those that stand beside it."""
+    yield from (file.with_name(f"{file.name}{suffix}") for suffix in ("", "-wal", "-shm", ".lock"))

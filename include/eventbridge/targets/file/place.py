@@ -1,0 +1,136 @@
+"""Where a file target may write: below the folders that the installation allows, through no link, to no dot file."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+SETTING: Final = "EVENTBRIDGE_FILE_TARGET_FOLDERS"
+
+#: Folders and files are for whoever reads what arrives, too: a group, never others.
+_FOLDER_MODE: Final = 0o750
+_FILE_MODE: Final = 0o640
+#: For reading too: the tail is looked at, and a named pipe does not wait for its reader.
+_FLAGS: Final = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+_FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class PathRefused(OSError):
+    """A path that a file target must not write to: what is wrong with it, and what to do."""
+
+    def __init__(self, what: str, remedy: str) -> None:
+        super().__init__(0, f"{what}. {remedy}")
+        self.what = what
+        self.remedy = remedy
+
+
+@dataclass(frozen=True)
+class Place:
+    """A file below an allowed folder: that folder, which may be reached by links, and the names below it."""
+
+    root: str
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """The path as the operating system takes it."""
+        return os.path.join(self.root, *self.names)  # noqa: PTH118  # a Path takes as long as an open file
+
+    def open(self) -> tuple[int, list[str]]:
+        """Return the descriptor of the file, made if it is missing, and the folders that were made for it.
+
+        Each name is looked up in the folder before it, so that no link is followed, whoever makes one meanwhile.
+        Raises OSError.
+        """
+        made = [str(each) for each in _made_root(Path(self.root))]
+        folder = os.open(self.root, _FOLDER)
+        try:
+            for number, name in enumerate(self.names[:-1], 1):
+                below, is_new = self._below(folder, name, number)
+                os.close(folder)
+                folder = below
+                if is_new:
+                    made.append(self._to(number))
+            try:
+                return os.open(self.names[-1], _FLAGS, _FILE_MODE, dir_fd=folder), made
+            except OSError as error:
+                raise self._named(error, len(self.names)) from None
+        finally:
+            os.close(folder)
+
+    def check(self) -> None:
+        """Raise PathRefused if a part of the path, below the allowed folder, is a link."""
+        for number in range(1, len(self.names) + 1):
+            if _is_link(path := self._to(number)):
+                raise _link_refused(path)
+
+    def _to(self, number: int) -> str:
+        return os.path.join(self.root, *self.names[:number])  # noqa: PTH118
+
+    def _below(self, folder: int, name: str, number: int) -> tuple[int, bool]:
+        is_new = False
+        try:
+            try:
+                return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
+            except FileNotFoundError:
+                try:
+                    os.mkdir(name, _FOLDER_MODE, dir_fd=folder)
+                    is_new = True
+                except FileExistsError:  # another target made it
+                    pass
+                return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
+        except OSError as error:
+            raise self._named(error, number) from None
+
+    def _named(self, error: OSError, number: int) -> OSError:
+        """Return an error that says so where a link was refused."""
+        if error.errno in (errno.ELOOP, errno.ENOTDIR) and _is_link(self._to(number)):
+            return _link_refused(self._to(number))
+        return error
+
+
+def place_of(path: str, folders: Sequence[Path]) -> Place:
+    """Return where a path of a rule file leads; a relative one counts from the first folder. Raises PathRefused."""
+    written = PurePosixPath(path)
+    if not folders:
+        raise PathRefused("no folder is allowed for file targets", f"Name some by {SETTING}")
+    root, names = folders[0], written.parts
+    if written.is_absolute():
+        around = next((each for each in folders if written.is_relative_to(each)), None)
+        if around is None:
+            raise PathRefused(
+                f"{path!r} lies in none of the folders that file targets may write below",
+                f"Name a path relative to the first of them, or add its folder to {SETTING}",
+            )
+        root, names = around, written.relative_to(around).parts
+    if not names:
+        raise PathRefused(f"{path!r} is a folder", "Name a file in it")
+    if ".." in names:
+        raise PathRefused(f"{path!r} goes up by '..'", "Write the path without it")
+    hidden = next((name for name in names if name.startswith(".")), None)
+    if hidden is not None:
+        raise PathRefused(f"{path!r} has the part {hidden!r}, and file targets write no hidden files", "Name another")
+    return Place(str(root), names)
+
+
+def _link_refused(path: str) -> PathRefused:
+    return PathRefused(f"{path!r} is a link, and file targets follow none", "Name the place itself")
+
+
+def _made_root(root: Path) -> list[Path]:
+    missing = [each for each in (root, *root.parents) if not each.exists()]
+    for each in reversed(missing):
+        each.mkdir(_FOLDER_MODE, exist_ok=True)
+    return missing
+
+
+def _is_link(path: str) -> bool:
+    try:
+        return stat.S_ISLNK(os.lstat(path).st_mode)
+    except OSError:
+        return False

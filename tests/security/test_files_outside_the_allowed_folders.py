@@ -1,0 +1,230 @@
+"""A rule author writes to files of the host: nothing is written outside of the allowed folders, nor through a link."""
+
+from __future__ import annotations
+
+import os
+import stat
+import uuid
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from unit.loopback import later, now
+
+from eventbridge.config.settings import Settings
+from eventbridge.errors import SettingsError, UserError
+from eventbridge.model.answer import Answer
+from eventbridge.rule.address import path_mistake
+from eventbridge.stages.operate.check_rules import checked_folder
+from eventbridge.targets.file.fields import FileFields
+from eventbridge.targets.open import open_target
+from eventbridge.targets.protocol import Request
+
+
+@pytest.fixture
+def allowed(tmp_path: Path) -> Path:
+    """The one folder that file targets may write below."""
+    folder = tmp_path / "allowed"
+    folder.mkdir()
+    return folder
+
+
+def delivered(path: object, *folders: Path) -> Answer:
+    """Return the answer to one delivery to that path."""
+    rule = FileFields(name="log", path=str(path))
+    with closing(open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), folders)) as target:
+        [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
+    return answer
+
+
+def everything(folder: Path) -> dict[str, bytes | None]:
+    """Return what lies below a folder: files with their bytes, folders and links as None."""
+    return {
+        str(each.relative_to(folder)): each.read_bytes() if each.is_file() and not each.is_symlink() else None
+        for each in folder.rglob("*")
+    }
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/etc/cron.d/job",
+        "{home}/.bashrc",
+        "{allowed}/../outside.jsonl",
+        "{allowed}/a/../../outside.jsonl",
+        "../outside.jsonl",
+        "a/../../outside.jsonl",
+        "{allowed}x/outside.jsonl",
+        "{allowed}/.ssh/authorized_keys",
+        "{allowed}/a/.hidden/log.jsonl",
+        "{allowed}/.bashrc",
+        ".bashrc",
+        "a/.git/hooks/post-commit",
+        "{allowed}",
+        "{allowed}/",
+        "/",
+        ".",
+        "..",
+        "//etc/x",
+        "/proc/self/mem",
+        "/dev/shm/x.jsonl",
+        "~/x.jsonl",
+        "${{HOME}}/x.jsonl",
+    ],
+)
+def test_a_path_outside_is_never_opened(path: str, allowed: Path, tmp_path: Path) -> None:
+    """The rule file is refused, or the target is, before anything is written; and nothing is."""
+    written = path.format(allowed=allowed, home=Path.home())
+    before = everything(tmp_path)
+
+    if path_mistake(written) is None:
+        with pytest.raises(UserError, match="Target 'log' of rule 'leak'"):
+            delivered(written, allowed)
+    assert everything(tmp_path) == before
+
+
+def test_without_an_allowed_folder_nothing_is_written(tmp_path: Path) -> None:
+    """The refusal names the setting."""
+    with pytest.raises(UserError, match=r"no folder is allowed for file targets.*EVENTBRIDGE_FILE_TARGET_FOLDERS"):
+        delivered(tmp_path / "x.jsonl")
+
+
+@pytest.mark.parametrize("kind", ["file", "dangling", "folder", "folder above", "relative", "to itself"])
+def test_a_link_is_not_followed(kind: str, allowed: Path, tmp_path: Path) -> None:
+    """A link below the allowed folder is refused wherever it stands and wherever it leads, even inside."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "secret").write_text("untouched")
+    path = allowed / "x.jsonl"
+    if kind == "file":
+        path.symlink_to(outside / "secret")
+    elif kind == "dangling":
+        path.symlink_to(outside / "new")
+    elif kind == "relative":
+        path.symlink_to("../outside/secret")
+    elif kind == "to itself":
+        (allowed / "real").mkdir()
+        (allowed / "link").symlink_to(allowed / "real")
+        path = allowed / "link" / "x.jsonl"
+    else:
+        (allowed / "link").symlink_to(outside)
+        path = allowed / "link" / ("x.jsonl" if kind == "folder" else "a/b/x.jsonl")
+    before = everything(tmp_path)
+
+    answer = delivered(path, allowed)
+
+    assert (answer.accepted, answer.error_class) == (False, "FileError")
+    assert "is a link, and file targets follow none. Name the place itself" in str(answer.error)
+    assert everything(tmp_path) == before
+
+
+def test_a_link_that_is_made_while_a_target_is_open_is_not_followed(allowed: Path, tmp_path: Path) -> None:
+    """A folder that is exchanged for a link between two deliveries gets no line of the second."""
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    rule = FileFields(name="log", path="days/log.jsonl")
+    with closing(open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), [allowed])) as target:
+        first, second = (Request(n, str(uuid.uuid4()), b"{}", "application/json") for n in range(2))
+        [(_, before)] = target.deliver([first], later())
+        (allowed / "days").rename(allowed / "moved")
+        (allowed / "days").symlink_to(outside)
+        [(_, after)] = target.deliver([second], later())
+
+    assert (before.accepted, after.accepted) == (True, False)
+    assert "is a link" in str(after.error)
+    assert list(outside.iterdir()) == []
+
+
+def test_an_allowed_folder_may_be_reached_by_a_link(allowed: Path, tmp_path: Path) -> None:
+    """The folder itself is the operator's: a mounted disk behind a link is one."""
+    (tmp_path / "link").symlink_to(allowed)
+
+    assert delivered("a/x.jsonl", tmp_path / "link").accepted
+    assert (allowed / "a" / "x.jsonl").read_bytes() == b"{}\n"
+
+
+def test_paths_count_from_the_first_folder_and_may_lie_in_each(tmp_path: Path) -> None:
+    """A relative path needs no knowledge of the host; a process's working folder does not matter."""
+    one, other = tmp_path / "one", tmp_path / "other"
+
+    answers = [delivered(path, one, other) for path in ("a.jsonl", one / "b.jsonl", other / "deep" / "c.jsonl")]
+
+    assert all(each.accepted for each in answers)
+    assert sorted(everything(tmp_path)) == [
+        "one",
+        "one/a.jsonl",
+        "one/b.jsonl",
+        "other",
+        "other/deep",
+        "other/deep/c.jsonl",
+    ]
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_files_and_folders_are_closed_to_others(allowed: Path, umask: int) -> None:
+    """Files have mode 0640 and folders 0750, whatever the umask of the process would allow."""
+    before = os.umask(umask)
+    try:
+        assert delivered("a/b/x.jsonl", allowed).accepted
+    finally:
+        os.umask(before)
+
+    found = {name: stat.S_IMODE((allowed / name).stat().st_mode) for name in ("a", "a/b", "a/b/x.jsonl")}
+    assert found == {"a": 0o750, "a/b": 0o750, "a/b/x.jsonl": 0o640}
+
+
+@pytest.mark.parametrize(
+    ("settings", "folders"),
+    [
+        ({}, ["{home}/files"]),
+        ({"FILE_TARGET_FOLDERS": "/srv/a:/srv/b"}, ["/srv/a", "/srv/b"]),
+        ({"FILE_TARGET_FOLDERS": "/srv/a/../b"}, ["/srv/b"]),
+        ({"FILE_TARGET_FOLDERS": ""}, ["{home}/files"]),
+    ],
+)
+def test_what_is_allowed(settings: dict[str, str], folders: list[str], tmp_path: Path) -> None:
+    """One folder of the home unless the operator says otherwise."""
+    environ = {f"EVENTBRIDGE_{name}": value for name, value in ({"HOME": str(tmp_path)} | settings).items()}
+
+    found = Settings.from_mapping(environ).file_target_folders
+
+    assert [str(each) for each in found] == [each.format(home=tmp_path) for each in folders]
+
+
+def test_a_setting_without_a_folder_is_a_mistake() -> None:
+    """A lone colon is no way to allow everything."""
+    with pytest.raises(SettingsError, match="EVENTBRIDGE_FILE_TARGET_FOLDERS"):
+        Settings.from_mapping({"EVENTBRIDGE_FILE_TARGET_FOLDERS": ":"})
+
+
+@pytest.mark.parametrize("role", ["target", "dead_letter_queue"])
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/etc/cron.d/job", "lies in none of the folders that file targets may write below"),
+        ("link/x.jsonl", "is a link, and file targets follow none"),
+        ("a/.git/x", "has the part '.git'"),
+        ("../x", "goes up by '..'"),
+        (".x", "is a hidden file"),
+    ],
+)
+def test_rules_check_says_so(path: str, said: str, role: str, allowed: Path, tmp_path: Path) -> None:
+    """The check of rule files refuses what a push would, with the place in the file."""
+    (allowed / "link").symlink_to(tmp_path)
+    rules = tmp_path / "rules"
+    rules.mkdir()
+    file: dict[str, Any] = {"target": path, "dead_letter_queue": "fine.jsonl"}
+    if role == "dead_letter_queue":
+        file = {"target": "fine.jsonl", "dead_letter_queue": path}
+    (rules / "r.yaml").write_text(
+        "buses: {b: {source: {type: embedded}}}\n"
+        "rules:\n  r:\n    bus: b\n    pattern: {}\n    targets:\n      log:\n        type: file\n"
+        f"        path: {file['target']}\n"
+        f"        dead_letter_queue: {{type: file, path: {file['dead_letter_queue']}}}\n"
+    )
+
+    [mistake] = checked_folder(rules, [allowed]).mistakes
+
+    assert said in mistake.message
+    assert mistake.line == (9 if role == "target" else 10)

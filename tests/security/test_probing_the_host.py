@@ -1,0 +1,138 @@
+"""Somebody who may call the API or start a task looks around on the host: neither files nor their names are told."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api.server import Installation, Server
+
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.errors import RuleFileError, UserError
+from eventbridge.rule import load_rules
+from eventbridge.stages.operate.candidates import read_candidate
+from eventbridge.stages.runtime.runtime import Runtime
+
+SECRET = "hunter2"
+#: Files of a host that are no rule files, each with a secret at every place that an error could quote.
+OTHERS = {
+    "passwords": f"root:{SECRET}:19000:0:99999:7:::\n{SECRET}:x\n",
+    "keys of another program": f"apiVersion: v1\nusers: [{SECRET}]\n{SECRET}: 1\n{SECRET}: 2\n",
+    "an anchor": f"a: &{SECRET} 1\nb: *{SECRET}\n!{SECRET} c: 2\n",
+    "no YAML": f'{SECRET}: "{SECRET}\n@{SECRET}',
+    "a key file": f"-----BEGIN PRIVATE KEY-----\n{SECRET}\n",
+    "a variable": f"PASSWORD={SECRET}\nTOKEN: {SECRET}\n",
+    "no mapping": f"- {SECRET}\n- &{SECRET} 1\n",
+    "nothing but text": SECRET,
+    "a nested rule file": f"{SECRET}:\n  rules: {SECRET}\n@{SECRET}",
+}
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Iterator[Runtime]:
+    """An installation with a rule `big`."""
+    (tmp_path / "rules").mkdir()
+    (tmp_path / "rules" / "r.yaml").write_text(
+        "buses: {orders: {source: {type: embedded}}}\n"
+        "rules: {big: {bus: orders, pattern: {}, targets: {log: {type: file, path: x.jsonl}}}}\n"
+    )
+    environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
+    opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the API."""
+    with Server(Installation(tmp_path_factory.mktemp("probed"))) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/shadow", "/etc/hostname", "../x.yaml", "rules/r.yaml", "{folder}/rules/r.yaml", "nowhere.yml", "a/b"]
+)
+def test_a_candidate_that_is_a_path_is_not_read(work: Runtime, tmp_path: Path, name: str) -> None:
+    """Airflow's forms and the API take names and pasted text; a file that is there and one that is not look alike."""
+    with pytest.raises(UserError, match=r"is not the name of a rule\. Write a name, RULE@VERSION, or the text"):
+        read_candidate(work, name.format(folder=tmp_path))
+
+
+def test_a_candidate_may_be_a_name_or_a_text(work: Runtime, tmp_path: Path) -> None:
+    """What is left for those who may not read the host's files."""
+    text = (tmp_path / "rules" / "r.yaml").read_text().split("\n", 1)[1]
+
+    assert list(read_candidate(work, "big").rules.rules) == ["big"]
+    assert list(read_candidate(work, text).rules.rules) == ["big"]
+
+
+@pytest.mark.parametrize("name", ["/etc/shadow", "/etc/hostname", "x/y"])
+def test_the_command_line_reads_rule_files_only(work: Runtime, name: str) -> None:
+    """A path that does not end in .yaml or .yml is not opened."""
+    with pytest.raises(UserError, match=r"the path of a rule file, which ends in \.yaml"):
+        read_candidate(work, name, paths=True)
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+@pytest.mark.parametrize("way", ["path", "link in the folder", "pasted"])
+def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(work: Runtime, tmp_path: Path, kind: str, way: str) -> None:
+    """No key, value or line of it is in an error, whoever names it or links to it; the error says what it is."""
+    file = tmp_path / "other.yaml"
+    file.write_text(OTHERS[kind])
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "x.yaml").symlink_to(file)
+    reads: dict[str, Callable[[], object]] = {
+        "path": lambda: read_candidate(work, str(file), paths=True),
+        "pasted": lambda: read_candidate(work, f"#\n{OTHERS[kind]}"),
+        "link in the folder": lambda: load_rules(tmp_path / "linked"),
+    }
+
+    with pytest.raises(UserError) as caught:
+        reads[way]()
+
+    told = str(caught.value)
+    assert SECRET not in told
+    assert "PRIVATE" not in told
+    assert "apiVersion" not in told
+    assert "rule file" in told
+
+
+def test_a_misspelt_rule_file_is_told_what_is_wrong(work: Runtime, tmp_path: Path) -> None:
+    """A field that is nearly one of a rule file makes the file one: its mistakes are told in full."""
+    file = tmp_path / "mine.yaml"
+    file.write_text("rule: {}\nbuses: {}\n")
+
+    with pytest.raises(RuleFileError, match=r"unknown field 'rule' of a rule file\. Did you mean rules\?"):
+        read_candidate(work, str(file), paths=True)
+
+
+def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_path: Path) -> None:
+    """`POST /rules/check` answers the same for the path of a file, of a folder, of a link, and of nothing."""
+    (tmp_path / "file").write_text("")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "link").symlink_to("/etc")
+    os.mkfifo(tmp_path / "pipe")
+    archive = server.installation.folder / "archive.jsonl"
+    archive.mkdir()
+    paths = [*(tmp_path / name for name in ("file", "folder", "link", "pipe", "nothing")), archive]
+    paths += [Path(each) for each in ("/etc/shadow", "/etc/nothing", "/root/.ssh/id_rsa", "/proc/1/environ", "a/b")]
+    with server.client(server.installation.token("prober", "read")) as client:
+        answers = [checked(client, {"type": "file", "path": str(path)}, str(path)) for path in paths]
+
+    assert len({json.dumps(each) for each in answers}) == 1, answers
+
+
+def checked(client: httpx.Client, target: dict[str, Any], shown: str) -> Any:
+    """Return the answer to a rule with that target, without its path."""
+    rule = {"bus": "orders", "pattern": {}, "targets": {"log": target}}
+    call = {"file": "mine.yaml", "content": json.dumps({"rules": {"mine": rule}})}
+    answer = client.post("/rules/check", json=call)
+    found = answer.json()
+    found.pop("hash", None)
+    return answer.status_code, json.loads(json.dumps(found).replace(json.dumps(shown)[1:-1], "PATH"))
