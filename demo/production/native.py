@@ -90,7 +90,7 @@ class Native:
 
     def _put_in(self, service: Service, replica: int, text: str) -> str:
         for path, folder in sorted(self.paths(service).items(), key=lambda each: -len(each[0])):
-            text = re.sub(rf"(?<![\w.-]){re.escape(path)}(?=[/:]|$)", str(folder), text)
+            text = re.sub(rf"(?<![\w.-]){re.escape(path)}(?=[/:\s]|$)", str(folder), text)
         for other in self._services:
             # A host stands behind one of these, before a port or the end: `s3://bucket` names none, nor does `lib/s3`.
             text = re.sub(rf"(^|[=@,]|//){re.escape(other)}(?=:\d|$)", rf"\g<1>{self.address(other)}", text)

@@ -57,8 +57,8 @@ def test_an_installation_moves_to_a_server(
     assert eventbridge("ledger", "migrate").code == 0
     file = f"sqlite:///{delivered.folder / 'home' / 'ledger.sqlite'}"
 
-    copied = eventbridge("ledger", "copy", file, url, "--json")
-    again = eventbridge("ledger", "copy", file, url)
+    copied = eventbridge("ledger", "copy", file, "EVENTBRIDGE_LEDGER_URL", "--json")
+    again = eventbridge("ledger", "copy", file, "EVENTBRIDGE_LEDGER_URL")
 
     assert copied.code == 0
     assert copied.json["rows"] == sum(copied.json["tables"].values()) > 20

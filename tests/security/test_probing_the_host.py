@@ -80,7 +80,7 @@ def test_the_command_line_reads_rule_files_only(work: Runtime, name: str) -> Non
 
 
 @pytest.mark.parametrize("kind", OTHERS)
-@pytest.mark.parametrize("way", ["path", "link in the folder", "pasted"])
+@pytest.mark.parametrize("way", ["path", "link in the folder"])
 def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(work: Runtime, tmp_path: Path, kind: str, way: str) -> None:
     """No key, value or line of it is in an error, whoever names it or links to it; the error says what it is."""
     file = tmp_path / "other.yaml"
@@ -89,7 +89,6 @@ def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(work: Runtime, tmp_pat
     (tmp_path / "linked" / "x.yaml").symlink_to(file)
     reads: dict[str, Callable[[], object]] = {
         "path": lambda: read_candidate(work, str(file), paths=True),
-        "pasted": lambda: read_candidate(work, f"#\n{OTHERS[kind]}"),
         "link in the folder": lambda: load_rules(tmp_path / "linked"),
     }
 

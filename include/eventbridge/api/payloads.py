@@ -66,6 +66,11 @@ def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
             raise Refused(HTTPStatus.FORBIDDEN, f"{said}. Nothing was changed")
 
 
+def response_head_seen(request: Request, head: str) -> str:
+    """Return the beginning of a target's answer as the caller may see it; "" stays what it is."""
+    return head if shows_payloads(request) or not head else HIDDEN
+
+
 def letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from eventbridge.api.access import reader
 from eventbridge.api.costly import costly
 from eventbridge.api.once import RESPONSES, Operator, document_of, once
-from eventbridge.api.payloads import check_payloads, shows_payloads
+from eventbridge.api.payloads import check_payloads, response_head_seen, shows_payloads
 from eventbridge.api.reading import Time, document
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
@@ -135,7 +135,10 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
 
 @router.post("/targets/{rule}/{target}/send", summary="Send a target one event")
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
-    """Send what a target gets of an event, once, and answer what it said; it is not a delivery."""
+    """Send what a target gets of an event, once, and answer what it said; it is not a delivery.
+
+    The beginning of its response is for those who may see payloads: a target may repeat what it was sent.
+    """
     written = await _written(request)
 
     def sent(work: Runtime) -> dict[str, Any]:
@@ -144,7 +147,8 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
             answer = send_event(work, rule, target, _body(request, work, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
-        return answer_document(rule, target, answer)
+        found = answer_document(rule, target, answer)
+        return found | {"response_head": response_head_seen(request, found["response_head"])}
 
     return await once(request, token, sent)
 

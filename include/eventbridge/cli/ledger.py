@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import typer
@@ -10,6 +11,9 @@ from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
+from eventbridge.config.indirect import named_url
+
+_NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
 
 app = typer.Typer(
     cls=Group, help="Make and migrate the ledger of a database server; move a ledger.", no_args_is_help=True
@@ -35,19 +39,20 @@ def migrate(as_json: JsonOption = False) -> None:
 
 @app.command("copy")
 def copy(
-    source: Annotated[str, typer.Argument(metavar="FROM", help="The URL of the ledger that is there.")],
-    destination: Annotated[str, typer.Argument(metavar="TO", help="The URL of an empty, migrated one.")],
+    source: Annotated[str, typer.Argument(metavar="FROM", help=f"The ledger that is there. {_NAMED}")],
+    destination: Annotated[str, typer.Argument(metavar="TO", help="An empty, migrated one; as FROM.")],
     as_json: JsonOption = False,
 ) -> None:
     """Copy a ledger into another database: all of it, counted, or nothing.
 
     End Airflow and every `eventbridge serve` first. Afterwards EVENTBRIDGE_LEDGER_URL names the copy, and the old
     ledger must not be used any more.
-    A password need not stand in a URL: PGPASSFILE may name a file with it.
+    A URL with a password is refused here, as every user of this machine sees the arguments of a command: put it into a
+    variable, or into a file that <variable>_FILE names.
     """
     from eventbridge.ledger.copy import copy_ledger
 
-    counts = copy_ledger(source, destination)
+    counts = copy_ledger(named_url(source, os.environ), named_url(destination, os.environ))
     if as_json:
         show_json({"tables": counts, "rows": sum(counts.values())})
         return

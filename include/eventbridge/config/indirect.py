@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+import re
 import shlex
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from eventbridge.config.setting_mistakes import PREFIX
+from eventbridge.errors import UserError
 
 LEDGER_URL = f"{PREFIX}LEDGER_URL"
 BY_COMMAND = f"{LEDGER_URL}_CMD"
@@ -17,6 +19,7 @@ BY_FILE = f"{LEDGER_URL}_FILE"
 #: The variables that say where the ledger's URL comes from; one of them at most is set.
 LEDGER_URL_NAMES = (LEDGER_URL, BY_COMMAND, BY_FILE)
 
+_PASSWORD = re.compile(r"://[^/?#]*:[^/?#]*@|[?&](password|sslpassword)=", re.IGNORECASE)
 #: Every process that opens the ledger waits for it once.
 _LIMIT_SECONDS = 30.0
 
@@ -38,6 +41,31 @@ def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return settings, [f"{named[0]}: {_told(error)}"]
     return settings, []
+
+
+def named_url(named: str, environ: Mapping[str, str]) -> str:
+    """Return the URL that an argument of a command names: itself, or what a variable of that name gives.
+
+    The variable may be set itself, or by a file or command as the ledger's: <name>_FILE, <name>_CMD. Raises UserError,
+    also for a URL with a password: the arguments of a command can be read by every user of the machine.
+    """
+    if "://" in named:
+        if _PASSWORD.search(named):
+            raise UserError(
+                "a URL with a password may not be an argument: every user of this machine can read it (`ps`). Put it "
+                "into a variable, such as NEW_LEDGER_URL, and write the name of that; or into a file that "
+                "NEW_LEDGER_URL_FILE names"
+            )
+        return named
+    ways = {named: lambda text: text, f"{named}_FILE": _held_by, f"{named}_CMD": _printed_by}
+    given = [name for name in ways if environ.get(name)]
+    if len(given) != 1:
+        set_here = f"{' and '.join(given)} are set together" if given else f"no variable {named} is set"
+        raise UserError(f"{set_here}. Set one of {', '.join(ways)}, or write the URL, without a password")
+    try:
+        return ways[given[0]](environ[given[0]])
+    except (OSError, ValueError, subprocess.SubprocessError) as error:
+        raise UserError(f"{given[0]}: {_told(error)}") from None
 
 
 @functools.cache

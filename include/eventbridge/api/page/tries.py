@@ -9,6 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from eventbridge.api.page.forms import Acting, landed_body
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
+from eventbridge.api.payloads import response_head_seen
 from eventbridge.api.reading import answered
 from eventbridge.errors import TransformFailed, UserError
 from eventbridge.stages.operate.find import find_target
@@ -48,7 +49,8 @@ def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
             return {"said": str(error)}
         except TransformFailed as error:
             return {"said": f"The transform fails for this event: {error}"}
-        return {"answer": answer, "head": answer.response_head.decode("utf-8", "replace")}
+        head = answer.response_head.decode("utf-8", "replace")
+        return {"answer": answer, "head": response_head_seen(request, head)}
 
     values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}
     return render(request, "try", values | answered(request, done))
