@@ -34,7 +34,7 @@ def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
     """Return the installation of the page's example, its topic made just now, with three queues."""
     broker.make_topics("orders", queues=3)
     connect(site, broker)
-    site.write_rules(example_of(broker.kind, "rules").replace("/srv/orders/", f"{folder}/"))
+    site.write_rules(example_of(broker.kind, "rules").replace("path: orders/", f"path: {folder}/"))
     return site
 
 

@@ -157,7 +157,7 @@ class Site:
         """Open the same installation again, with settings changed by field name."""
         mapping = self.environ | {
             "EVENTBRIDGE_HOME": str(self.folder),
-            "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(self.folder),
+            "EVENTBRIDGE_FILE_TARGET_FOLDERS": f"{self.folder}:{self.folder.parent}",
             "EVENTBRIDGE_RULES_FOLDER": str(self.folder / "rules"),
         }
         settings = Settings.from_mapping(mapping | {f"EVENTBRIDGE_{k.upper()}": str(v) for k, v in changes.items()})

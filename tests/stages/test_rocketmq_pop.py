@@ -30,7 +30,9 @@ def shop(site: Any, rocketmq: RocketMQ, tmp_path: Path) -> Any:
     connect(site, broker)
     group = f"g{tmp_path.name.replace('_', '-')}"
     site.write_rules(
-        example_of("rocketmq", "pop").replace("/srv/orders/", f"{tmp_path}/").replace("group: shop", f"group: {group}")
+        example_of("rocketmq", "pop")
+        .replace("path: orders/", f"path: {tmp_path}/")
+        .replace("group: shop", f"group: {group}")
     )
     return site
 

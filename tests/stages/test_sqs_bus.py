@@ -55,7 +55,7 @@ def queue_of_the_page(site: Any, sqs: Any, endpoint: str, folder: Path) -> str:
     site.environ["EVENTBRIDGE_CONN_SHOP_SQS"] = (
         f"aws://k:s@/?region_name=us-east-1&endpoint_url={quote(endpoint, safe='')}"
     )
-    site.write_rules(example_of("sqs", "rules").replace("/srv/orders/", f"{folder}/"))
+    site.write_rules(example_of("sqs", "rules").replace("path: orders/", f"path: {folder}/"))
     return url
 
 

@@ -45,7 +45,7 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
         (http(REFUSED), "ConnectionRefused: "),
         (http("http://nowhere.invalid/x"), "HostUnknown: "),
         (http("http://10.0.0.1/x"), "AddressRefused: "),
-        ("{type: file, path: /dev/null/crm.jsonl}", "'/dev/null' is a file, and cannot be a folder of"),
+        ("{type: file, path: rules/rules.yaml/crm.jsonl}", "is a file, and cannot be a folder of"),
         ("{type: kafka, connection: shop, topic: trains}", "Make the topic, or correct topics"),
         ("{type: kafka, connection: wrong, topic: crm}", "Correct login, password"),
     ],
