@@ -6,7 +6,7 @@ import functools
 import re
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from eventbridge.config.setting_mistakes import PREFIX
@@ -57,7 +57,7 @@ def named_url(named: str, environ: Mapping[str, str]) -> str:
                 "NEW_LEDGER_URL_FILE names"
             )
         return named
-    ways = {named: lambda text: text, f"{named}_FILE": _held_by, f"{named}_CMD": _printed_by}
+    ways: dict[str, Callable[[str], str]] = {named: str, f"{named}_FILE": _held_by, f"{named}_CMD": _printed_by}
     given = [name for name in ways if environ.get(name)]
     if len(given) != 1:
         set_here = f"{' and '.join(given)} are set together" if given else f"no variable {named} is set"
