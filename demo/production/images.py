@@ -30,7 +30,7 @@ PORTS: Final = {"postgres": 5432, "valkey/valkey": 6379, "apache/kafka": 9092}
 
 def image_of(process: Process) -> str:
     """Return the name of a process's image, without its version."""
-    return process.service.image.rpartition(":")[0]
+    return process.service.image.partition("@")[0].rpartition(":")[0]
 
 
 def prepare(process: Process, data: Path) -> Process:
