@@ -8,24 +8,37 @@ import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json, warn
 from eventbridge.cli.runtime import runtime
+from eventbridge.errors import UserError
 
 _UNWELL = 1
 
 
 def heartbeat(
-    url: Annotated[str, typer.Argument(metavar="URL", help="Where the event is sent by POST.")],
+    url: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="URL",
+            help="Where the event is sent by POST. A URL that is a secret stands in the connection that "
+            "EVENTBRIDGE_HEARTBEAT_CONNECTION names; leave it out here.",
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Send one event that says how the installation stands; to be called each minute.
 
     Exit code 1 if something is wrong, which the event then says; 4 if the address did not take it.
     """
+    from eventbridge.stages.operate.heartbeat import beat as beat_by_connection
     from eventbridge.stages.operate.heartbeat import heartbeat as beat_of
     from eventbridge.stages.operate.heartbeat import send_heartbeat
 
     with runtime(looking=True) as work:
-        beat = beat_of(work)
-    send_heartbeat(url, beat)
+        connection = work.settings.heartbeat_connection
+        if url is None and connection is None:
+            raise UserError("no address is named. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
+        beat = beat_by_connection(work, connection) if url is None and connection is not None else beat_of(work)
+    if url is not None:
+        send_heartbeat(url, beat)
     if as_json:
         show_json(beat)
     else:

@@ -23,7 +23,7 @@ def airflow_connection(connection_id: str) -> Connection:
     except (AirflowException, ValueError) as error:
         raise ConnectionUnusable(
             f"Airflow has no usable connection {connection_id!r} ({error}). Add it in Admin > Connections, "
-            f"or with: airflow connections add {connection_id} --conn-uri ..."
+            "or with: airflow connections import FILE"
         ) from error
     return Connection(
         id=connection_id,
