@@ -9,7 +9,11 @@ from pathlib import Path
 
 from commands.start import command
 
-_SETTINGS = {"EVENTBRIDGE_RULES_FOLDER": "rules", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+_SETTINGS = {
+    "EVENTBRIDGE_RULES_FOLDER": "rules",
+    "EVENTBRIDGE_FILE_TARGET_FOLDERS": ".",
+    "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+}
 
 
 def commands_in(folder: Path, settings: Mapping[str, str]) -> Callable[..., str]:

@@ -123,7 +123,9 @@ def beside(commit: str, folder: Path) -> None:
         paths = {"crm": "healthy/crm", "late": "flaky/late", "bad": "status/400/bad", "letters": "healthy/letters"}
         urls = {name: receiver.url(f"/{path}") for name, path in paths.items()}
         (folder / "rules").mkdir(parents=True)
-        (folder / "rules" / "orders.yaml").write_text(_RULES.format(archive=folder / "archive.jsonl", **urls))
+        (folder / "rules" / "orders.yaml").write_text(
+            _RULES.format(archive=folder / "home" / "files" / "archive.jsonl", **urls)
+        )
         migrate = [sys.executable, "-m", "eventbridge.cli", "ledger", "migrate"]
         subprocess.run(migrate, env={**os.environ, **given}, check=True, capture_output=True)
         with closing(Version(before, given)) as old, closing(Version(ROOT / "include", given)) as new:

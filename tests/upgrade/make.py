@@ -43,7 +43,6 @@ def environment(folder: Path) -> dict[str, str]:
     """Return the variables of an installation that lies in a folder."""
     return {
         "EVENTBRIDGE_HOME": str(folder / "home"),
-        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
         "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
         "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,

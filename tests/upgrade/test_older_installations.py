@@ -41,7 +41,8 @@ def later(work: Runtime) -> datetime:
 @contextmanager
 def opened(folder: Path) -> Iterator[Runtime]:
     """Open the installation as this version does, at the time `later`, which goes on."""
-    given = environment(folder)
+    # before there were allowed folders a relative path counted from where a process was started
+    given = environment(folder) | {"EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder)}
     work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
     ahead = later(work) - datetime.now(UTC)
     work.close()
