@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Iterator
 from contextlib import closing
@@ -11,16 +12,20 @@ from typing import Any
 import pytest
 from unit.loopback import LOOPBACK, later, now
 
-from eventbridge.config.connection import Connection
+from eventbridge.config.connection import Connection, connections_from_environment
+from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.kafka.settings import client_settings as kafka_settings
 from eventbridge.model.answer import Answer
 from eventbridge.rocketmq.settings import client_settings as rocketmq_settings
+from eventbridge.rule.model import queue_of
 from eventbridge.s3.access import S3Access
+from eventbridge.stages.operate.try_target import check_target, send_event
+from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
-from eventbridge.testing.receiver import Receiver
+from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 #: Connections for everything but an http target, each with a secret that one would have sent.
 OTHERS = {
@@ -223,3 +228,31 @@ def test_s3_takes_its_own_types_only(kind: str) -> None:
     """Stores, S3 targets and SQS buses sign with the keys of connections to AWS alone."""
     with pytest.raises(ConnectionUnusable, match=rf"Connection 'shop' is of type '{kind}'.*aws or eventbridge_store"):
         S3Access.from_connection(Connection("shop", kind, login="zoe", password="hunter2"))
+
+
+def test_a_dead_letter_queue_and_a_check_are_bound_alike(receiver: Receiver, tmp_path: Path) -> None:
+    """What opens a target by another way than a push refuses the same: a queue, `targets check`, `targets send`."""
+    queue = {"type": "http", "url": receiver.url("/healthy/queue"), "allow_http": True, "connection": "store"}
+    crm = {"type": "http", "url": receiver.url("/healthy/crm"), "allow_http": True, "connection": "bare"}
+    rule = {"bus": "orders", "pattern": {}, "targets": {"crm": {**crm, "dead_letter_queue": queue}}}
+    (tmp_path / "rules").mkdir()
+    text = json.dumps({"buses": {"orders": {"source": {"type": "embedded"}}}, "rules": {"leak": rule}})
+    (tmp_path / "rules" / "r.yaml").write_text(text)
+    environ = {
+        "EVENTBRIDGE_HOME": str(tmp_path / "home"),
+        "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
+        "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
+        "EVENTBRIDGE_CONN_STORE": OTHERS["aws"],
+        "EVENTBRIDGE_CONN_BARE": "http://?token=hunter2",
+    }
+    event = b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}'
+    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as work:
+        destinations = work.rule_set().rules["leak"].destinations
+        with pytest.raises(ConnectionUnusable, match="of type 'aws'"):
+            work.open_target("leak", destinations[queue_of("crm")])
+        with pytest.raises(ConnectionUnusable, match="names no host"):
+            check_target(work, "leak", "crm")
+        with pytest.raises(ConnectionUnusable, match="names no host"):
+            send_event(work, "leak", "crm", event)
+
+    assert receiver.requests() == []
