@@ -28,7 +28,7 @@ WORKDIR /opt/eventbridge
 # Compiled beside the sources, where that user may read: forty seconds once, that no first event waits for.
 RUN uv pip install --system --no-cache --no-deps . \
   && eventbridge compile \
-  && useradd --uid 50000 --create-home eventbridge \
+  && useradd --uid 50000 --no-create-home --home-dir /tmp eventbridge \
   && install -d -m 0700 -o eventbridge /opt/airflow /opt/airflow/state /opt/airflow/logs \
     /var/lib/eventbridge /var/lib/spark /var/lib/spark-master /var/lib/s3
 
