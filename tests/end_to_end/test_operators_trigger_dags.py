@@ -243,6 +243,8 @@ def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) 
     released = ran(directed, "operate_rules", {"action": "release rule", "rule": "crew-duty"})
 
     assert directed.work.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
+    done = [(each.by, each.call, each.status) for each in directed.work.ledger.actions(2)]
+    assert done == [("Airflow, admin", "DAG operate_rules", 0)] * 2
     assert "crew-duty/crew: enabled, by admin" in directed.task_log("operate_rules", enabled, "operate")
     assert "crew-duty is not held" in directed.task_log("operate_rules", released, "operate")
 

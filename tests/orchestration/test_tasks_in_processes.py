@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -28,6 +29,7 @@ from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import UNPLANNED_POOL
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.policy import UNPLANNED
 from eventbridge.orchestrate.preload import TASK_MODULES, _modules, preload
@@ -270,6 +272,27 @@ def test_a_field_that_a_form_does_not_have_is_refused() -> None:
     """Airflow would pass it on, and a typo would choose more than was meant."""
     with pytest.raises(UserError, match=r"unknown field 'rulse' of the form. Did you mean rules\?"):
         filled_in(context_of({"rulse": ["big"]}), replay_params())
+
+
+def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
+    """With the user, the DAG, what was filled in, and what came of it; a dry run is not noted."""
+    context = {
+        "dag": SimpleNamespace(dag_id="operate_rules"),
+        "dag_run": SimpleNamespace(triggering_user_name="ada"),
+        "run_id": "manual__1",
+    }
+    with stage() as work:
+        with noted_form(work, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
+            (noted,) = work.ledger.actions(10)
+        with pytest.raises(UserError), noted_form(work, context, {"rule": "bgi"}):  # type: ignore[arg-type]
+            raise UserError("no rule 'bgi'")
+        with noted_form(work, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
+            pass
+        refused, done = work.ledger.actions(10)
+
+    assert (by, noted.by, noted.call, noted.status) == ("ada", "Airflow, ada", "DAG operate_rules", None)
+    assert json.loads(noted.asked) == {"action": "pause rule", "rule": "big"}
+    assert (done.status, refused.status) == (0, UserError.exit_code)
 
 
 def context_of(conf: dict[str, Any]) -> Any:

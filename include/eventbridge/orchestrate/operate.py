@@ -9,6 +9,7 @@ from airflow.sdk import get_current_context, task
 
 from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.operate_rules import operate_params
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.tasks import TASK, stage
 
@@ -28,8 +29,8 @@ def operate() -> None:
     context = get_current_context()
     with stage() as work:
         form = filled_in(context, operate_params())
-        by = getattr(context["dag_run"], "triggering_user_name", None) or f"Airflow, {context['run_id']}"
-        log.info("%s", operated(work, form, by))
+        with noted_form(work, context, form) as by:
+            log.info("%s", operated(work, form, by))
 
 
 def operated(work: Runtime, form: Mapping[str, Any], by: str) -> str:

@@ -12,6 +12,7 @@ from airflow.sdk import BaseHook, BaseOperator, Context, get_current_context, ta
 
 from eventbridge.errors import ConnectionUnusable, EventBridgeError, UserError
 from eventbridge.orchestrate.connections import airflow_connection
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.orchestrate.tasks import TASK, stage
@@ -28,7 +29,9 @@ def publish() -> None:
     """Publish what the form holds, or nothing if an event of it is not a CloudEvent; the log says where they lie."""
     context = get_current_context()
     form = context["params"]
-    EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
+    # without the events, which are payloads
+    with stage() as work, noted_form(work, context, {name: form[name] for name in ("bus", "topic")}):
+        EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
 
 
 class EventBridgeHook(BaseHook):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
@@ -12,6 +13,7 @@ from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.redrive_dead_letters import redrive_params
 from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REDRIVE, REDRIVE_DAG, REDRIVE_ID
 from eventbridge.orchestrate.next_run import next_run
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.tasks import TASK, confirmed_pools, end_run, stage
@@ -30,7 +32,11 @@ def plan_redrive() -> None:
     context = get_current_context()
     with stage() as work:
         form = filled_in(context, redrive_params(), goes_on="redrive_id")
-        redrive_id = redrive_id_of(work, form, f"{context['dag'].dag_id} {context['run_id']}")
+        run = f"{context['dag'].dag_id} {context['run_id']}"
+        # A run that another run triggered for the next batch is no action of a person.
+        noting = nullcontext() if context["run_id"].startswith("redrive__") else noted_form(work, context, form)
+        with noting:
+            redrive_id = redrive_id_of(work, form, run)
         if redrive_id is None:
             end_run(context)
             return

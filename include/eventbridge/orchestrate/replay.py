@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import get_current_context, task
@@ -15,6 +16,7 @@ from eventbridge.orchestrate.forms.choices import ALL
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.orchestrate.names import BATCH_ID, GO_ON, PLAN_REPLAY, REPLAY_DAG, REPLAY_ID
 from eventbridge.orchestrate.next_run import next_run
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.patience import planned_in_time
 from eventbridge.orchestrate.plain_failure import plainly
 from eventbridge.orchestrate.push import pushes
@@ -39,7 +41,11 @@ def plan_replay() -> None:
     context = get_current_context()
     with stage() as work:
         form = filled_in(context, replay_params(), goes_on="replay_id")
-        replay_id = replay_id_of(work, form, f"{context['dag'].dag_id} {context['run_id']}")
+        run = f"{context['dag'].dag_id} {context['run_id']}"
+        # A run that another run triggered for the next batch is no action of a person.
+        noting = nullcontext() if context["run_id"].startswith("replay__") else noted_form(work, context, form)
+        with noting:
+            replay_id = replay_id_of(work, form, run)
         if replay_id is None:
             end_run(context)
             return

@@ -14,6 +14,7 @@ from eventbridge.errors import UserError
 from eventbridge.orchestrate.filled_in import filled_in
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.names import BEGIN_REPLAY, REPLAY_ID
+from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.plain_failure import plain_failures, plainly
 from eventbridge.orchestrate.replay import (
     log_survey,
@@ -42,7 +43,8 @@ def begin_replay() -> None:
         if since is None or until is None:
             raise UserError("this run has no hour. Choose Backfill where you trigger it, or trigger replay_events.")
         name = f"{context['dag'].dag_id} {context['run_id']}"
-        replay = replay_of_hour(work, form, (since, until), name, times)
+        with noted_form(work, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
+            replay = replay_of_hour(work, form, (since, until), name, times)
     if replay is None:
         end_run(context)
         return

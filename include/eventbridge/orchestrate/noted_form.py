@@ -1,0 +1,44 @@
+"""Notes in the ledger what somebody asks for by the form of a DAG, as the API and the command line note their calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from eventbridge.errors import EventBridgeError
+
+if TYPE_CHECKING:
+    from airflow.sdk import Context
+
+    from eventbridge.stages.runtime.runtime import Runtime
+
+
+@contextmanager
+def noted_form(work: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
+    """Note a form before what is within is done, and its exit code after; yields the name of the user.
+
+    Raises LedgerError: then do not do it. A dry run changes nothing and is not noted.
+    """
+    from eventbridge.stages.operate.actions import note_action
+
+    by = user_of(context)
+    if form.get("dry_run"):
+        yield by
+        return
+    asked = {name: value for name, value in form.items() if value not in (None, "", [], False)}
+    number = note_action(work, f"Airflow, {by}", f"DAG {context['dag'].dag_id}", asked)
+    code = 1
+    try:
+        yield by
+        code = 0
+    except EventBridgeError as error:
+        code = error.exit_code
+        raise
+    finally:
+        work.ledger.answer_action(number, code)
+
+
+def user_of(context: Context) -> str:
+    """Return the name of the user who triggered a run or, if Airflow does not say, the run."""
+    return getattr(context["dag_run"], "triggering_user_name", None) or context["run_id"]
