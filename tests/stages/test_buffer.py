@@ -1,18 +1,26 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from eventbridge.errors import InfrastructureError, OffsetGapError
 from eventbridge.model.queue import Queue
+from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest import checking
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
+from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.deliver import deliver_batch
+from eventbridge.stages.operate.figures import daily_figures
+from eventbridge.stages.operate.manifest import books_of_manifest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.sources import InMemoryLog
@@ -242,6 +250,35 @@ def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order:
     rows = landed(work, batch_id)
     assert [(row["status"], row["body"], row["reason"]) for row in rows][1] == ("tombstone", b"", None)
     assert details(work, batch_id, "read", "valid", "malformed", "tombstone", "gaps") == [(3, 2, 0, 1, ())]
+
+
+def test_tombstones_are_in_the_books_of_a_batch(site: Any, clock: Any, order: Order, tmp_path: Path) -> None:
+    """The batch commits, nothing is a dead letter, and audit, manifest and figures count them."""
+    site.write_rules(
+        "buses:\n  orders: {source: {type: embedded, topics: [placed], start_at: earliest}}\n"
+        "rules:\n  all: {bus: orders, runner: orders, pattern: {}, "
+        f"targets: {{f: {{type: file, path: {tmp_path}/f}}}}}}\n"
+    )
+    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    for body in (order(1), None, b"no event", None, order(2)):
+        log.append(Queue("placed", "", 0), body, b"key")
+    work = OnLog(site.reopen(), log)
+
+    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+
+    events = audit(work).events
+    assert {name: events[name] for name in ("read", "valid", "malformed", "tombstone")} == {
+        "read": 5,
+        "valid": 2,
+        "malformed": 1,
+        "tombstone": 2,
+    }
+    assert audit(work).differences == ()
+    assert [letter["reason"] for letter in dead_letters(work)] == ["Malformed"]
+    clock.advance(60)
+    (bus,) = daily_figures(work, 1).buses
+    assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)
+    assert books_of_manifest(work, work.ledger.batch(batch_id or "")).tombstone == 2
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:
