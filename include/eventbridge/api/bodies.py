@@ -96,7 +96,8 @@ def _from_binary(headers: RequestHeaders, content: bytes) -> bytes:
     try:
         return of_binary([*given, *media_types], content or None)
     except EventError as error:
-        raise Refused(HTTPStatus.BAD_REQUEST, f"The call is not what its headers say: {error}") from None
+        said = str(error).replace("header ce_", f"header {_PREFIX}", 1)  # by the name that was sent
+        raise Refused(HTTPStatus.BAD_REQUEST, f"The call is not what its headers say: {said}") from None
 
 
 def _attribute(value: str) -> bytes:
