@@ -89,6 +89,13 @@ class BatchSettings(BaseModel):
     push_budget_seconds: Seconds = _setting(
         20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
     )
+    retry_after_max_seconds: Seconds = _setting(
+        86_400.0,
+        "seconds",
+        "The longest wait that a target can ask for by Retry-After; a longer one is cut to it.",
+        gt=0,
+        le=30 * 86_400,
+    )
     schema_sample_events: Count = _setting(
         64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000
     )

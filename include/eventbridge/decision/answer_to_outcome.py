@@ -19,8 +19,8 @@ from eventbridge.model.outcome import (
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 
-#: Longest wait that a target can ask for with `Retry-After`.
-RETRY_AFTER_MAX = timedelta(hours=1)
+#: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
+RETRY_AFTER_MAX = timedelta(days=1)
 #: Longest pause of a target that answers 429 and does not say how long.
 PENALTY_MAX = timedelta(seconds=10)
 
@@ -41,14 +41,16 @@ def decide(
     draw: float,
     timeout_seconds: float,
     window: DeliverBetween | None = None,
+    retry_after_max: timedelta = RETRY_AFTER_MAX,
 ) -> Outcome:
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
 
     `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
     have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
-    A retry that would fall due while the target's `window` is closed falls due when it opens; one that would beyond the
-    policy's maximum event age ends the delivery now.
+    A `Retry-After` puts the retry off by at most `retry_after_max`. A retry that would fall due while the target's
+    `window` is closed falls due when it opens; one that would beyond the policy's maximum event age ends the delivery
+    now.
     """
     if answer.accepted:
         return DELIVERED
@@ -62,7 +64,7 @@ def decide(
     if attempts > policy.attempts:
         return DeadLettered("MaximumRetryAttempts", f"{_describe(answer)}, attempt {attempts} of {policy.attempts + 1}")
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
-    asked = retry_after(answer.retry_after, now)
+    asked = retry_after(answer.retry_after, now, retry_after_max)
     if asked is not None:
         due_at = max(due_at, asked)
     due_at = first_opening(window, due_at)
@@ -113,33 +115,42 @@ def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float
     return min(grown, policy.maximum_seconds) * factor
 
 
-def retry_after(header: str | None, now: datetime) -> datetime | None:
+def retry_after(header: str | None, now: datetime, longest: timedelta) -> datetime | None:
     """Return the time that a `Retry-After` header asks for (RFC 9110, 10.2.3: seconds or an HTTP date).
 
-    At most `RETRY_AFTER_MAX` from `now`; None if there is no header or it is neither form.
+    At most `longest` from `now`; None if there is no header or it is neither form.
     """
     if header is None:
         return None
     text = header.strip()
     if _DELAY_SECONDS.fullmatch(text):
-        return now + timedelta(seconds=min(int(text), RETRY_AFTER_MAX.total_seconds()))
+        return now + timedelta(seconds=min(int(text), longest.total_seconds()))
     try:
         asked = parsedate_to_datetime(text)
         asked = asked.replace(tzinfo=UTC) if asked.tzinfo is None else asked.astimezone(UTC)
     except (ValueError, OverflowError):
         return None
-    return min(asked, now + RETRY_AFTER_MAX)
+    return min(asked, now + longest)
 
 
-def pause_asked(answer: Answer, policy: RetryPolicy, *, attempts: int, now: datetime, draw: float) -> datetime | None:
+def pause_asked(
+    answer: Answer,
+    policy: RetryPolicy,
+    *,
+    attempts: int,
+    now: datetime,
+    draw: float,
+    retry_after_max: timedelta = RETRY_AFTER_MAX,
+) -> datetime | None:
     """Return until when a target wants nothing more at all, which it says by 429; None: it does not, or not any longer.
 
-    That is its `Retry-After`, else as long as the policy waits after attempt number `attempts`, at most `PENALTY_MAX`.
+    That is its `Retry-After`, at most `retry_after_max`, else as long as the policy waits after attempt number
+    `attempts`, at most `PENALTY_MAX`.
     A 503 with `Retry-After` speaks for its own delivery alone: its target may take the next one.
     """
     if answer.code != 429:
         return None
-    until = retry_after(answer.retry_after, now)
+    until = retry_after(answer.retry_after, now, retry_after_max)
     if until is None:
         until = now + min(timedelta(seconds=delay_seconds(policy, attempts, draw)), PENALTY_MAX)
     return until if until > now else None

@@ -175,19 +175,20 @@ def test_own_delays_grow_to_their_maximum_with_jitter() -> None:
         ("30", 30),
         (" 0 ", 0),
         ("3600", 3600),
-        ("3601", 3600),
-        ("9" * 300, 3600),
+        ("7200", 7200),
+        ("86401", 86400),
+        ("9" * 300, 86400),
         ("Sun, 01 Mar 2026 12:05:00 GMT", 300),
         ("Sunday, 01-Mar-26 12:05:00 GMT", 300),
         ("Sun Mar  1 12:05:00 2026", 300),
         ("Sun, 01 Mar 2026 13:05:00 +0100", 300),
-        ("Mon, 02 Mar 2026 12:05:00 GMT", 3600),
+        ("Mon, 02 Mar 2026 12:05:00 GMT", 86400),
         ("Sun, 01 Mar 2026 11:00:00 GMT", -3600),
     ],
 )
-def test_retry_after_is_seconds_or_a_date_capped_at_an_hour(header: str, seconds: int) -> None:
-    """All forms of RFC 9110 are read; nothing asks for more than an hour."""
-    assert retry_after(header, NOW) == NOW + timedelta(seconds=seconds)
+def test_retry_after_is_seconds_or_a_date_capped(header: str, seconds: int) -> None:
+    """All forms of RFC 9110 are read; nothing asks for more than the longest wait."""
+    assert retry_after(header, NOW, timedelta(days=1)) == NOW + timedelta(seconds=seconds)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +196,7 @@ def test_retry_after_is_seconds_or_a_date_capped_at_an_hour(header: str, seconds
 )
 def test_a_retry_after_that_cannot_be_read_is_no_wish(header: str | None) -> None:
     """Anything else is as good as no header."""
-    assert retry_after(header, NOW) is None
+    assert retry_after(header, NOW, timedelta(days=1)) is None
 
 
 def test_the_later_of_retry_after_and_policy_counts() -> None:
@@ -206,11 +207,23 @@ def test_the_later_of_retry_after_and_policy_counts() -> None:
     assert isinstance(decided(answer(503, retry_after="30"), short), DeadLettered)
 
 
-def test_a_policys_own_delay_may_exceed_the_hour() -> None:
-    """The cap of an hour is for what targets ask, not for what the user wrote."""
+def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
+    """The cap is for what targets ask, not for what the user wrote."""
     policy = RetryPolicy(policy="own", attempts=5, initial_seconds=7200, multiplier=1, maximum_seconds=7200, jitter=0)
 
-    assert decided(answer(503, retry_after="99999"), policy) == RetryAt(NOW + timedelta(hours=2), "HTTP 503")
+    given = answer(503, retry_after="99999")
+    assert decided(given, policy, retry_after_max=timedelta(hours=1)) == RetryAt(NOW + timedelta(hours=2), "HTTP 503")
+
+
+@pytest.mark.parametrize("code", [429, 503])
+def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
+    """Two hours are two hours; beyond the setting the wait is cut, and beyond the age the delivery ends."""
+    assert decided(answer(code, retry_after="7200")) == RetryAt(NOW + timedelta(hours=2), f"HTTP {code}")
+    cut = decided(answer(code, retry_after="7200"), retry_after_max=timedelta(minutes=5))
+    assert cut == RetryAt(NOW + timedelta(minutes=5), f"HTTP {code}")
+    old = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23))
+    assert isinstance(old, DeadLettered)
+    assert old.reason == "MaximumEventAge"
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
@@ -248,7 +261,8 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
     ("given", "attempts", "seconds"),
     [
         (answer(429, retry_after="30"), 1, 30),
-        (answer(429, retry_after="99999"), 1, 3600),
+        (answer(429, retry_after="7200"), 1, 7200),
+        (answer(429, retry_after="99999"), 1, 86400),
         (answer(429, retry_after="Sun, 01 Mar 2026 12:00:07 GMT"), 1, 7),
         (answer(429), 1, 1),
         (answer(429, retry_after="soon"), 3, 4),
@@ -257,7 +271,7 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
     ],
 )
 def test_429_asks_for_a_pause(given: Answer, attempts: int, seconds: int) -> None:
-    """As long as it says, an hour at most; if it does not say, as long as the policy waits, 10 s at most."""
+    """As long as it says, a day at most; if it does not say, as long as the policy waits, 10 s at most."""
     asked = pause_asked(given, EXPONENTIAL, attempts=attempts, now=NOW, draw=0.5)
 
     assert asked == NOW + timedelta(seconds=seconds)

@@ -148,8 +148,9 @@ def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
         draw=draw,
         timeout_seconds=run.settings.timeout_seconds,
         window=run.settings.window,
+        retry_after_max=run.settings.retry_after_max,
     )
-    if not heed(answer, policy, attempts, run.pace, run.breaker, now, draw):
+    if not heed(answer, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
         probing = run.breaker.probing
         run.breaker.answered(span.left[0].as_py(), now, failed=is_failure(answer))
         if probing and not run.breaker.probing:

@@ -184,7 +184,7 @@ class InTurn:
         if answer.error_class == INTERRUPTED:
             self._unclear, outcome = True, run.decided(tried, answer, now, draw)
         else:
-            heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw)
+            heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max)
             run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
             outcome = run.decided(tried, answer, now, draw)
         ended = isinstance(outcome, DeadLettered)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from eventbridge.decision.answer_to_outcome import pause_asked
 from eventbridge.model.answer import Answer
@@ -16,13 +16,20 @@ from eventbridge.stages.push.token_lease import Pace
 
 
 def heed(
-    answer: Answer, policy: RetryPolicy, attempts: int, pace: Pace, breaker: RunBreaker, now: datetime, draw: float
+    answer: Answer,
+    policy: RetryPolicy,
+    attempts: int,
+    pace: Pace,
+    breaker: RunBreaker,
+    now: datetime,
+    draw: float,
+    retry_after_max: timedelta,
 ) -> bool:
     """Pause if an answer asks for it; return whether it was on its way when the target had asked already.
 
     Such an answer is no further word against the target: it asked once, however many requests heard it.
     """
-    until = pause_asked(answer, policy, attempts=attempts, now=now, draw=draw)
+    until = pause_asked(answer, policy, attempts=attempts, now=now, draw=draw, retry_after_max=retry_after_max)
     if until is None:
         return False
     known = pace.pause.at(now) is not None

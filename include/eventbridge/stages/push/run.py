@@ -6,10 +6,10 @@ import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from eventbridge.decision.answer_to_outcome import decide
+from eventbridge.decision.answer_to_outcome import RETRY_AFTER_MAX, decide
 from eventbridge.decision.breaker import Ended, Tally
 from eventbridge.decision.deadline import in_time
 from eventbridge.decision.response_time import last_start, slow_after
@@ -65,6 +65,7 @@ class RunSettings:
     opens_at_once: Callable[[], bool] = lambda: False
     timeout_seconds: float = 10.0
     in_flight: int = 1
+    retry_after_max: timedelta = RETRY_AFTER_MAX
 
 
 class Deliveries(Protocol):
@@ -220,6 +221,7 @@ class TargetRun:
             draw=draw,
             timeout_seconds=self.settings.timeout_seconds,
             window=self.settings.window,
+            retry_after_max=self.settings.retry_after_max,
         )
         return in_time(outcome, item.deadline_at)
 

@@ -222,7 +222,7 @@ class Rounds:
     def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
         breaker, pace = self._run.breaker, self._run.pace
-        if heed(answer, self._policy, item.attempts, pace, breaker, now, draw):
+        if heed(answer, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max):
             return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = breaker.probing
