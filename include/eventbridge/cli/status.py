@@ -133,8 +133,8 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ([o.owner, o.published_per_second, o.parked, o.parked_max, o.stored, o.stored_bytes] for o in found.owners),
     )
     yield (
-        ("Targets that are not well", ["rule", "target", "state", "since", "reason"]),
-        ([t.rule, t.target, t.state, t.since, t.reason] for t in found.targets),
+        ("Targets that are not well", ["rule", "target", "state", "since", "until", "reason"]),
+        ([t.rule, t.target, t.state, t.since, t.paused_until or t.until, t.reason] for t in found.targets),
     )
 
 

@@ -42,8 +42,8 @@ def list_targets(as_json: JsonOption = False) -> None:
     """Show how every target of today's rule files stands, since when and why; changes nothing.
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
-    good; disabled: its deliveries are held until it is enabled. Of one that is ok: until when its rate is ramped, or
-    it is paused, as it asked for by 429. What operators paused says so under its reason.
+    good; disabled: its deliveries are held until it is enabled; paused: it answered 429, and nothing is sent before
+    the time shown. Of one that is ok: until when its rate is ramped. What operators paused says so under its reason.
     """
     from eventbridge.stages.operate.target_status import target_list
 

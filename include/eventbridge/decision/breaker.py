@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Literal, NamedTuple
 
-from eventbridge.model.target_state import TargetStatus
+from eventbridge.model.target_state import ShownState, TargetStatus
 
 Admission = Literal["all", "apart", "probes", "none"]
 
@@ -181,6 +181,11 @@ def pause_of(status: TargetStatus | None, now: datetime) -> datetime | None:
     """Return until when a target is paused; None: it is not."""
     until = status.paused_until if status is not None else None
     return until if until is not None and until > now else None
+
+
+def shown_state(status: TargetStatus, now: datetime) -> ShownState:
+    """Return the state to show of a target: `paused` for one that is ok and asked for a pause that is not over."""
+    return "paused" if status.state == "ok" and pause_of(status, now) is not None else status.state
 
 
 def _paused(status: TargetStatus, until: datetime | None) -> TargetStatus:

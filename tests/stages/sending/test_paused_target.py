@@ -15,6 +15,9 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at
 from eventbridge.stages.operate.enable import enable_target
+from eventbridge.stages.operate.metrics import metrics
+from eventbridge.stages.operate.status import status
+from eventbridge.stages.operate.target_status import target_list, target_page
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
@@ -78,6 +81,29 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
 
     assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "parked": 0}
     assert audit(work).differences == ()
+
+
+def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: RunningClock) -> None:
+    """Status, list, page and metrics call it `paused` with its end, and `ok` once that is over."""
+    batch = sending.routed(4, crm=http("/throttle/60/shown", max_in_flight=1, retry=SOON))
+    work = sending.work
+    sending.push(batch)
+    sending.settle(batch)
+    until = standing(sending).paused_until
+
+    def shown() -> list[tuple[str, object]]:
+        families = {family.name.removeprefix("eventbridge_"): family.samples for family in metrics(work)}
+        counted = {sample.labels[0]: sample.value for sample in families["targets"]}
+        named = [sample.labels for sample in families["target_not_ok"]]
+        lines = [*status(work).targets, *target_list(work), *target_page(work).unwell]
+        found = [(line.state, line.paused_until) for line in lines if line.target == "crm"]
+        return [*found, ("counted", counted["paused"]), ("named", named)]
+
+    paused = ("paused", until)
+    assert until is not None
+    assert shown() == [paused] * 3 + [("counted", 1), ("named", [("orders", "crm", "paused")])]
+    clock.advance(61)
+    assert shown() == [("ok", None), ("counted", 0), ("named", [])]
 
 
 def test_an_enabled_target_gets_at_once_what_its_pause_put_off(sending: Sending) -> None:

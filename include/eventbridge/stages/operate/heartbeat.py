@@ -117,7 +117,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
         at=at,
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
         parked=int(_sum(families["parked_deliveries"])),
-        targets_not_ok=int(_sum(families["targets"])),
+        targets_not_ok=int(sum(s.value for s in families["targets"].samples if s.labels[0] != "paused")),
         books_difference=difference,
         trouble=tuple(trouble),
     )

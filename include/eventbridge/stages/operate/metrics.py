@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import accumulate
 
+from eventbridge.decision.breaker import shown_state
 from eventbridge.errors import BusError, StoreError, UserError
 from eventbridge.model.figure import (
     AGAIN,
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 _PREFIX = "eventbridge_"
 _BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
 _PARKED_STATES = ("due", "held", "taken")
-_TARGET_STATES = ("degraded", "half-open", "disabled")
+_TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 
 
 def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
@@ -221,11 +222,12 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
         ("bus", "state"),
         [Sample(key, count) for key, count in sorted(waiting.items())],
     )
-    states = Counter[str](each.state for each in moment.targets)
+    shown = [(each, shown_state(each, moment.now)) for each in moment.targets]
+    states = Counter[str](state for _, state in shown)
     yield _family(
         "targets",
         "gauge",
-        "Targets that are not ok, by what their breaker says.",
+        "Targets that are not ok: paused by their answer 429, or by what their breaker says.",
         ("state",),
         [Sample((state,), states[state]) for state in _TARGET_STATES],
     )
@@ -234,7 +236,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
         "gauge",
         "1 for each target that is not ok.",
         ("rule", "target", "state"),
-        [Sample((each.rule, each.target, each.state), 1.0) for each in moment.targets if each.state != "ok"],
+        [Sample((each.rule, each.target, state), 1.0) for each, state in shown if state != "ok"],
     )
     yield _family(
         "books_difference",

@@ -20,11 +20,11 @@ from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.parked import ParkedState
 from eventbridge.model.reference import Reference
 from eventbridge.model.store_size import StoreQuota
-from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
 from eventbridge.stages.operate.queue_status import QueueStatus, events_before_first_run, queue_statuses
 from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners
+from eventbridge.stages.operate.target_status import TargetStanding, target_standings
 from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
@@ -109,7 +109,7 @@ class Status:
     parked: tuple[ParkedStatus, ...]
     references: tuple[ReferenceStatus, ...]
     held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
-    targets: tuple[TargetStatus, ...]  # those that are not ok
+    targets: tuple[TargetStanding, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
@@ -157,7 +157,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         parked=tuple(parked_statuses(work)),
         references=tuple(reference_statuses(work, rules)),
         held_rules=tuple(held_rules(work, rules)),
-        targets=tuple(each for each in work.ledger.target_statuses().values() if each.state != "ok"),
+        targets=tuple(each for each in target_standings(work) if each.state != "ok"),
         operators=tuple(work.ledger.operator_states()),
         pools=tuple(work.ledger.applied_slots().values()),
         owners=tuple(owner_statuses(work, rules)),

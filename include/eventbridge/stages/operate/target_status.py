@@ -6,24 +6,27 @@ from collections import Counter
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.decision.breaker import pause_of
-from eventbridge.model.target_state import TargetState
+from eventbridge.decision.breaker import pause_of, shown_state
+from eventbridge.model.target_state import ShownState, TargetStatus
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 
+#: Why a target is paused that is ok otherwise.
+_PAUSED = "it asked for a pause (429)"
+
 
 @dataclass(frozen=True)
-class TargetLine:
-    """How one target stands, and how many of its deliveries wait, due or held.
+class TargetStanding:
+    """How one target stands.
 
     `since` is None for one that never was anything but ok. `until`, `good`, `slow` and `failing_since` are those of
-    `breaker.TargetStatus`; so is `paused_until`, None when that is over. `held`: why operators keep deliveries from it.
+    `breaker.TargetStatus`; so is `paused_until`, None when that is over.
     """
 
     rule: str
     target: str
-    state: TargetState
+    state: ShownState
     reason: str
     since: datetime | None
     until: datetime | None
@@ -31,8 +34,24 @@ class TargetLine:
     slow: bool
     failing_since: datetime | None
     paused_until: datetime | None
+
+
+@dataclass(frozen=True)
+class TargetLine(TargetStanding):
+    """How one target stands, and how many of its deliveries wait, due or held.
+
+    `held`: why operators keep deliveries from it.
+    """
+
     waiting: int
     held: str = ""
+
+
+def standing_of(status: TargetStatus, now: datetime) -> TargetStanding:
+    """Return how a target stands at the aware time `now`."""
+    state = shown_state(status, now)
+    shown = {"state": state, "paused_until": pause_of(status, now)}
+    return TargetStanding(**vars(status) | shown | ({"reason": _PAUSED} if state == "paused" else {}))
 
 
 #: Targets that one page has, at least; those of the last rule on it are all there.
@@ -43,12 +62,18 @@ PAGE_TARGETS = 100
 class TargetPage:
     """Some targets in the order of their names, and the rule behind which there are more; None: these are the last.
 
-    `unwell`: those of all rules that are not ok, paused or kept by an operator; at most `PAGE_TARGETS`.
+    `unwell`: those of all rules that are not ok; at most `PAGE_TARGETS`.
     """
 
     unwell: tuple[TargetLine, ...]
     targets: tuple[TargetLine, ...]
     cursor: str | None
+
+
+def target_standings(work: Runtime) -> list[TargetStanding]:
+    """Return how the targets stand that were ever anything but ok, or asked for a pause."""
+    now = work.ledger.now()
+    return [standing_of(status, now) for status in work.ledger.target_statuses().values()]
 
 
 def target_list(work: Runtime) -> list[TargetLine]:
@@ -90,12 +115,11 @@ class _Lines:
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of today's rules or of rules gone."""
-        return {key for key, status in self._statuses.items() if status.state != "ok"}
+        return {key for key, status in self._statuses.items() if shown_state(status, self._now) != "ok"}
 
     def unwell(self) -> tuple[TargetLine, ...]:
         """Return those that somebody is to look at."""
-        paused = {key for key, status in self._statuses.items() if pause_of(status, self._now) is not None}
-        return tuple(self.of(*key) for key in sorted(self.not_ok() | paused)[:PAGE_TARGETS])
+        return tuple(self.of(*key) for key in sorted(self.not_ok())[:PAGE_TARGETS])
 
     def of(self, rule: str, target: str) -> TargetLine:
         """Return how one target stands."""
@@ -103,5 +127,4 @@ class _Lines:
         count, held = self._waiting[rule, target], self._said.hold_reason(rule, target)
         if status is None:
             return TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count, held)
-        standing = vars(status) | {"paused_until": pause_of(status, self._now)}
-        return TargetLine(**standing, waiting=count, held=held)
+        return TargetLine(**vars(standing_of(status, self._now)), waiting=count, held=held)
