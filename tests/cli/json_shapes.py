@@ -113,7 +113,7 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int"},
+    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int", "warnings": []},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",

@@ -46,6 +46,20 @@ def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]
     assert result.err == ""
 
 
+def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """The rules are good, exit code 0; the warning names rule, condition and remedy."""
+    shop.write(
+        "rules/second.yaml", "rules:", "  x: {bus: orders, pattern: {time: [5]}, targets: {f: {type: file, path: x}}}"
+    )
+
+    plain, as_json = eventbridge("rules", "check"), eventbridge("rules", "check", "--json")
+
+    said = 'rule x: $.pattern.time: 5 matches no event: time is text. Write it in quotes: "5"'
+    assert (plain.code, as_json.code) == (0, 0)
+    assert plain.err == f"warning: {said}.\n"
+    assert as_json.json["warnings"] == [said]
+
+
 @pytest.mark.parametrize(
     ("path", "message", "remedy"),
     [

@@ -9,6 +9,7 @@ from typing import Any
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
+from eventbridge.event.json_document import write_document
 from eventbridge.routing.job import Router
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.stages.operate.deliver import deliver_batch
@@ -68,7 +69,7 @@ class Place:
         work = Runtime.open(self.settings, connections_from_environment({}))
         source = work.open_source(work.rule_set().buses["orders"])
         base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
-        bodies = [json.dumps({**base, "id": str(number), **event}) for number, event in enumerate(events)]
+        bodies = [write_document({**base, "id": str(number), **event}) for number, event in enumerate(events)]
         source.publish([(body.encode(), None) for body in bodies])  # type: ignore[attr-defined]
         source.close()
         deliver_batch(work, "orders", self.router, STOP)

@@ -14,6 +14,7 @@ from spark.own_server import own_server
 from spark.sql_place import STOP, SUBJECT, Place, waiting
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.event.json_document import Number, parse_document, parse_value
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.letters.selection import Selection
@@ -58,6 +59,35 @@ def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tm
     assert [(reason, count) for _, reason, _, count in waiting(work)] == [("Crowded", 2)]
     deliver_references(work, "orders", place.router, STOP)
     assert place.ids("one-all") == place.ids("two-all") == "01"
+    assert audit(work).differences == ()
+
+
+def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) -> None:
+    """Halves of surrogate pairs come out as they came, numbers of any size as they were written; none becomes text."""
+    place.write_rules(
+        where={"where": "data:a::int > 0 AND length(data:text::string) > 0"},
+        big={"where": "data:n::double > 1"},
+        sql={"targets": {"t": {"form": "SQL", "value": "named_struct('n', data:n, 'text', data:text, 'all', data)"}}},
+        text={"targets": {"t": {"form": "SQL", "value": "data:text::string"}}},
+    )
+    numbers = [
+        "1e400",
+        "1e-400",
+        "123456789012345678901234567890123456789012",
+        "1.1e0",
+        "2.50",
+        "12345678901234567890e-5",
+    ]
+    bodies = [f'{{"a": 1, "n": {number}, "text": "cut \\ud83d"}}' for number in numbers]
+    work = place.deliver(*({"data": parse_value(body)} for body in bodies))
+
+    assert place.ids("where-all") == "012345"
+    assert place.ids("big-all") == "02345"
+    found = [parse_document(line) for line in (place.folder / "sql-t.jsonl").read_bytes().splitlines()]
+    assert [each["n"] for each in found] == [Number(number) for number in numbers]
+    assert [each["all"] for each in found] == [parse_value(body) for body in bodies]
+    assert {each["text"] for each in found} == {"cut \ud83d"}
+    assert {(target, reason) for _, target, reason, _ in failures(work)} == {("text/t", "TransformFailed")}
     assert audit(work).differences == ()
 
 

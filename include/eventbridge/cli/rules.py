@@ -64,6 +64,8 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
         say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
+    for warning in checked.warnings():
+        warn(f"{warning}.")
     short = short_of_slots(len(rules.shifts()), _parallelism())
     if short is not None:
         warn(short)

@@ -1,6 +1,7 @@
 """The filter pattern language of docs/pattern-language.md: nodes, parser, printer; called by rules and matchers."""
 
 from eventbridge.pattern.attributes import rule_pattern_mistakes
+from eventbridge.pattern.impossible import pattern_warnings
 from eventbridge.pattern.nodes import OPERATORS, Pattern
 from eventbridge.pattern.parse import find_mistakes, parse_pattern
 from eventbridge.pattern.write import write_pattern
@@ -10,6 +11,7 @@ __all__ = [
     "Pattern",
     "find_mistakes",
     "parse_pattern",
+    "pattern_warnings",
     "rule_pattern_mistakes",
     "write_pattern",
 ]

@@ -24,6 +24,7 @@ from eventbridge.rule import Rule
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside
 from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_frame, is_json, text_columns
+from eventbridge.spark.stand_ins import HALF
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
 from eventbridge.transform.sql.expression import parse_sql
@@ -201,7 +202,11 @@ class _Asking:
         return {self._names[target]: value for target, value in values.items()}
 
     def _value(self, target: str, text: str | None) -> Value:
-        return Value(text, is_json(self._columns[target]))
+        as_json = is_json(self._columns[target])
+        if text is not None and not as_json and (half := HALF.search(text)):
+            said = f"the text holds half of a surrogate pair (U+{ord(half[0]):04X}), which no text can"
+            return Value(None, failure=said)
+        return Value(text, as_json)
 
     def _run(self, group: Sequence[EventRow], where: str | None, values: dict[str, str]) -> list[list[Any]]:
         seconds = self._until - time.monotonic()

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.event.json_document import Number, write_document
+from eventbridge.event.json_document import Number
 from eventbridge.model import rowset
 from eventbridge.routing.job import RouteJob
 from eventbridge.routing.sql_answers import EventRow
 from eventbridge.spark.frame import worker_connection
+from eventbridge.spark.stand_ins import restore, stand_in
 from eventbridge.store.open import open_store
 from eventbridge.store.parquet import read_rows
 from eventbridge.transform.sql.calls import COLUMNS
@@ -30,13 +31,13 @@ if TYPE_CHECKING:
 ATTRIBUTES: Final = tuple(name for name in COLUMNS if name not in ("extensions", "data", "data_base64"))
 
 #: The event at a place in the list that was asked about.
-_NUMBER, _DATA, _KEPT = "__number", "__data", "__kept"
+_NUMBER, _DATA, _KEPT, _STAND_INS = "__number", "__data", "__kept", "__stand_ins"
 
 _EVENTS = ", ".join(
     [
         f"{_NUMBER} long",
         *(f"{name} string" for name in ATTRIBUTES),
-        f"extensions map<string, string>, data_base64 string, {_DATA} string",
+        f"extensions map<string, string>, data_base64 string, {_DATA} string, {_STAND_INS} string",
     ]
 )
 _ARROW = pa.schema(
@@ -46,6 +47,7 @@ _ARROW = pa.schema(
         pa.field("extensions", pa.map_(pa.string(), pa.string())),
         pa.field("data_base64", pa.string()),
         pa.field(_DATA, pa.string()),
+        pa.field(_STAND_INS, pa.string()),
     ]
 )
 
@@ -77,7 +79,7 @@ def asked_frame(events: DataFrame, where: str | None, values: Mapping[str, str])
     """
     kept = f"CASE WHEN (\n{where}\n) THEN true ELSE false END" if where is not None else "true"
     named = [f"CASE WHEN {_KEPT} THEN (\n{value}\n) END AS {column}" for column, value in values.items()]
-    return events.selectExpr("*", f"{kept} AS {_KEPT}").selectExpr(_NUMBER, _KEPT, *named)
+    return events.selectExpr("*", f"{kept} AS {_KEPT}").selectExpr(_NUMBER, _KEPT, _STAND_INS, *named)
 
 
 def text_columns(asked: DataFrame) -> list[str]:
@@ -88,7 +90,7 @@ def text_columns(asked: DataFrame) -> list[str]:
     from pyspark.sql.types import CharType, NullType, StringType, VarcharType
 
     columns = []
-    for each in asked.schema.fields[2:]:
+    for each in asked.schema.fields[3:]:
         if isinstance(each.dataType, StringType | CharType | VarcharType):
             columns.append(each.name)
         elif isinstance(each.dataType, NullType):
@@ -106,12 +108,21 @@ def is_json(column: str) -> bool:
 
 def collected(asked: DataFrame, columns: Sequence[str]) -> list[list[Any]]:
     """Run the job; return [number, kept, text ...] for each event, JSON taken out of its object."""
-    table = asked.selectExpr(_NUMBER, _KEPT, *columns).toArrow()
+    table = asked.selectExpr(_NUMBER, _KEPT, _STAND_INS, *columns).toArrow()
+    keys = table[2].to_pylist()
     texts = [
-        [text if text is None or not is_json(column) else text[len('{"v":') : -1] for text in values.to_pylist()]
-        for column, values in zip(columns, table.columns[2:], strict=True)
+        [_found(text, key, as_json=is_json(column)) for text, key in zip(values.to_pylist(), keys, strict=True)]
+        for column, values in zip(columns, table.columns[3:], strict=True)
     ]
     return [list(row) for row in zip(table[0].to_pylist(), table[1].to_pylist(), *texts, strict=True)]
+
+
+def _found(text: str | None, key: str | None, *, as_json: bool) -> str | None:
+    """Return the text of a value, with what stood for other parts of its event put back."""
+    if text is None:
+        return None
+    found = text[len('{"v":') : -1] if as_json else text
+    return found if key is None else restore(found, key, is_json=as_json)
 
 
 def event_rows(
@@ -136,13 +147,15 @@ def event_rows(
 def _row(number: int, event: Event) -> dict[str, Any]:
     document = event.document
     known = {*ATTRIBUTES, "data", "data_base64"}
+    data = stand_in(document["data"]) if "data" in document else None
     return {
         _NUMBER: number,
         **{name: document.get(name) for name in (*ATTRIBUTES, "data_base64")},
         "extensions": [
             (name, _text(value)) for name, value in document.items() if name not in known and value is not None
         ],
-        _DATA: write_document(document["data"]) if "data" in document else None,
+        _DATA: None if data is None else data.text,
+        _STAND_INS: None if data is None else data.key,
     }
 
 

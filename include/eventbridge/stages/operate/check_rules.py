@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from eventbridge.decision.rule_test import failures
 from eventbridge.errors import Mistake, RuleFileError, UserError
+from eventbridge.pattern import parse_pattern, pattern_warnings
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.files import SUFFIXES
 from eventbridge.rule.load import Trial, load_rule_file, load_rules
@@ -35,7 +36,17 @@ class RulesChecked:
         if self.rules is None:
             return {"mistakes": self.mistakes}
         counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules)}
-        return {"mistakes": [], "hash": self.rules.hash, **counts}
+        return {"mistakes": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
+
+    def warnings(self) -> list[str]:
+        """Return a sentence for each condition of a pattern that matches nothing, or not in every mode."""
+        if self.rules is None:
+            return []
+        return [
+            f"rule {rule.name}: {warning}"
+            for rule in self.rules.rules.values()
+            for warning in pattern_warnings(parse_pattern(rule.pattern))
+        ]
 
 
 def checked_folder(
