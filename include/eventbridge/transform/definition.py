@@ -19,7 +19,6 @@ from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.source import constant, sources
 from eventbridge.transform.sql.expression import expression_problem
 from eventbridge.transform.template import Placeholder, parse_template
-from eventbridge.transform.template import parse_template
 from eventbridge.transform.unused_names import is_right_with_placeholders, unused_names
 
 FORMS: Final = ("ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE", "FIELDS", "JSONATA", "SQL")
