@@ -73,6 +73,7 @@ class Places:
     rules_folder: Path
     password: str
     jwt_secret: str
+    spark_token: str
     signing_secret: str
     #: Settings of the product, EVENTBRIDGE_..., that are not the defaults.
     settings: dict[str, str] = field(default_factory=dict)
@@ -115,8 +116,8 @@ class Places:
 
     @property
     def spark_url(self) -> str:
-        """The Spark Connect server."""
-        return f"sc://127.0.0.1:{self.spark_port}"
+        """The Spark Connect server, with the token that it asks for."""
+        return f"sc://127.0.0.1:{self.spark_port}/;token={self.spark_token}"
 
 
 #: The folders that this process keeps for itself, each with the descriptor that is locked.
@@ -158,6 +159,7 @@ def fresh(
         rules_folder=own_rules(folder, ROOT / rules_folder, changes),
         password=secrets.token_urlsafe(9),
         jwt_secret=secrets.token_hex(32),
+        spark_token=secrets.token_hex(32),
         signing_secret=new_signing_secret(),
         settings=dict(settings or {}),
         s3_port=reserve() if store == "s3" else 0,
@@ -309,7 +311,7 @@ def environment(places: Places, environ: Mapping[str, str]) -> dict[str, str]:
         **product_settings(places),
         "AIRFLOW_HOME": str(places.airflow_home),
         "AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW": f"http://{USER}:{places.password}@127.0.0.1:{places.airflow_port}/http",
-        "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://127.0.0.1:{places.spark_port}",
+        "AIRFLOW_CONN_EVENTBRIDGE_SPARK": f"spark-connect://:{places.spark_token}@127.0.0.1:{places.spark_port}",
         "AIRFLOW_CONN_FLIGHTS_RECEIVER": _receiver_connection(places),
         **({"AIRFLOW_CONN_DEMO_BUS": bus_connection(places)} if places.bus_ports else {}),
         **({"AIRFLOW_CONN_EVENTBRIDGE_STORE": connection_uri(places.s3_port)} if places.s3_port else {}),

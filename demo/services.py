@@ -142,7 +142,8 @@ class Services:
     def _spark(self) -> SparkConnectServer:
         environ = {**os.environ, **spark_settings(self.places)}
         folder, port = self.places.folder / "spark", self.places.spark_port
-        spark = SparkConnectServer(folder, port=port, environ=environ, outlives=True)  # until `make down`
+        token = self.places.spark_token
+        spark = SparkConnectServer(folder, port=port, environ=environ, outlives=True, token=token)  # until `make down`
         self._sparks.append(spark)
         return spark
 

@@ -8,6 +8,7 @@ import time
 
 from demo.places import FOLDER, USER, DemoError, Places, fresh, kept, options
 from demo.services import Services, left_behind
+from eventbridge.spark.channel import without_token
 
 
 def main() -> int:
@@ -38,7 +39,7 @@ def told(places: Places, seconds: float) -> str:
         f"Up after {seconds:.0f} s.\n"
         f"  Airflow   {places.url}  user {USER}  password {places.password}\n"
         f"  page      {places.url}/plugin/eventbridge\n"
-        f"  Spark     {places.spark_url}\n"
+        f"  Spark     {without_token(places.spark_url)}, token in {places.folder.name}/settings.sh\n"
         f"  rules     {places.rules_folder}, a copy of include/rules that is yours to edit\n"
         f"  logs      {places.logs}\n"
         f"`source {places.folder.name}/settings.sh` shows it to the command line eventbridge.\n"

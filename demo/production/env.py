@@ -29,6 +29,8 @@ SECRETS: Final[dict[str, Callable[[], str]]] = {
     "VALKEY_PASSWORD": _password,
     "S3_ACCESS_KEY": _password,
     "S3_SECRET_KEY": _password,
+    "SPARK_TOKEN": lambda: secrets.token_hex(32),
+    "SPARK_SECRET": lambda: secrets.token_hex(32),
     "JWT_SECRET": lambda: secrets.token_hex(32),
     "FERNET_KEY": lambda: base64.urlsafe_b64encode(secrets.token_bytes(32)).decode(),
 }

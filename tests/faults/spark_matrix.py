@@ -55,7 +55,7 @@ class Spark:
         """Kill its Java; its Python workers find out by themselves."""
         os.kill(self.server.pid, signal.SIGKILL)
         self.stop()
-        self.server = SparkConnectServer(self.folder, port=int(self.url.rpartition(":")[2]))
+        self.server = SparkConnectServer(self.folder, port=self.server.port, token=self.server.token)
 
     def stop(self) -> None:
         """End it."""

@@ -32,7 +32,7 @@ def test_a_server_killed_in_the_middle(tmp_path: Path, land: Callable[..., Any])
             done.extend(results)
         _, alive = psutil.wait_procs(workers, timeout=10)
         server.stop()
-        server = SparkConnectServer(tmp_path / "spark", port=int(server.url.rpartition(":")[2]))
+        server = SparkConnectServer(tmp_path / "spark", port=server.port, token=server.token)
         server.start()
         rest = landed.slices[len(done) :]
 

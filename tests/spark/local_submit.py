@@ -13,6 +13,7 @@ from typing import Any
 
 from eventbridge.errors import SparkError
 from eventbridge.spark.child_guard import start_tethered
+from eventbridge.spark.environment import SECRETS_FILE, write_secrets
 from eventbridge.spark.failure import first_error_of_log
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 
@@ -31,16 +32,19 @@ class LocalSubmit:
         self._folder.mkdir(parents=True, exist_ok=True)
         confs: Mapping[str, str] = {"spark.log.level": "WARN"}
         command = [*submit_command(self._master, self._folder, confs, self._memory), application, *arguments]
+        secrets = self._folder / "worker-secrets.json"
+        write_secrets(os.environ, secrets)
+        known = {SECRETS_FILE: str(secrets)}
         with tempfile.TemporaryFile(dir=self._folder) as log:
-            code = _run_group(command, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
+            code = _run_group(command, known, stdout=log, stderr=subprocess.STDOUT, cwd=self._folder)
             if code != 0:
                 log.seek(0)
                 raise SparkError(first_error_of_log(log.read().decode(errors="replace")))
 
 
-def _run_group(command: Sequence[str], **options: Any) -> int:
+def _run_group(command: Sequence[str], known: Mapping[str, str], **options: Any) -> int:
     """Run a command in a process group of its own and end the group with us, whatever ends us."""
-    with start_tethered(command, env=spark_environment(os.environ), **options) as process:
+    with start_tethered(command, env=spark_environment(os.environ) | known, **options) as process:
         try:
             return process.wait()
         finally:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from spark.site_commands import commands_in
 
+from eventbridge.spark.channel import without_token
 from eventbridge.spark.server import SparkConnectServer
 
 RULES = """
@@ -28,8 +29,9 @@ def test_deliver_uses_the_server_it_is_given(named_by: str, spark_server: SparkC
     (tmp_path / "rules" / "orders.yaml").write_text(RULES)
     event = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "order.placed"}
     (tmp_path / "orders.jsonl").write_text(json.dumps(event))
-    option = ["--spark", spark_server.url] if named_by == "option" else []
-    setting = {} if option else {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url}
+    option = ["--spark", without_token(spark_server.url)] if named_by == "option" else []
+    token = {"SPARK_CONNECT_AUTHENTICATE_TOKEN": spark_server.token}
+    setting = token if option else {"EVENTBRIDGE_SPARK_REMOTE": spark_server.url}
 
     run = partial(commands_in(tmp_path, setting), quiet=True)
 

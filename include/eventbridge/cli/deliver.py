@@ -125,15 +125,19 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     """Return the address of a Spark Connect server: the one that is named, else of one that `stack` ends."""
+    from eventbridge.spark.channel import with_token, without_token
+    from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer
 
+    if url is not None and "token=" in url:
+        raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")
     url = url or settings.spark_remote
     if url is None:
         note("starting a Spark Connect server; --spark sc://host:port uses one that runs")
         return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
     if not url.startswith("sc://"):
-        raise UserError(f"{url!r} is not an address of a Spark Connect server. Write sc://host:port")
-    return url
+        raise UserError(f"{without_token(url)!r} is not an address of a Spark Connect server. Write sc://host:port")
+    return with_token(url, os.environ.get(TOKEN))
 
 
 @contextmanager

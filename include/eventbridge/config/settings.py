@@ -61,7 +61,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
     spark_remote: Uri | None = _setting(
         None,
         "URL",
-        "The Spark Connect server, sc://host:port, for the command line; not set = its own. DAGs use a connection.",
+        "Spark Connect server of the command line, sc://host:port/;token=T; not set = its own. DAGs use a connection.",
         repr=False,  # it may hold a token
     )
 

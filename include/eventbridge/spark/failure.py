@@ -31,7 +31,10 @@ def spark_errors(what: str) -> Iterator[None]:
     try:
         yield
     except (PySparkException, grpc.RpcError, OSError) as error:
-        raise SparkError(f"{what}: {first_error(str(error))}") from error
+        said = first_error(str(error))
+        if "authentication token" in said:
+            said += " Write ;token=T behind the address; in Airflow it is the connection's password."
+        raise SparkError(f"{what}: {said}") from error
 
 
 def first_error(text: str) -> str:

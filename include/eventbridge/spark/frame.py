@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import faulthandler
 import gc
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache, partial
@@ -21,6 +20,7 @@ from eventbridge.routing.program import KEPT_PROGRAMS
 from eventbridge.routing.task import route_task
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.rule import RuleSet
+from eventbridge.spark.environment import worker_variables
 from eventbridge.store import layout
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
@@ -105,12 +105,12 @@ def _rules(store_uri: str, rule_set_hash: str) -> RuleSet:
 
 
 def worker_connection(connection_id: str) -> Connection:
-    """Return a connection from the environment that Spark was started with: no secret travels with a job.
+    """Return a connection from Spark's environment, or its file of secrets: no secret travels with a job.
 
     Raises ConnectionUnusable where it is not defined there.
     """
     try:
-        return connections_from_environment(os.environ)(connection_id)
+        return connections_from_environment(worker_variables())(connection_id)
     except ConnectionUnusable as error:
         raise ConnectionUnusable(
             f"In the environment of Spark's workers, which Airflow does not see: {error}"

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from eventbridge.errors import PackageMissing, SparkError
+from eventbridge.spark.environment import without_secrets
 
 #: Spark 4.2 needs it (class files of Java 17, jdk.incubator.vector).
 LEAST_JAVA = 17
@@ -48,9 +49,8 @@ def spark_home() -> Path:
 
 
 def spark_environment(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of a Spark process on this machine: this Python for its workers, loopback only."""
-    kept = {name: value for name, value in environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
-    return kept | {
+    """Return the environment of a Spark process on this machine: no secrets, this Python for its workers, loopback."""
+    return without_secrets(environ) | {
         "SPARK_HOME": str(spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -72,6 +72,8 @@ def submit_command(master: str, folder: Path, confs: Mapping[str, str], memory: 
         **WORKER_DAEMON,
         "spark.driver.extraJavaOptions": JVM_FLAGS,
     }
+    if master.startswith("local"):
+        loopback["spark.authenticate"] = "true"  # Spark makes the secret: other users' processes reach its ports too
     command = [str(spark_home() / "bin" / "spark-submit"), "--master", master, "--driver-memory", memory]
     for name, value in {**loopback, **confs}.items():
         command += ["--conf", f"{name}={value}"]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SparkError
 from eventbridge.sources.open import open_log
+from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import worker_connection
 from eventbridge.spark.retried import retried, rows_of
@@ -44,7 +45,7 @@ class ConnectLander:
     def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
         """Land the parts as one Spark job; yields what is finished, in their order. Raises SparkError."""
         try:
-            with spark_errors(f"Spark at {self._url} did not land batch {job.batch_id}"):
+            with spark_errors(f"Spark at {without_token(self._url)} did not land batch {job.batch_id}"):
                 yield from retried(self._url, job, lambda spark: _answers(spark, job, parts))
         except SparkError:
             forget(self._url, job.runner, old=job.old)

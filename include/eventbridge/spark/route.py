@@ -14,6 +14,7 @@ from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.routing.task import route_task
 from eventbridge.rule import Rule
 from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
+from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
 from eventbridge.spark.retried import retried, rows_of
@@ -40,7 +41,7 @@ class ConnectRouter:
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route the tasks as one Spark job; yields what is finished, in their order."""
         try:
-            with spark_errors(f"Spark at {self._url} did not route batch {job.batch_id}"):
+            with spark_errors(f"Spark at {without_token(self._url)} did not route batch {job.batch_id}"):
                 yield from self._routed(job, tasks)
         except SparkError:
             forget(self._url, job.runner, old=job.old)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shutil
 import signal
 import socket
@@ -18,11 +19,15 @@ from typing import Self
 
 from eventbridge.errors import SparkError
 from eventbridge.private_files import make_private_folder, open_private
+from eventbridge.spark.channel import without_token
 from eventbridge.spark.child_guard import start_tethered, start_untethered
+from eventbridge.spark.environment import SECRETS_FILE, TOKEN, write_secrets
 from eventbridge.spark.failure import first_error_of_log, spark_errors
 from eventbridge.spark.java import require_java, spark_environment, submit_command
 from eventbridge.spark.session import connect, forget
 
+#: The file of its workers' secrets, in its folder.
+_SECRETS = "worker-secrets.json"
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 
 #: Seconds: on two busy cores a cold start and its first job take about 30.
@@ -36,7 +41,9 @@ class SparkConnectServer:
     """A server that runs while the context is open; it ends with its Python workers, and takes nothing else along.
 
     It keeps its files and its log in `folder`, by default one of its own that goes with it. `port` 0 takes a free one.
-    Its workers see `environ`, by default this process's: that is where they find the connection of an S3 store.
+    Its workers get the connections of `environ`, by default this process's, from a file that its owner alone can read;
+    of the rest the server sees what `environment.without_secrets` lets through.
+    Whoever calls it needs `token`, by default a random one, which is part of its `url`.
     If this process is killed the server ends with it, unless it `outlives` it.
     """
 
@@ -49,13 +56,15 @@ class SparkConnectServer:
         memory: str = "1g",
         environ: Mapping[str, str] | None = None,
         outlives: bool = False,
+        token: str | None = None,
     ) -> None:
         self._folder = folder.resolve() if folder is not None else None
         self._place = Path()  # where the running server keeps its files
-        self._port = port or _free_port()
+        self.port = port or _free_port()
         self._master = master
         self._memory = memory
         self._environ = environ
+        self.token = token or secrets.token_urlsafe(32)
         self._start = start_untethered if outlives else start_tethered
         self._process: subprocess.Popen[bytes] | None = None
         self._stopped = False
@@ -63,8 +72,8 @@ class SparkConnectServer:
 
     @property
     def url(self) -> str:
-        """Where clients reach it: sc://host:port."""
-        return f"sc://127.0.0.1:{self._port}"
+        """Where clients reach it, with its token: sc://host:port/;token=T."""
+        return f"sc://127.0.0.1:{self.port}/;token={self.token}"
 
     @property
     def log(self) -> Path:
@@ -109,6 +118,8 @@ class SparkConnectServer:
                 process.wait(seconds)
         if process is not None and process.stdin is not None:
             process.stdin.close()
+        if process is not None:
+            (self._place / _SECRETS).unlink(missing_ok=True)
         if process is not None and self._folder is None:
             shutil.rmtree(self._place, ignore_errors=True)
 
@@ -127,11 +138,14 @@ class SparkConnectServer:
                 raise SparkError("The Spark Connect server was stopped.")
             self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
             make_private_folder(self._place)
+            environ = os.environ if self._environ is None else self._environ
+            write_secrets(environ, self._place / _SECRETS)
+            known = {TOKEN: self.token, SECRETS_FILE: str(self._place / _SECRETS)}
             with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
                 self._process = self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
-                    _command(self._place, self._port, self._master, self._memory),
+                    _command(self._place, self.port, self._master, self._memory),
                     cwd=self._place,
-                    env=spark_environment(os.environ if self._environ is None else self._environ),
+                    env=spark_environment(environ) | known,
                     stdout=output,
                     stderr=subprocess.STDOUT,
                     umask=0o077,  # what Java and the Python workers write is nobody else's
@@ -140,7 +154,7 @@ class SparkConnectServer:
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
-        while not _listens(self._port):
+        while not _listens(self.port):
             if process.poll() is not None:
                 reason = first_error_of_log(self.log.read_text(errors="replace"))
                 raise SparkError(f"The Spark Connect server ended at once: {reason}. Its log: {self.log}")
@@ -156,7 +170,7 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
     forget(url, runner)  # this process may have known another server at this address
-    with spark_errors(f"Spark at {url} does not answer"):
+    with spark_errors(f"Spark at {without_token(url)} does not answer"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 

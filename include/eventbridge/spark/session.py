@@ -12,6 +12,8 @@ import uuid
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from eventbridge.spark.channel import channel_builder
+
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
@@ -33,7 +35,9 @@ _sessions: dict[tuple[str, str, bool], SparkSession] = {}
 
 
 def connect(url: str, runner: str, *, old: bool = False) -> SparkSession:
-    """Return this process's session with the server at `url` (sc://host:port) for a runner; never to be stopped.
+    """Return this process's session with the server at `url` for a runner; never to be stopped.
+
+    `url` is sc://host:port, followed by /;token=T where the server has a token.
 
     `old`: that for the runner's old work, which leaves half of the server's task slots to others.
 
@@ -96,8 +100,8 @@ def _create(url: str) -> SparkSession:
     # PySpark logs each refused call with a traceback, and the caller gets the error anyway.
     for name in ("pyspark.sql.connect.client.logging", "SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).setLevel(logging.CRITICAL)
-    builder: Any = SparkSession.builder
-    session: SparkSession = builder.remote(url).create()
+    builder: Any = SparkSession.Builder()  # a new one: the class keeps the channel of the last session
+    session: SparkSession = builder.channelBuilder(channel_builder(url)).create()
     # By default a client tries for ten minutes to reach a server that is gone; this is 0.05 + 0.2 + 0.8 + 3.2 s.
     session.client.set_retry_policies([DefaultPolicy(max_retries=4)])
     # This closes the channel and leaves the session to the next process. Without it a process that ends makes one

@@ -42,6 +42,8 @@ def main() -> None:
     """Fork a worker whenever Spark asks for one, until it asks no more; never returns."""
     from pyspark import daemon
 
+    for name in ("SPARK_CONNECT_AUTHENTICATE_TOKEN", "_SPARK_AUTH_SECRET"):
+        os.environ.pop(name, None)  # Spark's Java gave them along, and workers have no use for them
     with _stdout_to_stderr():
         try:
             load()

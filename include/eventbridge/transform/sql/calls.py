@@ -134,8 +134,8 @@ class Calls(Reader):
         if problem := call_problem(call, arguments):
             self._refuse_at(problem[0].at, problem[1], problem[2])
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
-            problem = f"{self._peek().text.upper()} looks at other events"
-            self._refuse(self._peek(), problem, "Remove it: an expression sees its event alone")
+            looks = f"{self._peek().text.upper()} looks at other events"
+            self._refuse(self._peek(), looks, "Remove it: an expression sees its event alone")
         return call
 
     def _unit(self) -> str:
