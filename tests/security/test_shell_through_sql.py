@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from eventbridge.errors import RuleFileError
 from eventbridge.routing.job import RouteJob, RuleShare
@@ -204,7 +206,7 @@ ALLOWED = [
     "1 = 1 = true",
     "1 < 2 IS TRUE",
     "NOT 1 BETWEEN 0 AND 2 AND true",
-    "1 BETWEEN 0 AND 2 = false",
+    "true BETWEEN false AND 2 = 2",
     "id IN ('1', '2') AND id NOT IN ('3')",
     "NULL IS NOT DISTINCT FROM NULL",
     "id IS DISTINCT FROM '1'",
@@ -311,15 +313,21 @@ def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: Spa
         "CAST(NULL AS STRING) AS data_base64",
         f"parse_json('{data}') AS data",
     )
-    differing = []
-    for number, text in enumerate(ALLOWED):
-        asked = event.selectExpr(f"(\n{text}\n) AS written", f"{parse_sql(text).written()} AS sent")
-        (row,) = asked.collect()
-        types = [field.dataType for field in asked.schema.fields]
-        if str(row[0]) != str(row[1]) or types[0] != types[1]:
-            differing.append((number, text, row, types))
+    found = {text: (_outcome(event, text), _outcome(event, parse_sql(text).written())) for text in ALLOWED}
+    differing = {text: both for text, both in found.items() if both[0] != both[1]}
+    failing = [text for text, (written, _) in found.items() if written.startswith("[")]
 
-    assert differing == []
+    assert differing == {}
+    assert len(failing) < len(ALLOWED) / 10, failing  # types that do not go together say little about the order
+
+
+def _outcome(event: DataFrame, text: str) -> str:
+    """Return the value and the type of an expression, or the class of the error that Spark answers."""
+    try:
+        asked = event.selectExpr(f"(\n{text}\n) AS value")
+        return f"{asked.schema.fields[0].dataType}: {asked.collect()[0][0]}"
+    except PySparkException as error:
+        return str(error).partition("]")[0] + "]"
 
 
 def test_every_allowed_function_is_one_of_sparks(spark_server: SparkConnectServer) -> None:
