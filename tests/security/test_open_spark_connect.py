@@ -82,7 +82,8 @@ def test_every_server_has_a_token_of_its_own() -> None:
 
 
 def _processes(server: SparkConnectServer) -> list[psutil.Process]:
-    return [psutil.Process(server.pid), *psutil.Process(server.pid).children(recursive=True)]
+    leader = psutil.Process(server.pid)
+    return [each for each in (leader, *leader.children(recursive=True)) if each.status() != psutil.STATUS_ZOMBIE]
 
 
 def test_no_command_line_shows_a_secret(server: SparkConnectServer) -> None:
@@ -103,23 +104,23 @@ def test_no_environment_of_spark_holds_a_secret(server: SparkConnectServer) -> N
 
 def test_a_program_that_spark_runs_finds_no_secret(server: SparkConnectServer) -> None:
     """Who has the token may run one; what it sees of the environment is not worth stealing."""
+
+    def environment(batches):  # type: ignore[no-untyped-def]  # here, so that it travels to Spark's worker by value
+        import os
+
+        import pyarrow as pa
+
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"told": [str(dict(os.environ))]})
+
     spark = connect(server.url, "friend")
     rows = spark.sql("SELECT TRANSFORM(1) USING 'env' AS (line STRING)").collect()
-    (variables,) = spark.range(1).mapInArrow(_environment, "told string").collect()
+    (variables,) = spark.range(1).mapInArrow(environment, "told string").collect()
 
     assert "PATH=" in str(rows)
     assert "hidden" not in str(rows)
     assert "hidden" not in variables["told"]
     assert "SPARK_CONNECT_AUTHENTICATE_TOKEN" not in variables["told"]
-
-
-def _environment(batches):  # type: ignore[no-untyped-def]  # pickled for Spark's worker, which gives Arrow batches
-    import os
-
-    import pyarrow as pa
-
-    for _ in batches:
-        yield pa.RecordBatch.from_pydict({"told": [str(dict(os.environ))]})
 
 
 def test_workers_find_the_stores_connection_in_a_file_of_theirs(server: SparkConnectServer) -> None:
