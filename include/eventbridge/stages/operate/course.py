@@ -74,6 +74,7 @@ class BooksToday:
     valid: int
     duplicate: int
     malformed: int
+    tombstone: int
     gap: int
     pending_before: int
     matched: int
