@@ -228,7 +228,7 @@ ALLOWED = [
     "TRY_CAST('x' AS INT) IS NULL",
     "data:n::int + data:items[0].price::decimal(12, 2)",
     "data:['a b']::string || data:items[1]['sku']::string",
-    "data:größe::int",
+    "data:['größe']::int",
     "-data:n::int",
     "data:items::array<variant>[0]:sku::string",
     "size(data:items::array<map<string, variant>>)",
