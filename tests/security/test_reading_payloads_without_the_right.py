@@ -57,6 +57,7 @@ def blind(held: Server) -> Iterator[httpx.Client]:
     """A client that may look and act, and see no payload; it is logged in to the page too."""
     token = held.installation.token("blind", "read", "operate")
     with held.client(token) as opened:
+        opened.headers["connection"] = "close"  # the server may close one whose body it refused unread
         opened.post("/page/login", data={"token": token}, headers=OWN)
         yield opened
 
@@ -66,6 +67,7 @@ def seeing(held: Server) -> Iterator[httpx.Client]:
     """A client that may see payloads too."""
     token = held.installation.token("seeing", "read", "operate", "payloads")
     with held.client(token) as opened:
+        opened.headers["connection"] = "close"  # the server may close one whose body it refused unread
         opened.post("/page/login", data={"token": token}, headers=OWN)
         yield opened
 

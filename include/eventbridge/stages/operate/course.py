@@ -86,8 +86,8 @@ class BooksToday:
 
     @property
     def accounted(self) -> int:
-        """How many events are accounted for, as one of the four."""
-        return self.valid + self.duplicate + self.malformed + self.gap
+        """How many events are accounted for, tombstones included."""
+        return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 
 def course(work: Runtime, span: Span) -> Course:
