@@ -43,7 +43,8 @@ def list_targets(as_json: JsonOption = False) -> None:
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
     good; disabled: its deliveries are held until it is enabled; paused: it answered 429, and nothing is sent before
-    the time shown. Of one that is ok: until when its rate is ramped. What operators paused says so under its reason.
+    the time shown, or an operator paused it, or its pool has no slots, as its reason says. Of one that is ok: until
+    when its rate is ramped.
     """
     from eventbridge.stages.operate.target_status import target_list
 

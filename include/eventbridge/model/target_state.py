@@ -7,7 +7,8 @@ from datetime import datetime
 from typing import Literal
 
 TargetState = Literal["ok", "degraded", "half-open", "disabled"]
-#: What people and programs are shown: also `paused`, of a target that is ok and asked for a pause by 429.
+#: What people and programs are shown: also `paused`, of a target that is ok and asked for a pause by 429, or whose
+#: deliveries an operator or a pool without slots holds.
 ShownState = Literal["ok", "paused", "degraded", "half-open", "disabled"]
 
 

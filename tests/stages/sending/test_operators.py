@@ -9,6 +9,7 @@ from stages.delivering import RunningClock, Sending
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.errors import NotFoundError, UserError
+from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_PAUSED
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
@@ -58,6 +59,17 @@ def test_a_paused_target_waits_and_its_neighbour_does_not(sending: Sending) -> N
 
     assert paths(sending) == {"/healthy/note": 10, "/healthy/crm": 10}
     assert audit(work).differences == ()
+
+
+def test_a_target_that_is_kept_waiting_is_not_shown_as_ok(sending: Sending) -> None:
+    """It is paused, with the reason: an operator, or a pool without slots."""
+    work = sending.begin(1, crm="/status/503", note="/healthy/note")
+    sending.deliver_batch()
+    work.ledger.hold_parked("orders", "crm", POOL_CLOSED)
+    operate(work, "pause target", "orders", "note", by="ada")
+    shown = {line.target: (line.state, line.held) for line in target_list(work)}
+
+    assert shown == {"crm": ("paused", POOL_CLOSED), "note": ("paused", TARGET_PAUSED)}
 
 
 def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(sending: Sending) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from eventbridge.decision.breaker import pause_of, shown_state
+from eventbridge.model.hold_reasons import POOL_CLOSED
 from eventbridge.model.target_state import ShownState, TargetStatus
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
@@ -40,7 +41,8 @@ class TargetStanding:
 class TargetLine(TargetStanding):
     """How one target stands, and how many of its deliveries wait, due or held.
 
-    `held`: why operators keep deliveries from it.
+    `held`: why its deliveries are held by an operator or a pool without slots: its state is then `paused`, if it is
+    ok otherwise.
     """
 
     waiting: int
@@ -112,6 +114,7 @@ class _Lines:
         self._waiting: Counter[tuple[str, str]] = Counter()
         for row in work.ledger.parked_counts():
             self._waiting[row.rule, row.target] += row.count
+        self._pool_closed = {(w.rule, w.target) for w in work.ledger.waiting_targets() if w.held == POOL_CLOSED}
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of today's rules or of rules gone."""
@@ -124,7 +127,11 @@ class _Lines:
     def of(self, rule: str, target: str) -> TargetLine:
         """Return how one target stands."""
         status = self._statuses.get((rule, target))
-        count, held = self._waiting[rule, target], self._said.hold_reason(rule, target)
+        held = self._said.hold_reason(rule, target) or (POOL_CLOSED if (rule, target) in self._pool_closed else "")
         if status is None:
-            return TargetLine(rule, target, "ok", "", None, None, 0, False, None, None, count, held)
-        return TargetLine(**vars(standing_of(status, self._now)), waiting=count, held=held)
+            standing = TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
+        else:
+            standing = standing_of(status, self._now)
+        if held and standing.state == "ok":
+            standing = replace(standing, state="paused")
+        return TargetLine(**vars(standing), waiting=self._waiting[rule, target], held=held)
