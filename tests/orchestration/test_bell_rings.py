@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,7 +21,8 @@ from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.parked import Parked
 from eventbridge.model.queue import Queue
-from eventbridge.orchestrate.bell import Bell, Seen, rings
+from eventbridge.orchestrate.bell import Bell, Seen, rings, rung
+from eventbridge.orchestrate.doorbell import Doorbell, look
 from eventbridge.orchestrate.names import runner_subject
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.rule.model import Bus
@@ -82,6 +84,46 @@ def test_the_bell_rings_when_something_waits_and_the_last_bell_was_answered(
 ) -> None:
     """Level-triggered, not more than once a second, and again after 15 s without an answer."""
     assert rings(seen, last, NOW) is expected
+
+
+def rung_at(seen: Seen, seconds: int) -> list[int]:
+    """Return the seconds at which a subject is rung for that stands as seen for so long, with one look a second."""
+    last: Bell | None = None
+    at = []
+    for second in range(seconds):
+        now = NOW + timedelta(seconds=second)
+        if rings(seen, last, now):
+            last = rung(seen, last, now)
+            at.append(second)
+    return at
+
+
+def test_a_bell_whose_runs_change_nothing_is_repeated_ever_later() -> None:
+    """15 s, then twice as long each time, up to ten minutes: a missing connection fails 8 runs an hour, not 240."""
+    assert rung_at(Seen(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
+        *(0, 15, 45, 105, 225, 465, 945),
+        *(1_545, 2_145, 2_745, 3_345),
+    ]
+
+
+def test_a_bell_is_repeated_every_15_s_where_a_run_without_work_is_right() -> None:
+    """Such as a run that looks whether the disk has room again."""
+    assert rung_at(Seen(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
+
+
+@pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "unfinished"])
+def test_a_step_of_a_run_makes_the_next_repeat_come_soon(waiting: bool) -> None:
+    """Any progress since the last bell counts, and the doubling begins again."""
+    before = Bell(NOW, "m", progress="planned", repeats=6)
+    seen = Seen(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
+    first = timedelta(seconds=15 if waiting else 60)
+
+    assert not rings(seen, before, NOW + first - timedelta(seconds=1))
+    assert rings(seen, before, NOW + first)
+    assert rung(seen, before, NOW + first).repeats == 0
+    unmoved = replace(seen, progress="planned")
+    assert not rings(unmoved, before, NOW + timedelta(seconds=599))
+    assert rings(unmoved, before, NOW + timedelta(seconds=600))
 
 
 class Clock:
@@ -238,9 +280,9 @@ def test_a_shift_whose_process_is_gone_is_rung_for_at_once(watch: Watch, clock: 
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     publish(watch)
-    for host, rung in (("another.example", False), (socket.gethostname(), True)):
+    for host, is_rung in (("another.example", False), (socket.gethostname(), True)):
         ledger.take_shift("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
-        assert ("events_orders" in watch.look()) == rung
+        assert ("events_orders" in watch.look()) == is_rung
         ledger.end_shift("orders", f"{host}:{gone.pid}:1")
 
 
@@ -339,6 +381,68 @@ def test_a_lost_bell_is_rung_again(watch: Watch, clock: Clock) -> None:
     clock.later(0.1)
 
     assert sorted(watch.look()) == first
+
+
+def seconds_of_bells(watch: Watch, clock: Clock, seconds: int) -> list[int]:
+    """Return at which seconds from now on runner `orders` is rung for, with one look a second."""
+    at = []
+    for second in range(1, seconds + 1):
+        clock.later(1)
+        if "events_orders" in watch.look():
+            at.append(second)
+    return at
+
+
+def test_runs_that_fail_before_they_take_anything_come_ever_later(watch: Watch, clock: Clock) -> None:
+    """A missing connection fails `listen`; events that come meanwhile ring no sooner; a batch that is taken does."""
+    publish(watch)
+    assert "events_orders" in watch.look()
+    assert seconds_of_bells(watch, clock, 110) == [15, 45, 105]
+    publish(watch)
+    assert seconds_of_bells(watch, clock, 120) == [115]
+    batch = take(watch, "orders")
+    publish(watch)
+    assert seconds_of_bells(watch, clock, 60) == [10, 25, 55]  # 15 s after the last bell, as the batch is new
+    commit(watch, batch)
+
+    assert seconds_of_bells(watch, clock, 30) == [10, 25]
+
+
+def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, clock: Clock) -> None:
+    """A batch that no run moves on, and nothing else waits: a minute, two, four, up to ten."""
+    publish(watch)
+    watch.look()
+    take(watch, "orders")
+
+    assert seconds_of_bells(watch, clock, 1_200) == [60, 120, 240, 480, 960]
+
+
+def test_a_stopped_intake_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
+    """Only a run finds out that there is room again."""
+    assert watch.work.ledger.stop_intake("the disk is full", "disk")
+    publish(watch)
+    watch.look()
+
+    assert seconds_of_bells(watch, clock, 60) == [15, 30, 45, 60]
+
+
+def test_a_dag_that_is_unpaused_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+    """However often its bell was lost before: Airflow starts the trigger of a DAG again when it is unpaused."""
+
+    async def no_looks() -> AsyncIterator[list[str]]:
+        for subjects in ():
+            yield subjects
+
+    async def begin() -> list[object]:
+        return [event async for event in Doorbell("events_orders").filter_shared_stream(no_looks())]
+
+    publish(watch)
+    look(watch)
+    assert seconds_of_bells(watch, clock, 300) == [15, 45, 105, 225]
+    assert asyncio.run(begin()) == []
+
+    assert "events_orders" in look(watch)
+    assert seconds_of_bells(watch, clock, 60) == [30]
 
 
 def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:

@@ -13,12 +13,14 @@ SHORTEST = timedelta(seconds=1)
 #: A run costs seconds of CPU whatever it delivers: what falls due meanwhile goes in one.
 BESIDE = timedelta(seconds=5)
 
-#: A bell that nobody answered (its DAG was paused, its run failed) is rung again after this.
+#: A bell without an answer (its DAG was paused, its run failed) is repeated after this.
 AGAIN = timedelta(seconds=15)
 
-
-#: What is begun and not ended, or parked, is looked after so often though nothing waits: its run may have died.
+#: A subject with unfinished work and nothing that waits is rung for after this: its run may have died.
 UNFINISHED = timedelta(seconds=60)
+
+#: The longest time between two bells of a subject whose runs change nothing: they need a person, and each costs tasks.
+LONGEST = timedelta(minutes=10)
 
 
 #: The mark of a bell after which nothing was left to wait: whatever waits next, it is answered.
@@ -32,6 +34,7 @@ class Seen:
     `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
     `unfinished`: something is begun and not ended, or parked.
     `mark` changes with every batch that takes something up, so that an answered bell is known from a lost one.
+    `progress` changes with every step of a run; None: a run that changes nothing is no reason to ring less often.
     """
 
     waiting: bool
@@ -39,29 +42,50 @@ class Seen:
     mark: Hashable
     beside: bool = False  # several runs of this subject may be at work
     unfinished: bool = False
+    progress: Hashable = None
 
 
 @dataclass(frozen=True)
 class Bell:
-    """The last bell of one subject and what was seen when it rang."""
+    """The last bell of one subject and what was seen when it rang.
+
+    `repeats` counts the bells before it that rang at the same progress, one after the other.
+    """
 
     rung_at: datetime
     mark: Hashable
+    progress: Hashable = None
+    repeats: int = 0
 
 
 def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
     """Return whether to ring now: level-triggered, when something waits and the last bell's batch is delivered.
 
-    At most once a second, beside a run at work every 5 s; a bell without an answer is repeated every 15 s. For what is
-    unfinished it rings once a minute.
+    At most once a second, beside a run at work every 5 s. A bell without an answer is repeated after 15 s, and one for
+    unfinished work after 60 s; as long as nothing changes, each repeat comes after twice the time, up to 10 minutes.
     """
     if not seen.waiting:
-        return seen.unfinished and last is not None and now - last.rung_at >= UNFINISHED
+        return seen.unfinished and last is not None and now - last.rung_at >= _repeat_after(UNFINISHED, seen, last)
     if last is None:
         return not seen.busy or seen.beside
     silence = now - last.rung_at
-    if silence >= AGAIN:
+    if silence >= _repeat_after(AGAIN, seen, last):
         return True
     if seen.busy:
         return seen.beside and seen.mark != last.mark and silence >= BESIDE
     return seen.mark != last.mark and silence >= SHORTEST
+
+
+def rung(seen: Seen, last: Bell | None, now: datetime) -> Bell:
+    """Return the bell that rings now, which counts how often it was repeated."""
+    repeats = last.repeats + 1 if last is not None and _is_unchanged(seen, last) else 0
+    return Bell(now, seen.mark, seen.progress, repeats)
+
+
+def _repeat_after(first: timedelta, seen: Seen, last: Bell) -> timedelta:
+    doublings = min(last.repeats, 10) if _is_unchanged(seen, last) else 0
+    return min(first * (1 << doublings), LONGEST)
+
+
+def _is_unchanged(seen: Seen, last: Bell) -> bool:
+    return seen.progress is not None and seen.progress == last.progress

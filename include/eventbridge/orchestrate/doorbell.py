@@ -9,6 +9,8 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -23,6 +25,9 @@ LOOK_SECONDS = 0.2
 
 #: How long to leave an unreachable ledger, bus or rule folder alone.
 _PAUSE_SECONDS = 2.0
+
+#: The subjects of triggers that began since the last look. Airflow gives the shared stream no word of them.
+_begun: SimpleQueue[str] = SimpleQueue()
 
 
 class Doorbell(BaseEventTrigger):
@@ -54,7 +59,7 @@ class Doorbell(BaseEventTrigger):
                     try:
                         if watch is None:
                             watch = await loop.run_in_executor(thread, _open_watch)
-                        subjects = await loop.run_in_executor(thread, watch.look)
+                        subjects = await loop.run_in_executor(thread, look, watch)
                         complaint = ""
                     except Exception as error:  # the poll must outlive whatever is wrong outside
                         subjects = []
@@ -71,6 +76,7 @@ class Doorbell(BaseEventTrigger):
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[list[str]]) -> AsyncIterator[TriggerEvent]:
         """Yield one event for each look that rings for this trigger's subject."""
+        _begun.put(self.subject)
         async for subjects in shared_stream:
             if self.subject in subjects:
                 yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
@@ -85,3 +91,11 @@ def _open_watch() -> Watch:
     from eventbridge.orchestrate.watch import open_watch
 
     return open_watch()
+
+
+def look(watch: Watch) -> list[str]:
+    """Return the subjects to ring for now; a subject whose trigger began since the last look counts as new."""
+    with suppress(Empty):
+        while True:
+            watch.listen_for(_begun.get_nowait())
+    return watch.look()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
-from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings
+from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings, rung
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
@@ -102,6 +102,14 @@ class Watch:
         seen = self._seen(rules, now)
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
+    def listen_for(self, subject: str) -> None:
+        """Repeat the bell of a subject whose DAG listens from now on as soon as if it had not been repeated before.
+
+        Bells are lost while a DAG is paused; Airflow starts its trigger again when it is not.
+        """
+        if subject in self.bells:
+            self.bells[subject] = replace(self.bells[subject], repeats=0)
+
     def _seen(self, rules: RuleSet, now: datetime) -> dict[str, Seen]:
         """Return how each subject stands, without the runners of buses that do not answer."""
         seen = {}
@@ -117,10 +125,12 @@ class Watch:
         seen = self._seen(rules, now)
         ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
         for subject in ringing:
-            self.bells[subject] = Bell(now, seen[subject].mark)
+            self.bells[subject] = rung(seen[subject], self.bells.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.bells or found.unfinished):  # of that the minute begins now
-                self.bells[subject] = replace(self.bells.get(subject, Bell(now, ANSWERED)), mark=ANSWERED)
+            if not found.waiting and (subject in self.bells or found.unfinished):  # its minute begins now
+                bell = self.bells.get(subject, Bell(now, ANSWERED))
+                bell = bell if found.unfinished else Bell(bell.rung_at, ANSWERED)
+                self.bells[subject] = replace(bell, mark=ANSWERED)
         self._with_new_rules.difference_update(ringing)
         self._note(now)
         self._report_late(now)
@@ -193,7 +203,14 @@ class Watch:
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
         unfinished = unfinished or bool(ledger.bus_commits_pending(runner))
-        return Seen(waiting=waiting, busy=busy, mark=mark, unfinished=unfinished)
+        progress = None if batch is None else (batch.batch_id, batch.state)
+        return Seen(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
+
+    def _progress(self, runner: str, mark: Hashable, of_batch: Hashable) -> Hashable:
+        """Return what a run changes; None where a run without work is right: it looks for room, or at new rules."""
+        if runner_subject(runner) in self._with_new_rules or self.work.ledger.intake_stop() is not None:
+            return None
+        return mark, of_batch
 
     def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Queue, int]:
         """Return the ends of a bus's queues, asked for once a look, however many runners consume it.
@@ -214,7 +231,8 @@ class Watch:
                 unfinished = parked or ledger.any_reference() or self._left()
                 return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()
-        return Seen(waiting=True, busy=busy, mark=ledger.newest_retry(), beside=True)
+        newest = ledger.newest_retry()
+        return Seen(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
 
     def _left(self) -> bool:
         """Return whether a replay or redrive is left to nobody, as it was found within the last _LEFT_HOLDS."""
