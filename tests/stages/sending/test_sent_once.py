@@ -59,8 +59,8 @@ def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sendin
 
 
 def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending: Sending) -> None:
-    """It stands still for three seconds while twenty responses wait to be read: the target took none of that time."""
-    work = sending.begin(20, crm=http("/healthy/crm", timeout="10s", max_in_flight=20), note="/healthy/note")
+    """It stands still for three seconds while twenty responses wait to be read: the target took a second of its ten."""
+    work = sending.begin(20, crm=http("/delay/1000", timeout="10s", max_in_flight=20), note="/healthy/note")
     stalled = threading.Event()
 
     def stand_still(point: str) -> None:
