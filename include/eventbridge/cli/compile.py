@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, note, say, show_json
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
-    """Compile the matcher now, where workers will run: about 40 s once per installation, else a second or two.
+    """Compile the matcher where workers will run: up to three minutes once per installation, else a second or two.
 
     Belongs into the build of an image; without it the first events wait for it.
     """
     from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.scan.progress import telling_progress
 
     begun = time.perf_counter()
-    compile_ahead()
+    with telling_progress(note):
+        compile_ahead()
     seconds = round(time.perf_counter() - begun, 1)
     if as_json:
         show_json({"seconds": seconds})

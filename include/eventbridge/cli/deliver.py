@@ -98,6 +98,8 @@ def deliver(
 
 
 def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
+    from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.operate.express import deliver_express
     from eventbridge.stages.operate.find import find_runner
     from eventbridge.stages.operate.shift_lease import Bounds
@@ -109,7 +111,9 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
             what = f"`eventbridge deliver` for runner {runner!r}"
             stack.enter_context(alone(work.settings, f"deliver.{runner}", what))
         interrupts.begin()
-        note("loading the matcher, which the first start after an update compiles for up to a minute")
+        note("loading the matcher")
+        with telling_progress(note):
+            compile_ahead()
         begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(stands_by=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
@@ -125,6 +129,8 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
     """Return the address of a Spark Connect server: the one that is named, else of one that `stack` ends."""
+    from eventbridge.routing.warm_up import compile_ahead
+    from eventbridge.scan.progress import telling_progress
     from eventbridge.spark.channel import with_token, without_token
     from eventbridge.spark.environment import TOKEN
     from eventbridge.spark.server import SparkConnectServer
@@ -133,6 +139,8 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
         raise UserError(f"Other users of this machine see --spark. Put the token into the variable {TOKEN} instead.")
     url = url or settings.spark_remote
     if url is None:
+        with telling_progress(note):  # here, once, and not in silence by each of Spark's workers
+            compile_ahead()
         note("starting a Spark Connect server; --spark sc://host:port uses one that runs")
         return stack.enter_context(SparkConnectServer(settings.home / "spark")).url
     if not url.startswith("sc://"):

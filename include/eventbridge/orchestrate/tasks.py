@@ -24,6 +24,7 @@ from eventbridge.orchestrate.names import BATCH_ID, LISTEN
 from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, plainly
 from eventbridge.orchestrate.run_note import note_run
 from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.slow_spark import slow_spark
 
 if TYPE_CHECKING:
     from eventbridge.config.connection import Connection
@@ -54,6 +55,7 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     `connections` None: Airflow is asked for each, each time.
     """
     from eventbridge.orchestrate.connections import airflow_connection
+    from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.runtime.runtime import Runtime
     from eventbridge.telemetry.chosen import chosen_telemetry
 
@@ -63,7 +65,8 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
         look_up = connections or airflow_connection
         work = Runtime.open(airflow_settings(), look_up, telemetry=chosen_telemetry(os.environ))
         try:
-            yield work
+            with telling_progress(log.info):
+                yield work
         finally:
             work.close()
     except (UserError, OperatorError) as error:
@@ -106,7 +109,9 @@ def route(batch_id: str) -> list[int]:
     if not _has(batch_id):
         return []
     with stage() as work:
-        chunk_ids = run(work, batch_id, open_router(work), existing_pools())
+        router = open_router(work)
+        with slow_spark(log.info):
+            chunk_ids = run(work, batch_id, router, existing_pools())
         say(batch_sentences.of_routing(work, batch_id, len(chunk_ids)))
         return chunk_ids
 

@@ -1,6 +1,6 @@
 """Compiles what Spark's workers run before the first event comes: a process that has done it is ready for any rule set.
 
-Numba compiles on the first call and keeps the code on disk (`eventbridge.scan.compiled`): about 40 s once per
+Numba compiles on the first call and keeps the code on disk (`eventbridge.scan.compiled`): 40 to 180 s once per
 installation, a second or two per process.
 """
 

@@ -21,6 +21,7 @@ from numba import njit
 from numba.core import caching
 
 from eventbridge.errors import InfrastructureError
+from eventbridge.scan.progress import PROGRESS
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -49,6 +50,7 @@ def _compile(function: Function, **options: Any) -> Function:
     own = dispatcher._cache._cache_file
     own._source_stamp = sources_stamp()
     dispatcher._cache._cache_file = _Kept(own, function.__code__.co_filename, dispatcher._cache._impl.filename_base)
+    PROGRESS.functions += 1
     return cast(Function, dispatcher)
 
 
@@ -59,7 +61,13 @@ class _Kept:
         files: Any = caching.IndexDataCacheFile
         self._own = own
         self._installed = files(str(Path(source).parent / "__pycache__"), name, sources_stamp())
-        self.save, self.flush = own.save, own.flush
+        self._name = f"{source}:{name}"
+        self.flush = own.flush
+
+    def save(self, key: object, data: object) -> None:
+        """Keep what was compiled for a signature and processor."""
+        self._own.save(key, data)
+        PROGRESS.compiled.add(self._name)
 
     def load(self, key: object) -> Any:
         """Return what is kept for a signature and processor, None if nothing is."""
