@@ -65,7 +65,7 @@ def test_a_connection_may_hold_the_whole_url(receiver: Receiver, form: str) -> N
 def test_a_url_is_sent_byte_for_byte(receiver: Receiver, path: str, secret: bool) -> None:
     """Dot segments, which may be part of what a service signs, stay in the path of a request."""
     url = receiver.url(path)
-    held = holding(url) if secret else Connection("hooks", "http")
+    held = holding(url) if secret else Connection("hooks", "http", receiver.url(""))
     with closing(opened(lambda _: held, **({} if secret else {"url": url}))) as target:
         answer_of(target)
 
