@@ -120,7 +120,9 @@ def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_pat
     archive = server.installation.folder / "archive.jsonl"
     archive.mkdir()
     paths = [*(tmp_path / name for name in ("file", "folder", "link", "pipe", "nothing")), archive]
-    paths += [Path(each) for each in ("/etc/shadow", "/etc/nothing", "/etc/ssh/ssh_host_rsa_key", "/proc/1/environ", "a/b")]
+    paths += [
+        Path(each) for each in ("/etc/shadow", "/etc/nothing", "/etc/ssh/ssh_host_rsa_key", "/proc/1/environ", "a/b")
+    ]
     with server.client(server.installation.token("prober", "read")) as client:
         answers = [checked(client, {"type": "file", "path": str(path)}, str(path)) for path in paths]
 
