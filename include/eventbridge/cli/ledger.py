@@ -11,7 +11,6 @@ from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
-from eventbridge.config.indirect import named_url
 
 _NAMED = "A URL without a password, or the name of a variable that holds one, such as EVENTBRIDGE_LEDGER_URL."
 
@@ -50,6 +49,7 @@ def copy(
     A URL with a password is refused here, as every user of this machine sees the arguments of a command: put it into a
     variable, or into a file that <variable>_FILE names.
     """
+    from eventbridge.config.indirect import named_url
     from eventbridge.ledger.copy import copy_ledger
 
     counts = copy_ledger(named_url(source, os.environ), named_url(destination, os.environ))
