@@ -103,7 +103,7 @@ def test_the_books_of_the_overview_add_up(told: Server) -> None:
     counts = [int(count.replace(",", "")) for _, count in lines]
 
     assert sum(int(count) for _, count in kinds) == accounted == moved > 0
-    assert [len(kinds), first, len(counts)] == [4, 3, 7]
+    assert [len(kinds), first, len(counts)] == [5, 3, 7]
     assert sum(counts[:first]) == sum(counts[first:]) > 0
 
 

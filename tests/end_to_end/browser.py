@@ -70,7 +70,7 @@ class Browser:
     def choose(self, field: str, *values: str) -> None:
         """Choose values of a field with several, by typing each; `field` is the parameter's name."""
         for value in values:
-            self.page.locator(f"#element_{field} input").fill(value)
+            self.page.locator(f"#element_{field} input[role=combobox]").fill(value)
             self.page.get_by_role("option", name=value, exact=True).click()
 
     def switch_off(self, field: str) -> None:

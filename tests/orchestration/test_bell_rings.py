@@ -508,11 +508,11 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
         airflow.add("rule.big", 0)
         assert watch.look() == []
         asked = len(airflow.requests)
-        clock.later(1)
+        clock.later(2)
         assert watch.look() == []
         assert len(airflow.requests) > asked > 0
         airflow.pools["rule.big"] |= {"slots": 2, "open_slots": 2}
-        clock.later(1)
+        clock.later(2)
         assert watch.look() == ["due_deliveries"]
 
     clock.later(20)

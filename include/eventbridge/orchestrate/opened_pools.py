@@ -15,8 +15,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long an answer holds: a question costs the ledger a millisecond and, while something is held, Airflow a request.
-_HOLDS = timedelta(seconds=1)
+#: How long an answer holds: a question costs the ledger a millisecond and, while something is held, Airflow a request
+#: and a line of its access log.
+_HOLDS = timedelta(seconds=2)
 #: How long an Airflow that did not answer is left alone.
 _SILENCE = timedelta(seconds=30)
 
