@@ -127,6 +127,31 @@ BEYOND = [
     "`__number` = 1",
     "try_aes_decrypt(id, id) IS NULL",
 ]
+
+
+def grown(step: str, levels: int, begin: str = "id") -> str:
+    """Return calls inside one another, in which `{}` stands for the next inner one."""
+    text = begin
+    for _ in range(levels):
+        text = step.replace("{}", text)
+    return text
+
+
+#: Texts that double, or more, with every call.
+GROWING = [
+    f"element_at({grown('transform({}, x -> x || x || x || x)', 10, 'array(id)')}, 1)",
+    grown("element_at(transform(array({}), x -> concat(x, x, x, x)), 1)", 8),
+    grown("hex({})", 20),
+    grown("decode(encode({}, 'utf-16'), 'iso-8859-1')", 10),
+    grown("url_encode({})", 10),
+    grown("to_json(array({}))", 10),
+    grown("format_string('%1$s%1$s%1$s%1$s', {})", 8),
+    grown("replace({}, 'a', id)", 3),
+    grown("regexp_replace({}, '', 'abcdefghij')", 5),
+    grown("array_join(split({}, ''), id)", 3),
+    grown("concat_ws({}, split({}, ''))", 3),
+    grown("replace({}, 'a', 'aaaaaaaaaa')", 5),
+]
 #: What would take all memory or never end.
 COSTLY = [
     "repeat('x', 3000000000) = ''",
@@ -188,6 +213,36 @@ COSTLY = [
     "data" + ":a" * 200 + " = 1",
     "CAST(id AS " + "array<" * 200 + "int" + ">" * 200 + ") IS NULL",
     "true OR " * 2_000 + "true",
+    # what grows with each of the calls inside one another
+    *(f"{grown} = ''" for grown in GROWING),
+    f"size(array({GROWING[0]}))::int = 1",
+    f"exists(array(1), x -> {GROWING[0]} = '')",
+    f"aggregate(array(1), 0L, (a, x) -> a + length({GROWING[0]})) = 1",
+    f"left({GROWING[0]}, 1) = ''",
+    "format_string('%s%<1000000000s', id) = ''",
+    "format_string('%1$s%-<1000000000s', id) = ''",
+    # what Java reads in another way than it looks, or in many ways
+    r"id RLIKE r'\c[(a+)+]b'",
+    "id RLIKE '(?x)(a+) +b'",
+    "id RLIKE '(?x)(a+)# x\\n+b'",
+    "id RLIKE '(?x: (a+) +)b'",
+    "id RLIKE '(?d)(a+)b'",
+    "id RLIKE '(?:a?){30}a{30}'",
+    "id RLIKE '" + "a?" * 30 + "a" * 30 + "'",
+    "id RLIKE '" + "(a|a)" * 30 + "b'",
+    "id RLIKE '" + "a{0,99}" * 5 + "b'",
+    "id RLIKE '(a{\uff11,}){\uff11,}b'",
+]
+#: Digits that Python takes for digits, and Spark does not.
+OTHER_DIGITS = [
+    "repeat(id, \uff11\uff10) = ''",
+    "data:a[\uff11]::int = 1",
+    "\u0661 = 1",
+    "1\uff11 = 1",
+    "1.\uff11 = 1",
+    "1e\uff11 = 1",
+    "time::timestamp > time::timestamp - INTERVAL \uff11 DAY",
+    "CAST(id AS DECIMAL(\uff11\uff10, 2)) = 1",
 ]
 
 #: One expression for each thing that is allowed, with operators whose order Spark could read in another way.
@@ -260,10 +315,17 @@ ALLOWED = [
     "sha2(id, 256) || md5(id)",
     "coalesce(NULL, nullif(id, '1'), 'x')",
     "to_json(to_variant_object(named_struct('größe', 1)))",
+    "replace(replace(replace(id, '&', '&amp;'), '<', '&lt;'), '>', '&gt;')",
+    "replace('Dear NAME', 'NAME', data:name::string)",
+    "array_join(transform(array('a', 'b'), x -> x || id), left(id, 1))",
+    "transform(data:items::array<variant>, x -> named_struct('id', id, 'sku', x:sku::string))[0].sku",
+    "filter(filter(split(id, ','), x -> x <> id), x -> length(x) < 5)[0]",
+    "concat_ws('-', id, source, type) || format_string('%2$s %1$05d', 7, id)",
+    "id RLIKE '^(25[0-5]|1?\\\\d?\\\\d)[.](25[0-5]|1?\\\\d?\\\\d)$' OR id RLIKE '^(?i)[a-z]{2,3}-?\\\\d{1,4}$'",
 ]
 
 
-@pytest.mark.parametrize("text", [*SHELL, *JAVA, *BEYOND, *COSTLY], ids=lambda text: text[:60])
+@pytest.mark.parametrize("text", [*SHELL, *JAVA, *BEYOND, *COSTLY, *OTHER_DIGITS], ids=lambda text: text[:60])
 def test_an_attack_is_refused_when_the_file_is_read(tmp_path: Path, text: str) -> None:
     """Both as a condition and as a transform: with the file, the line, the place in the expression, and a remedy."""
     target = {"type": "file", "path": "/x", "transform": {"form": "SQL", "value": text}}

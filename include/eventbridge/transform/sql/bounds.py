@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Sequence
 from typing import Final
 
-from eventbridge.transform.sql.functions import HIGHER_ORDER
+from eventbridge.transform.sql.counts import COUNTS, MAXIMUM_COUNT, items, most, range_of
+from eventbridge.transform.sql.growth import TooLarge, size_of
 from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 
-#: The most that a call may make, and that calls inside one another may multiply to.
-MAXIMUM_COUNT: Final = 1_000
 #: How deep lambdas may be nested: each level takes as many steps as its array has items for every step outside.
 MAXIMUM_LAMBDAS: Final = 2
 _MOST_DIGITS: Final = 38
 
-#: Which argument says how many are made.
-_COUNTS: Final = {"array_insert": 1, "array_repeat": 1, "lpad": 1, "repeat": 1, "rpad": 1, "space": 0}
 #: Which argument is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
 #: Which arguments are regular expressions.
@@ -38,10 +33,9 @@ _PATTERNS: Final = {
     "str_to_map": (1, 2),
     "try_parse_url": (2,),
 }
-#: Functions whose result may have the size of one argument times that of another.
-_MULTIPLIES: Final = HIGHER_ORDER | {"array_join", "array_repeat", "regexp_replace", "repeat", "replace"}
-
-_SPECIFIER: Final = re.compile(r"%(?:\d+\$)?[-#+ 0,(]*(\d*)(?:\.(\d+))?")
+#: What Java may read as one part of a format, up to the letter that ends it, and the numbers in it.
+_SPECIFIER: Final = re.compile(r"%[^a-zA-Z%]*")
+_NUMBERS: Final = re.compile(r"\d+")
 
 Problem = tuple[Node, str, str]
 
@@ -49,8 +43,8 @@ Problem = tuple[Node, str, str]
 def call_problem(call: Node, arguments: list[Node]) -> Problem | None:
     """Return what is wrong with the arguments of a call: the node, the problem, and the remedy; None if nothing is."""
     name = str(call.value)
-    if name in _COUNTS and len(arguments) > _COUNTS[name] and _most(arguments[_COUNTS[name]], name) is None:
-        return _uncounted(name, arguments[_COUNTS[name]])
+    if name in COUNTS and len(arguments) > COUNTS[name] and most(arguments[COUNTS[name]], name) is None:
+        return _uncounted(name, arguments[COUNTS[name]])
     if name == "sequence":
         return _sequence_problem(arguments)
     if name in _DIGITS and len(arguments) > _DIGITS[name]:
@@ -88,46 +82,16 @@ def regex_problem(pattern: Node) -> Problem | None:
 
 def tree_problem(root: Node) -> Problem | None:
     """Return what is wrong with calls inside one another."""
-    if root.kind != "lambda" and _growth(root) > MAXIMUM_COUNT:
-        return (
-            root,
-            f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given",
-            "Use smaller numbers",
-        )
+    try:
+        size_of(root)
+    except TooLarge as too_large:
+        problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given"
+        remedy = "Use smaller numbers, or left(x, 100) for a text that stands for each part of another one"
+        return too_large.node, problem, remedy
     deep = _lambda_below(root, MAXIMUM_LAMBDAS)
     if deep is not None:
         return deep, f"more than {MAXIMUM_LAMBDAS} lambdas stand inside one another", "Nest fewer"
     return None
-
-
-def _range(node: Node) -> tuple[int | None, int | None]:
-    """Return the least and the most that a number can be, each None if that cannot be told."""
-    number = node.whole()
-    if number is not None:
-        return number, number
-    if node.kind != "call" or node.value not in ("least", "greatest"):
-        return None, None
-    lows, highs = zip(*(_range(child) for child in node.children), strict=True)
-    if node.value == "least":
-        return _all(min, lows), _known(min, highs)
-    return _known(max, lows), _all(max, highs)
-
-
-def _known(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
-    known = [number for number in numbers if number is not None]
-    return choose(known) if known else None
-
-
-def _all(choose: Callable[[list[int]], int], numbers: Sequence[int | None]) -> int | None:
-    return None if None in numbers else _known(choose, numbers)
-
-
-def _most(count: Node, name: str) -> int | None:
-    """Return how many a count can make at most, if that can be told and is allowed."""
-    low, high = _range(count)
-    if name == "array_insert":  # a position far below zero makes as much as one far above
-        high = None if low is None or high is None else max(abs(low), abs(high))
-    return high if high is not None and high <= MAXIMUM_COUNT else None
 
 
 def _uncounted(name: str, argument: Node) -> Problem:
@@ -136,20 +100,12 @@ def _uncounted(name: str, argument: Node) -> Problem:
     return argument, problem, f"Write one, or {remedy}"
 
 
-def _items(arguments: Sequence[Node]) -> int | None:
-    """Return how many items a sequence has at most, if that can be told."""
-    (low, high), (other_low, other_high) = (_range(each) for each in arguments[:2])
-    if low is None or high is None or other_low is None or other_high is None:
-        return None
-    return max(other_high - low, high - other_low) + 1
-
-
 def _sequence_problem(arguments: list[Node]) -> Problem | None:
     for argument in arguments[:2]:
-        if None in _range(argument):
+        if None in range_of(argument):
             return _uncounted("sequence", argument)
-    items = _items(arguments)
-    if items is None or items > MAXIMUM_COUNT:
+    many = items(arguments)
+    if many is None or many > MAXIMUM_COUNT:
         return _uncounted("sequence", arguments[1])
     if len(arguments) > 2 and not arguments[2].whole():
         return arguments[2], "the step of a sequence must be a whole number other than 0", "Write 1, say"
@@ -158,8 +114,8 @@ def _sequence_problem(arguments: list[Node]) -> Problem | None:
 
 def _format_problem(name: str, given: Node) -> Problem | None:
     text = given.literal_text()
-    numbers = [number for found in _SPECIFIER.findall(text or "") for number in found if number]
-    if text is None or any(len(number) > 3 for number in numbers):
+    widths = [found for part in _SPECIFIER.findall(text or "") for found in _NUMBERS.findall(part)]
+    if text is None or any(len(width) > 3 for width in widths):
         remedy = "Write it in quotes, with widths below 1,000"
         return given, f"{name} needs a format in quotes here whose widths are small", remedy
     return None
@@ -180,22 +136,6 @@ def _has_fixed_size(node: Node) -> bool:
         case "call" if node.value == "struct":
             return all(_has_fixed_size(child) for child in node.children)
     return False
-
-
-def _growth(node: Node) -> int:
-    """Return how many times as much as it is given a node may make."""
-    inner = [_growth(child) for child in node.children]
-    most = max(inner, default=1)
-    if node.kind != "call":
-        return most
-    name = str(node.value)
-    if name in _MULTIPLIES:
-        most = math.prod(inner)
-    if name == "sequence":
-        return most * max(1, _items(node.children) or 1)
-    if name in _COUNTS and len(node.children) > _COUNTS[name]:
-        return most * max(1, _most(node.children[_COUNTS[name]], name) or 1)
-    return most
 
 
 def _lambda_below(node: Node, left: int) -> Node | None:

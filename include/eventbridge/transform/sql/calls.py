@@ -184,7 +184,7 @@ class Calls(Reader):
         body = self.expression()
         self._parameters = outer
         listed = ", ".join(f"`{name}`" for name in names)
-        return self._node("lambda", at, f"({listed}) -> " if several else f"{listed} -> ", body)
+        return self._node("lambda", at, f"({listed}) -> " if several else f"{listed} -> ", body, value=" ".join(names))
 
     def _list(self, bracket: Token) -> list[Node]:
         found = [self.expression()]
