@@ -94,6 +94,7 @@ def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
 def _opened() -> duckdb.DuckDBPyConnection:
     database = duckdb.connect(":memory:", config={"threads": 2, "memory_limit": TABLE_MEMORY})
     for option, value in (
+        ("temp_directory", "''"),  # SQL could read what lies there, and fill the disk
         ("autoinstall_known_extensions", "false"),
         ("autoload_known_extensions", "false"),
         ("enable_progress_bar", "false"),
