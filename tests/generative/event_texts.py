@@ -70,16 +70,15 @@ values: Final = st.recursive(
 
 @st.composite
 def event_texts(draw: st.DrawFn) -> bytes:
-    """Return the text of one CloudEvent; some have a member twice, some no data, or other data than JSON."""
+    """Return the text of one CloudEvent; some have no data, or other data than JSON. None has a member twice."""
     members = ['"specversion":"1.0"', '"id" : "e1"', '"source":"/s"', '"type":"t"']
-    members += [f'"data":{draw(_SPACE)}{draw(values)}' for _ in range(draw(st.sampled_from([0, 1, 1, 1, 1, 2])))]
+    members += [f'"data":{draw(_SPACE)}{draw(values)}' for _ in range(draw(st.sampled_from([0, 1, 1, 1, 1])))]
     members += draw(
         st.lists(
             st.sampled_from(
                 [
                     '"subject":null',
                     '"subject":"s \\u00e9\\""',
-                    '"sour\\u0063e":"/t"',
                     '"ext":true',
                     '"number": 5',
                     '"datacontenttype":"application/json"',
@@ -89,6 +88,7 @@ def event_texts(draw: st.DrawFn) -> bytes:
                 ]
             ),
             max_size=3,
+            unique_by=lambda member: member.partition(":")[0],
         )
     )
     if '"data":' not in "".join(members) and draw(st.booleans()):

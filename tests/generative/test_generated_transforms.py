@@ -13,6 +13,7 @@ from unit.native_transforms import Form, assert_agreed
 from eventbridge.event.json_document import Number
 from eventbridge.rule import Transform
 from eventbridge.transform import Scope
+from eventbridge.transform.template import parse_template
 
 SCOPE = Scope('ru"le é', "bus", "target", "0190aaaa-0000-8000-8000-00000000beef", datetime(2026, 5, 1, 12, tzinfo=UTC))
 
@@ -48,8 +49,10 @@ def forms(draw: st.DrawFn) -> Form:
         return Transform(form=form, value=draw(CONSTANTS)), "structured"
     if form == "JSONPATH":
         return Transform(form=form, value=draw(PATHS), missing=missing), "structured"
-    value = {name: draw(SOURCES) for name in ("a", "b", "c")}
-    return Transform(form=form, template=draw(TEMPLATES), value=value, missing=missing), "structured"
+    template = draw(TEMPLATES)
+    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are a mistake
+    value = {name: draw(SOURCES) for name in ("a", "b", "c") if name in inserted}
+    return Transform(form=form, template=template, value=value, missing=missing), "structured"
 
 
 @given(st.lists(forms(), min_size=1, max_size=4), st.lists(event_texts(), min_size=1, max_size=4))

@@ -30,6 +30,11 @@ _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLa
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
 
+#: How long before the end of its age a delivery is tried for the last time, if its target asks for a longer wait: a
+#: retry is sent some seconds after it falls due.
+LAST_CHANCE = timedelta(minutes=1)
+
+
 def decide(
     answer: Answer,
     policy: RetryPolicy,
@@ -48,9 +53,10 @@ def decide(
     `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
     have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
-    A `Retry-After` puts the retry off by at most `retry_after_max`. A retry that would fall due while the target's
-    `window` is closed falls due when it opens; one that would beyond the policy's maximum event age ends the delivery
-    now.
+    A `Retry-After` puts the retry off by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
+    the policy's maximum age: so a target that asks for a longer wait is tried once more. A retry that would fall due
+    while the target's `window` is closed falls due when it opens; one that would beyond the maximum age ends the
+    delivery now.
     """
     if answer.accepted:
         return DELIVERED
@@ -66,7 +72,8 @@ def decide(
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
     asked = retry_after(answer.retry_after, now, retry_after_max)
     if asked is not None:
-        due_at = max(due_at, asked)
+        ends_at = arrived_at + timedelta(seconds=held_seconds + policy.maximum_event_age_seconds)
+        due_at = max(due_at, min(asked, ends_at - LAST_CHANCE))
     due_at = first_opening(window, due_at)
     too_old = expired(policy, arrived_at, held_seconds, due_at)
     if too_old is not None:

@@ -200,11 +200,9 @@ def test_a_retry_after_that_cannot_be_read_is_no_wish(header: str | None) -> Non
 
 
 def test_the_later_of_retry_after_and_policy_counts() -> None:
-    """`Retry-After` can only put a retry off, not bring it forward; beyond the age it ends the delivery."""
+    """`Retry-After` can only put a retry off, not bring it forward."""
     assert decided(answer(503, retry_after="30")) == RetryAt(NOW + timedelta(seconds=30), "HTTP 503")
     assert decided(answer(503, retry_after="1"), attempts=5) == RetryAt(NOW + timedelta(seconds=16), "HTTP 503")
-    short = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 20.0})
-    assert isinstance(decided(answer(503, retry_after="30"), short), DeadLettered)
 
 
 def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
@@ -217,13 +215,16 @@ def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
 
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
-    """Two hours are two hours; beyond the setting the wait is cut, and beyond the age the delivery ends."""
+    """Two hours are two hours; the wait is cut to the setting, and to a minute before the event is too old."""
     assert decided(answer(code, retry_after="7200")) == RetryAt(NOW + timedelta(hours=2), f"HTTP {code}")
     cut = decided(answer(code, retry_after="7200"), retry_after_max=timedelta(minutes=5))
     assert cut == RetryAt(NOW + timedelta(minutes=5), f"HTTP {code}")
     old = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23))
-    assert isinstance(old, DeadLettered)
-    assert old.reason == "MaximumEventAge"
+    assert old == RetryAt(NOW + timedelta(minutes=59), f"HTTP {code}")
+    held = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23), held_seconds=600.0)
+    assert held == RetryAt(NOW + timedelta(minutes=69), f"HTTP {code}")
+    last = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(days=1, seconds=-30))
+    assert last == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}"), "by the policy alone"
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
