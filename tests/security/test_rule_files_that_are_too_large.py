@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import resource
 import time
 from pathlib import Path
 
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule.bounds import MOST_MISTAKES, MOST_VALUES
+from eventbridge.rule.bounds import MOST_MISTAKES, MOST_SECONDS, MOST_VALUES
 from eventbridge.rule.load import load_rule_file
 
 MIB = 1 << 20
+
+
+def rules_with(expressions: int, rules: int) -> bytes:
+    """Return a file of rules with regular expressions of few characters, which RE2 compiles to megabytes."""
+    pattern = {"data": {f"a{number}": [{"regex": rf"\pL{{300}}{number}"}] for number in range(expressions)}}
+    rule = f"{{bus: b, pattern: {json.dumps(pattern)}, targets: {{t: {{type: file, path: /x}}}}}}"
+    named = "".join(f"  r{number}: {rule}\n" for number in range(rules))
+    return f"buses: {{b: {{source: {{type: embedded}}}}}}\nrules:\n{named}".encode()
+
+
 #: Processor time that reading any of these files may take; 17 s was one of them.
 SECONDS = 8.0
 FILES = {
@@ -22,6 +34,7 @@ FILES = {
     "deep blocks": (b"- " * (MIB // 2), "nest deeper than 100"),
     "aliases": (b"a: &a [x]\nb:\n" + b"- *a\n" * 200_000, "the anchor &a is not supported"),
     "comments and no YAML": (b"#\n" * (MIB // 2 - 10) + b"a: b: c", "not YAML"),
+    "expressions of one rule": (rules_with(300, 1), "expressions of this pattern are too large together"),
     "long": (b"a" * (MIB + 1), "1,048,576 are the most"),
     "words and no YAML": (b"a " * (MIB // 2 - 10) + b": b: c", "not YAML"),
 }
@@ -38,6 +51,17 @@ def test_a_file_that_costs_too_much_is_refused_early(name: str) -> None:
     assert time.process_time() - began < SECONDS
     assert said in str(caught.value)
     assert len(caught.value.mistakes) <= MOST_MISTAKES
+
+
+def test_a_file_whose_rules_take_long_to_read_is_not_read_to_its_end() -> None:
+    """Each rule by itself is none too large; the time for all of them has an end, and what was read is not kept."""
+    content = rules_with(1, 300)
+    began = time.process_time()
+    with pytest.raises(RuleFileError, match="take more than 10 s to read"):
+        load_rule_file(Path("sent.yaml"), {}, content)
+
+    assert time.process_time() - began < MOST_SECONDS + SECONDS
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < 512 << 10  # KiB; 128 such programs take more
 
 
 def test_a_file_of_the_installation_has_no_such_limit(tmp_path: Path) -> None:

@@ -20,13 +20,17 @@ def json_path(steps: tuple[Step, ...]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports a mistake there."""
+    """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports a mistake there.
+
+    `expressions` are the sizes of the regular expressions that were read in the whole pattern.
+    """
 
     steps: tuple[Step, ...] = ()
     mistakes: list[PatternError] = field(default_factory=list)
+    expressions: list[int] = field(default_factory=list)
 
     def __truediv__(self, step: Step) -> Location:
-        return Location((*self.steps, step), self.mistakes)
+        return Location((*self.steps, step), self.mistakes, self.expressions)
 
     def wrong(self, message: str, value: object, remedy: str) -> None:
         """Add a mistake about `value`, which stands here; `remedy` is a sentence that says what to write."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from eventbridge.pattern.address import parse_address, parse_block
-from eventbridge.pattern.expression import NOT_IN_RE2, compile_expression
+from eventbridge.pattern.expression import MAXIMUM_INSTRUCTIONS, NOT_IN_RE2, expression_size
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import Cidr, Contains, EqualsIgnoreCase, Prefix, Regex, Suffix, Wildcard
 from eventbridge.pattern.raw import read_text, shown
@@ -76,13 +76,21 @@ def read_regex(value: Any, here: Location) -> Regex | None:
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
         return None
+    too_large = "the regular expressions of this pattern are too large together"
+    simpler = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
+    if sum(here.expressions) > MAXIMUM_INSTRUCTIONS:  # to compile one more takes time
+        here.wrong(too_large, value, simpler)
+        return None
     try:
-        compile_expression(text)
+        here.expressions.append(expression_size(text))
     except ValueError as error:
         remedy = "Correct the expression; its syntax is RE2's (https://github.com/google/re2/wiki/Syntax)."
         if any(sign in text for sign in NOT_IN_RE2):
             remedy = "RE2 has no look-around, back-references or possessive repetition; use all or anything-but for it."
         here.wrong(f"not a regular expression of RE2: {error}", value, remedy)
+        return None
+    if sum(here.expressions) > MAXIMUM_INSTRUCTIONS:
+        here.wrong(too_large, value, simpler)
         return None
     return Regex(text)
 

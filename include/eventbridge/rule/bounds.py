@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from eventbridge.errors import Mistake, RuleFileError
-from eventbridge.rule.node import Location
+from eventbridge.rule.node import Location, Node
 
 #: Keys and values of one file: some hundreds of rules. An operator's own files have no such limit.
 MOST_VALUES: Final = 50_000
 MOST_BYTES: Final = 1 << 20
+#: Processor time that reading it may take; regular expressions and JSONata of a few characters may take much.
+MOST_SECONDS: Final = 10.0
 #: Mistakes that are told; each may have taken a search for the nearest name.
 MOST_MISTAKES: Final = 200
 #: Of a file of so many bytes PyYAML's slow parser is not asked for a better message.
@@ -18,7 +21,22 @@ MOST_BYTES_FOR_PLACES: Final = 1 << 16
 
 
 class BoundedMistakes(list[Mistake]):
-    """Mistakes of files of which one was sent; raises RuleFileError with all of them once there are MOST_MISTAKES."""
+    """Mistakes of files of which one was sent; raises RuleFileError with all of them once there are MOST_MISTAKES.
+
+    `clock` tells the processor time of whoever reads the files.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.thread_time) -> None:
+        super().__init__()
+        self._clock = clock
+        self._ends_at = clock() + MOST_SECONDS
+
+    def refuse_late(self, node: Node) -> None:
+        """Raise RuleFileError if what stands at a node is reached too late to be read."""
+        if self._clock() > self._ends_at:
+            message = f"the files take more than {MOST_SECONDS:g} s to read, and the rest is not read"
+            self.append(node.mistake_at_key(message, "Split the file, or check it with `eventbridge rules check`"))
+            raise RuleFileError(self)
 
     def append(self, mistake: Mistake) -> None:
         """Add a mistake."""

@@ -236,6 +236,8 @@ def _merged(
     """Return the first definition of each name, having noted the mistakes in all of them."""
     merged: dict[str, Thing] = {}
     for name, (first, *others) in found.items():
+        if isinstance(mistakes, BoundedMistakes):
+            mistakes.refuse_late(first)
         merged[name] = read(name, first, mistakes)
         for node in others:
             message = f"the {what} {name!r} is defined a second time, first at {first.key}"
