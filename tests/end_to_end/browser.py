@@ -75,8 +75,7 @@ class Browser:
 
     def switch_off(self, field: str) -> None:
         """Switch off a field that is on; `field` is the parameter's name."""
-        switch = self.page.locator(f"[id='element_{field}']")
-        switch.locator("xpath=ancestor-or-self::label").click()
+        self.page.locator(f"label:has(input[name='element_{field}'])").click()
 
     def fill_time(self, label: str, day: str, time: str) -> None:
         """Choose a moment (YYYY/MM/DD and HH:MM, UTC) in a date field of the form that is open."""

@@ -31,7 +31,7 @@ _BASIC = base64.b64encode(f"shop:{_PASSWORD}".encode()).decode()
 _SECRETS = (_PASSWORD, _BASIC, _HMAC, _ED25519, ACCESS_KEY, SECRET_KEY)
 
 #: Files that hold connections because they are where connections are held; and what the S3 server keeps for itself.
-_HOLD_THEM = {"places.json", "settings.sh", "s3.journal"}
+_HOLD_THEM = {"places.json", "settings.sh", "s3.journal", "spark/worker-secrets.json"}
 
 
 def written_secrets(running: Running) -> list[tuple[str, str]]:
