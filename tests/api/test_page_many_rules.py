@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from fastapi import Request
 
 from eventbridge.api.page import views
 from eventbridge.config.connection import connections_from_environment
@@ -76,7 +77,8 @@ def test_the_overview_shows_the_first_of_many_that_are_not_well(work: Runtime) -
     for number in range(30):
         work.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
-    found = views.overview(work, "hour")
+    request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
+    found = views.overview(work, request, "hour")
 
     assert [each.rule for each in found["unwell"]] == [f"rule-{number:03d}" for number in range(20)]
     assert len(found["status"].targets) == 30

@@ -69,10 +69,10 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
         (("--sql", " "), "--sql is empty"),
         (("--name", "no-such-thing"), "names no dead letter"),
         (("--sql", "reasn = 'x'"), "reason"),
-        (("--sql", "true) ; SELECT (1"), "several statements"),
+        (("--sql", "true) ; SELECT (1"), "is not a condition in SQL"),
         (("--sql", "name IN (SELECT * FROM read_csv('/etc/passwd'))"), "disabled by configuration"),
         (("--sql", "name IN (SELECT path FROM paths)"), "paths does not exist"),
-        (("--sql", "rule"), "is not a condition in SQL"),
+        (("--sql", "rule"), "fails on a dead letter"),
     ],
 )
 def test_what_chooses_nothing_is_said(

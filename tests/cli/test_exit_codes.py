@@ -179,17 +179,16 @@ def test_a_delivery_stops_in_good_order(
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_spark_that_starts_ends_with_the_command(number: signal.Signals, code: int, shop: Any) -> None:
     """Ctrl-C or SIGTERM while its own Spark server starts: the command ends at once and leaves no process behind."""
-    java = shop.folder / "jdk" / "bin" / "java"
+    java, started = shop.folder / "jdk" / "bin" / "java", shop.folder / "started"
     java.parent.mkdir(parents=True)
     java.write_text(
-        """#!/bin/sh
-        [ "$1" = -version ] && { echo 'openjdk version "17"' >&2; exit; }
-        echo $$ > "$STARTED"; exec sleep 600
+        f"""#!/bin/sh
+        [ "$1" = -version ] && {{ echo 'openjdk version "17"' >&2; exit; }}
+        echo $$ > "{started}"; exec sleep 600
         """
     )
     java.chmod(0o755)
-    started = shop.folder / "started"
-    environ = {"JAVA_HOME": str(java.parents[1]), "STARTED": str(started)}
+    environ = {"JAVA_HOME": str(java.parents[1])}
 
     with shop.process("deliver", "--runner", "orders", "--until-idle", env=environ) as process:
         _wait_until(lambda: started.exists() and started.read_text() != "")

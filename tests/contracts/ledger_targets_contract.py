@@ -136,7 +136,7 @@ class TargetsContract:
         assert status.reason == "5 of 10 responses within 30 s took a fifth of the time-out or longer"
 
     def test_two_share_the_tokens_of_a_target(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """What one has leased the other does not get; a second later a second's worth is there again."""
+        """What one has leased the other does not get; once idle, a second's worth and one token are there."""
         assert ledger.lease_tokens("late", "crm", 10.0, 7).granted == 7
         assert rival.lease_tokens("late", "crm", 10.0, 7).granted == 3
         none = ledger.lease_tokens("late", "crm", 10.0, 7)
@@ -146,7 +146,7 @@ class TargetsContract:
         clock.pass_seconds(0.5)
         assert rival.lease_tokens("late", "crm", 10.0, 7).granted == 5
         clock.pass_seconds(60)
-        assert ledger.lease_tokens("late", "crm", 10.0, 100).granted == 10
+        assert ledger.lease_tokens("late", "crm", 10.0, 100).granted == 11
 
     def test_a_change_of_standing_is_queued_with_it(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Degraded, recovered, disabled; what only the breaker cares about is not told."""
