@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowFailException
 from airflow.sdk.execution_time.context import set_current_context
 
 from eventbridge.config.connection import connections_from_environment
+from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.ingest.buffer import buffer
@@ -58,7 +58,8 @@ def test_the_log_has_the_answer(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.usefixtures("landed")
-def test_an_unknown_event_fails_the_task_for_good() -> None:
+def test_an_unknown_event_fails_the_task_for_good(caplog: pytest.LogCaptureFixture) -> None:
     """It says how far was looked, and is not tried again."""
-    with pytest.raises(AirflowFailException, match="no event 'nobody'"):
+    with pytest.raises(PlainFailure):
         run(event_id="nobody")
+    assert "no event 'nobody'" in caplog.messages[-1]

@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError
@@ -15,6 +14,7 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.maintain import maintain
+from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.stages.guards.ledger_identity import claim_runner
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
@@ -54,10 +54,11 @@ def test_the_task_removes_what_is_old_and_logs_it(home: Path, old: Batch, caplog
 
 
 def test_a_ledger_of_another_store_fails_the_task_for_good(
-    home: Path, old: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, old: Batch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It removes nothing, and is not tried again: a person must act."""
     monkeypatch.setenv("EVENTBRIDGE_STORE_URI", (tmp_path / "empty").as_uri())
 
-    with pytest.raises(AirflowFailException, match="the store was deleted or replaced"):
+    with pytest.raises(PlainFailure):
         maintain.function()
+    assert "the store was deleted or replaced" in caplog.messages[-1]

@@ -10,25 +10,26 @@ from typing import Any
 
 import pytest
 from airflow.dag_processing.dagbag import DagBag
-from airflow.sdk.exceptions import AirflowFailException
 from orchestration.dag_files import DAGS
 
 from eventbridge.config.settings import Settings
 from eventbridge.ledger import Ledger
 from eventbridge.model.metric import Family, Sample
 from eventbridge.orchestrate.dags.send_heartbeat import send_heartbeat
+from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.stages.operate.heartbeat import standing_still
 from eventbridge.testing.receiver import Receiver
 
 
 def test_a_heartbeat_is_sent_to_where_the_connection_says(
-    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Healthy to `secret_url`, with trouble to `failure_url`; without the setting the DAG has no schedule and fails."""
     task: Any = DagBag(DAGS).dags["send_heartbeat"].get_task("send_heartbeat")
     assert send_heartbeat().schedule is None
-    with pytest.raises(AirflowFailException, match="EVENTBRIDGE_HEARTBEAT_CONNECTION"):
+    with pytest.raises(PlainFailure):
         task.python_callable()
+    assert "EVENTBRIDGE_HEARTBEAT_CONNECTION" in caplog.messages[-1]
 
     monkeypatch.setenv("EVENTBRIDGE_HEARTBEAT_CONNECTION", "beats")
     assert send_heartbeat().timetable.expression == "* * * * *"  # type: ignore[attr-defined]

@@ -105,7 +105,7 @@ def test_an_airflow_connection_is_what_the_same_uri_is_outside(monkeypatch: pyte
 
 def test_a_connection_that_airflow_does_not_know_is_the_users_error() -> None:
     """The message names the connection and how to make it."""
-    with pytest.raises(ConnectionUnusable, match=r"'nowhere'.*airflow connections add nowhere"):
+    with pytest.raises(ConnectionUnusable, match=r"'nowhere'.*airflow connections import"):
         airflow_connection("nowhere")
 
 

@@ -60,7 +60,7 @@ def _listed(names: Iterable[str]) -> str:
 def _rule_today(work: Runtime, name: str) -> tuple[Rule, Bus]:
     rules = work.rule_files()
     if name not in rules.rules:
-        hint = nearest(name, rules.rules) or "`eventbridge rules list` shows them all"
+        hint = nearest(name, rules.rules) or "`eventbridge rules show` shows them all"
         raise NotFoundError(f"no rule file names a rule {name!r}. {hint}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
