@@ -3,15 +3,17 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from eventbridge.errors import LedgerLostError, StoreError
+from eventbridge.errors import LedgerLostError, StoreError, StoreFileMissing
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
+from eventbridge.store.file import FileStore
 
 Settle = Callable[[Runtime, str], None]
 
@@ -139,3 +141,30 @@ def test_a_store_that_was_deleted_stops_the_runner(
 
     with pytest.raises(LedgerLostError, match="the store was deleted or replaced"):
         listen(site.work, "orders")
+
+
+class LateStore(FileStore):
+    """A store whose reader is overtaken: between a look that finds no file and its answer, others work."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def get(self, path: str) -> bytes:
+        try:
+            return super().get(path)
+        except StoreFileMissing:
+            if self.meanwhile is not None:
+                work, self.meanwhile = self.meanwhile, None
+                work()
+            raise
+
+
+def test_a_first_start_that_another_overtakes_is_no_lost_store(site: Any, order: Callable[..., bytes]) -> None:
+    """Two processes start one runner at the same moment: the later one sees the claim, not a store that was lost."""
+    site.publish(order(1))
+    planned: list[str | None] = []
+    store = LateStore(site.folder / "store")
+    store.meanwhile = lambda: planned.append(listen(site.reopen(), "orders"))
+
+    late = listen(replace(site.work, store=store), "orders")
+
+    assert planned == [late] != [None]

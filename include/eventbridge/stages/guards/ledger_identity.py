@@ -22,10 +22,12 @@ def claim_runner(work: Runtime, runner: str) -> None:
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": work.ledger.ledger_id, "since": work.ledger.now().isoformat()}
+    # Before the look at the store: whoever registers offsets has claimed the runner there first.
+    offsets = work.ledger.committed_offsets(runner)
     try:
         written = work.store.get(path)
     except StoreFileMissing:
-        if work.ledger.committed_offsets(runner):
+        if offsets:
             raise LedgerLostError(
                 f"The ledger knows how far runner {runner!r} has come, but {work.store.uri} has never seen it: "
                 "the store was deleted or replaced, and with it the archive and the payloads of what is parked. "
