@@ -209,9 +209,11 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     """In the logs of push and settlement, with status and events, and in the note of the run."""
     tell(directed, "crew", 400)
     directed.publish("duty", range(3))
-    directed.until("the run has a note", lambda: [run for run in directed.runs("deliver_duty") if run["note"]])
+    (noted,) = directed.until(
+        "the run has a note", lambda: [run for run in directed.runs("deliver_duty") if run["note"]]
+    )
+    until_ended(directed, "deliver_duty", noted["dag_run_id"], "success")
     (run,) = [run for run in directed.runs("deliver_duty") if run["note"]]
-    until_ended(directed, "deliver_duty", run["dag_run_id"], "success")
     dead = "crew-duty/crew: 3 of 3 dead-lettered, HTTP 400; events duty-0, duty-1, duty-2"
     pushed = told(directed, "deliver_duty", run["dag_run_id"], "push", 0)
 

@@ -143,8 +143,8 @@ def test_a_store_that_was_deleted_stops_the_runner(
         listen(site.work, "orders")
 
 
-class LateStore(FileStore):
-    """A store whose reader is overtaken: between a look that finds no file and its answer, others work."""
+class InterruptedStore(FileStore):
+    """A file store that calls `meanwhile` once, after it found no file and before it says so."""
 
     meanwhile: Callable[[], None] | None = None
 
@@ -153,16 +153,16 @@ class LateStore(FileStore):
             return super().get(path)
         except StoreFileMissing:
             if self.meanwhile is not None:
-                work, self.meanwhile = self.meanwhile, None
-                work()
+                call, self.meanwhile = self.meanwhile, None
+                call()
             raise
 
 
-def test_a_first_start_that_another_overtakes_is_no_lost_store(site: Any, order: Callable[..., bytes]) -> None:
-    """Two processes start one runner at the same moment: the later one sees the claim, not a store that was lost."""
+def test_two_processes_that_start_a_runner_together_plan_one_batch(site: Any, order: Callable[..., bytes]) -> None:
+    """The second process finds the claim of the first; it does not report a lost store."""
     site.publish(order(1))
     planned: list[str | None] = []
-    store = LateStore(site.folder / "store")
+    store = InterruptedStore(site.folder / "store")
     store.meanwhile = lambda: planned.append(listen(site.reopen(), "orders"))
 
     late = listen(replace(site.work, store=store), "orders")

@@ -22,7 +22,8 @@ def claim_runner(work: Runtime, runner: str) -> None:
     """
     path = layout.runner(runner)
     content = {"runner": runner, "ledger": work.ledger.ledger_id, "since": work.ledger.now().isoformat()}
-    # Before the look at the store: whoever registers offsets has claimed the runner there first.
+    # Read offsets before the store: a process claims the runner there before it registers offsets. In the other order,
+    # a process that starts the runner at the same moment looks like a store that was lost.
     offsets = work.ledger.committed_offsets(runner)
     try:
         written = work.store.get(path)
