@@ -107,6 +107,12 @@ def test_a_server_that_ends_at_once_says_why(tmp_path: Path) -> None:
         server.start()
 
 
+def test_a_server_whose_folder_cannot_be_written_says_which_folder() -> None:
+    """The error names the folder and the remedy, not only what the operating system said."""
+    with pytest.raises(SparkError, match=r"its folder /proc/spark cannot be written: .*\. Free space there"):
+        SparkConnectServer(Path("/proc/spark")).start()
+
+
 def test_a_server_that_is_not_running_has_no_process() -> None:
     """Asking for the process of a server that was never started is told."""
     with pytest.raises(SparkError, match="not running"):

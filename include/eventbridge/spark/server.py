@@ -95,7 +95,8 @@ class SparkConnectServer:
     def start(self) -> None:
         """Start the server and return once it has run a real job.
 
-        Raises SparkError if Java is missing, if the server ends or stays silent, or if it was stopped already.
+        Raises SparkError if Java is missing, if the server's folder cannot be written, if the server ends or stays
+        silent, or if it was stopped already.
         """
         require_java()
         process = self._spawn()
@@ -136,21 +137,31 @@ class SparkConnectServer:
         with self._turn:
             if self._stopped:
                 raise SparkError("The Spark Connect server was stopped.")
-            self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
-            make_private_folder(self._place)
-            environ = os.environ if self._environ is None else self._environ
-            write_secrets(environ, self._place / _SECRETS)
-            known = {TOKEN: self.token, SECRETS_FILE: str(self._place / _SECRETS)}
-            with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
-                self._process = self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
-                    _command(self._place, self.port, self._master, self._memory),
-                    cwd=self._place,
-                    env=spark_environment(environ) | known,
-                    stdout=output,
-                    stderr=subprocess.STDOUT,
-                    umask=0o077,  # what Java and the Python workers write is nobody else's
-                )
+            try:
+                self._process = self._launch()
+            except OSError as error:
+                (self._place / _SECRETS).unlink(missing_ok=True)
+                raise SparkError(
+                    f"The Spark Connect server cannot be started, as its folder {self._place} cannot be written: "
+                    f"{error.strerror}. Free space there, or give this user the right to write"
+                ) from None
             return self._process
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        self._place = self._folder or Path(tempfile.mkdtemp(prefix="eventbridge-spark-"))
+        make_private_folder(self._place)
+        environ = os.environ if self._environ is None else self._environ
+        write_secrets(environ, self._place / _SECRETS)
+        known = {TOKEN: self.token, SECRETS_FILE: str(self._place / _SECRETS)}
+        with os.fdopen(open_private(self.log, os.O_WRONLY | os.O_TRUNC), "wb") as output:
+            return self._start(  # a group of its own: ended as a whole, and not by the terminal's Ctrl-C
+                _command(self._place, self.port, self._master, self._memory),
+                cwd=self._place,
+                env=spark_environment(environ) | known,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                umask=0o077,  # what Java and the Python workers write is nobody else's
+            )
 
     def _wait_until_ready(self, process: subprocess.Popen[bytes]) -> None:
         until = time.monotonic() + _PATIENCE_SECONDS
