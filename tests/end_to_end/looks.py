@@ -29,7 +29,7 @@ def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk 
 
 def answered(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
     """Return the webhook-ids of the chunk's deliveries whose answers, or those of one outcome, are written down."""
-    files = [file.path for file in segments(running.work, chunk.batch_id, chunk.chunk_id) if file.path is not None]
+    files = [file.path for file in segments(running.work, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
     tables = (read_table(running.work.store, path, columns=["delivery_id", "outcome"]) for path in files)
     rows = [row for table in tables for row in table.to_pylist() if outcome in (None, row["outcome"])]
     return {delivery_id_text(row["delivery_id"]) for row in rows}

@@ -35,7 +35,7 @@ def test_a_page_of_a_window_reads_some_of_its_segments(sending: Sending, monkeyp
             until(lambda: len(work.ledger.files(work.ledger.batches()[0].batch_id, "outcome")) >= number)  # noqa: B023
     (batch,) = work.ledger.batches()
     (chunk,) = work.ledger.chunks(batch.batch_id)
-    files = segments(work, batch.batch_id, chunk.chunk_id)
+    files = segments(work, batch.batch_id, [chunk.chunk_id])
     of_deliveries = {piece.file for piece in chunk.pieces}
     assert len([file for file in files if is_of_shift(file)]) > 5
 

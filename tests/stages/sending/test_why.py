@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 from stages.delivering import REFUSED, Sending, http, routed, rules
+from stages.shifts import a_shift, until
 
 from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventAnswer
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.letters.files import read_letters
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.sent_request import sent_request
@@ -327,3 +329,48 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending)
     work.store.delete(str(archive.path))
     with pytest.raises(PartlySearched, match="may be incomplete"):
         why(work, "1")
+
+
+@pytest.fixture
+def window_of_many_chunks(sending: Sending) -> Sending:
+    """A window of the express lane whose event went to three targets, each in a chunk of its own; one refuses it."""
+    sending.begin(
+        settings={"chunk_max_deliveries": 1},
+        crm="/healthy/crm",
+        note="/healthy/note",
+        strict=http("/bad/strict", retry=NO_RETRY),
+        harsh=http("/bad/harsh", retry=NO_RETRY),
+    )
+    with a_shift(sending):
+        sending.publish(1)
+        until(lambda: len(sending.requests()) == 4)
+    return sending
+
+
+def test_each_attempt_of_a_window_is_told_once(window_of_many_chunks: Sending) -> None:
+    """Its segments show deliveries of any chunk, so they are read once, however many chunks the event is in."""
+    event = one(window_of_many_chunks)
+
+    attempts = [(each.target, each.outcome) for each in event.steps if each.what == "attempt"]
+    assert sorted(attempts) == [
+        ("crm", "Delivered"),
+        ("harsh", "DeadLettered"),
+        ("note", "Delivered"),
+        ("strict", "DeadLettered"),
+    ]
+
+
+def test_a_dead_letter_of_a_window_holds_each_attempt_once(window_of_many_chunks: Sending) -> None:
+    """Also where other deliveries of the batch were given up in other chunks."""
+    work = window_of_many_chunks.work
+    files = [
+        file.path
+        for batch in work.ledger.batches(limit=None)
+        for file in work.ledger.files(batch.batch_id, "dead_letter")
+        if file.path is not None
+    ]
+    letters = [
+        letter for path in files for letter in read_letters(work.store, path, None, ["target", "attempts"]).to_pylist()
+    ]
+
+    assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]

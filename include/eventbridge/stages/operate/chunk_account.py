@@ -165,7 +165,7 @@ def chunk_account(work: Runtime, batch: str, chunk_id: int, after: str | None = 
     chunk = work.ledger.chunk(found.batch_id, chunk_id)
     pieces = _some(chunk.pieces[first:])
     names = {f"{piece.rule}/{piece.target}" for piece in pieces}
-    files = [file for file in segments(work, found.batch_id, chunk_id) if file.path is not None and _may(file, names)]
+    files = [file for file in segments(work, found.batch_id, [chunk_id]) if file.path is not None and _may(file, names)]
     deliveries = _deliveries(work, pieces)
     reader = _Segments(work, files, deliveries, whole=len(pieces) == len(chunk.pieces))
     shown, following = reader.page(_Place(*place))

@@ -101,7 +101,7 @@ def _last_failure(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> 
 def _failures(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
     """Yield what targets answered to the failed attempts of a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
-    for file in reversed(segments(work, batch.batch_id, chunk.chunk_id)):
+    for file in reversed(segments(work, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:
             for row in reversed(read_table(work.store, file.path, columns=columns).to_pylist()):
                 if row["outcome"] != "Delivered":

@@ -138,7 +138,7 @@ class _Push:
             pieces = tuple(piece for piece in pieces if (piece.rule, piece.target) in self._only)
         read = read_pieces(self._work.store, pieces)
         done: dict[bytes, Shown] = {}
-        if files := segments(self._work, self._batch.batch_id, self._chunk.chunk_id):
+        if files := segments(self._work, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_shift if all(map(is_of_shift, files)) else None
             read, done = still_open(read, known or answers_in(self._work, files))
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)

@@ -85,13 +85,16 @@ def write_segment(
     return work.ledger.record_segment(file, chunk_id, claim, cpu)
 
 
-def segments(work: Runtime, batch_id: str, chunk_id: int | None = None) -> list[BatchFile]:
-    """Return the recorded segments of a batch, in order of their keys; or those that may show a chunk of it."""
+def segments(work: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
+    """Return the recorded segments of a batch, in order of their keys; or those that may show some chunks of it.
+
+    Ask for several chunks at once: a segment of a shift may show any chunk, and is returned once for all of them.
+    """
     files = work.ledger.files(batch_id, "outcome")
-    if chunk_id is None:
+    if chunk_ids is None:
         return files
-    prefix = f"{chunk_id:06d}-"
-    return [file for file in files if file.key.startswith(prefix) or is_of_shift(file)]
+    prefixes = tuple(f"{chunk_id:06d}-" for chunk_id in chunk_ids)
+    return [file for file in files if prefixes and (file.key.startswith(prefixes) or is_of_shift(file))]
 
 
 def answers_in(work: Runtime, files: Iterable[BatchFile]) -> Answers:

@@ -194,15 +194,18 @@ class _Attempts:
             chunk.chunk_id: {(batch.batch_id, chunk.chunk_id)}.union(*(each.lineage for each in chunk.pieces))
             for chunk in work.ledger.chunks(batch.batch_id)
         }
-        self._segments: dict[tuple[str, int], list[str]] = {}
+        self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
     def of(self, dead: Sequence[Verdict]) -> dict[bytes, list[Record]]:
         """Return every attempt ever made of some deliveries, oldest first."""
         wanted = pa.array([verdict.delivery_id for verdict in dead], type=pa.binary(16))
         chunks = {verdict.chunk_id for verdict in dead if verdict.chunk_id is not None}
         found: dict[bytes, list[Record]] = defaultdict(list)
-        for pair in sorted(set().union(*(self._lineage.get(chunk_id, set()) for chunk_id in chunks))):
-            for path in self._paths(*pair):
+        chunks_of: dict[str, set[int]] = defaultdict(set)
+        for batch_id, chunk_id in set().union(*(self._lineage.get(chunk_id, set()) for chunk_id in chunks)):
+            chunks_of[batch_id].add(chunk_id)
+        for batch_id in sorted(chunks_of):
+            for path in self._paths(batch_id, frozenset(chunks_of[batch_id])):
                 table = read_table(self._work.store, path, columns=_ATTEMPT_COLUMNS)
                 for row in table.filter(pc.is_in(table["delivery_id"], value_set=wanted)).to_pylist():
                     if row.pop("sent"):
@@ -211,11 +214,11 @@ class _Attempts:
             tries.sort(key=lambda entry: (entry["started_at"], entry["number"]))
         return found
 
-    def _paths(self, batch_id: str, chunk_id: int) -> list[str]:
-        if (batch_id, chunk_id) not in self._segments:
-            files = segments(self._work, batch_id, chunk_id)
-            self._segments[batch_id, chunk_id] = [file.path for file in files if file.path is not None]
-        return self._segments[batch_id, chunk_id]
+    def _paths(self, batch_id: str, chunk_ids: frozenset[int]) -> list[str]:
+        if (batch_id, chunk_ids) not in self._segments:
+            files = segments(self._work, batch_id, chunk_ids)
+            self._segments[batch_id, chunk_ids] = [file.path for file in files if file.path is not None]
+        return self._segments[batch_id, chunk_ids]
 
 
 def _malformed(work: Runtime, batch: Batch) -> Iterator[list[Record]]:

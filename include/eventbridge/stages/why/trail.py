@@ -7,7 +7,7 @@ deliveries follow from the rules, their chunks from the settlement, and the atte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -123,7 +123,7 @@ class Trail:
             return
         rows = [row for path in files for row in self._of_event(read_table(self._work.store, path, SETTLEMENT.names))]
         chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
-        tried = {row["delivery_id"]: row for chunk in sorted(chunks) for row in self._attempts(batch, chunk)}
+        tried = {row["delivery_id"]: row for row in self._attempts(batch, chunks)}
         for row in rows:
             self._rows[row["file"]].add(row["row"])
             self._verdict(batch, row, tried.get(row["delivery_id"]))
@@ -145,8 +145,8 @@ class Trail:
         for row in last.values():
             self._stands(batch, row, "under way", row["attempt"], row["reason"])
 
-    def _attempts(self, batch: Batch, chunk_id: int | None) -> list[dict[str, Any]]:
-        files = segments(self._work, batch.batch_id, chunk_id)
+    def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
+        files = segments(self._work, batch.batch_id, chunk_ids)
         found = [row for file in files if file.path is not None for row in self._tried(file.path)]
         shadows = shadows_of(self._work, batch) if found else frozenset()
         self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
