@@ -109,13 +109,18 @@ class Multi:
             self._timer_at = math.inf
             self._multi.socket_action(pycurl.SOCKET_TIMEOUT, 0)
             drove = True
-            now = self._listened()
-            for curl, seconds in self._fresh.items():
-                self._among[curl] = among = self._under_way.setdefault(seconds, {})
-                among[curl] = now + seconds
-                self._over_at = min(self._over_at, now + seconds)
-            self._fresh.clear()
+        if drove and self._fresh:
+            self._note_begun()
         return drove
+
+    def _note_begun(self) -> None:
+        """Let the time of what was handed in begin: libcurl sends it with whatever it is asked to do next."""
+        now = self._listened()
+        for curl, seconds in self._fresh.items():
+            self._among[curl] = among = self._under_way.setdefault(seconds, {})
+            among[curl] = now + seconds
+            self._over_at = min(self._over_at, now + seconds)
+        self._fresh.clear()
 
     def _overdue(self) -> list[tuple[pycurl.Curl, int, str]]:
         """Break off what has taken its time, and return it."""

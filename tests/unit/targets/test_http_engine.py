@@ -209,3 +209,43 @@ def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_tim
 
     assert told == ["Timeout"]
     assert looks[-2] <= over_at
+
+
+def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered_then(engine: HttpEngine) -> None:
+    """A request that goes out with the look that reads another target's answer gets its own time-out, not a longer one."""
+    asked, still, answered = threading.Event(), threading.Event(), threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as silent:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                while not connection.recv(65536).endswith(b"{}"):
+                    pass
+                asked.set()
+                assert still.wait(20.0)
+                connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+                answered.set()
+                connection.recv(1)
+
+        threading.Thread(target=serve, daemon=True).start()
+        healthy = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/healthy")
+        hanging = target_of(f"http://127.0.0.1:{silent.getsockname()[1]}/hangs", timeout_seconds=1.0)
+        quick = healthy.steps(requests(1), later(), Seat(engine))
+        assert next(quick) is None
+        while not asked.is_set():
+            engine.wait(0.01)
+        still.set()
+        assert answered.wait(20.0)
+
+        stuck = hanging.steps(requests(1), later(), Seat(engine))
+        assert next(stuck) is None
+        told = []
+        for step in stuck:
+            if isinstance(step, tuple):
+                told.append(step[1])
+            else:
+                engine.wait(0.05)
+        assert answers_of(engine, quick) == [0]
+
+    assert [each.error_class for each in told] == ["Timeout"]
+    assert told[0].duration_ms - told[0].stalled_ms < 1_500
