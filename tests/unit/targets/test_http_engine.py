@@ -212,7 +212,7 @@ def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_tim
 
 
 def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered_then(engine: HttpEngine) -> None:
-    """A request that goes out with the look that reads another target's answer gets its own time-out, not a longer one."""
+    """A request that goes out while another target's answer is read has no longer time-out than any other."""
     asked, still, answered = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as silent:
 
