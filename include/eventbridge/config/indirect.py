@@ -73,6 +73,7 @@ def _printed_by(command: str) -> str:
     words = shlex.split(command)
     if not words:
         raise ValueError("it names no command")
+    # The command has the whole environment: a client of a secret store needs its token from there
     done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, check=True, timeout=_LIMIT_SECONDS)
     return _one_line(done.stdout, "the command printed")
 

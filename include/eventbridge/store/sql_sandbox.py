@@ -21,6 +21,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError
 from eventbridge.store.sql_messages import (
     ASK,
@@ -45,8 +46,6 @@ _START_SECONDS: Final = 120.0
 #: How often a question looks whether it is cancelled.
 _LOOK_MILLISECONDS: Final = 100
 _PROGRAM: Final = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.store.sql_process import main; main()"
-#: What the process has of this one's environment: nothing that could be a secret.
-_ENVIRONMENT: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")
 
 _idle: list[subprocess.Popen[bytes]] = []
 _lock = threading.Lock()
@@ -192,10 +191,11 @@ def _give_back(process: subprocess.Popen[bytes]) -> None:
 
 def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
-    environ = {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ}
     try:
         # bufsize 0: a fork must not inherit half a message
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=environ)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=child_environment()
+        )
     except OSError as error:
         raise InfrastructureError(f"the process that asks DuckDB cannot be started: {error}") from error
 

@@ -25,6 +25,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from eventbridge.child_environment import child_environment
 from eventbridge.testing.receiver_http import Connection, Record
 from eventbridge.testing.receiver_paths import Paths
 
@@ -69,7 +70,8 @@ class Receiver:
         command += ["--certificate", str(self._certificate)] if self._certificate else []
         command += ["--client-authorities", str(self._client_authorities)] if self._client_authorities else []
         command += ["--http2"] if self._http2 else []
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        environ = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line.strip().isdecimal():

@@ -164,6 +164,7 @@ class Closer:
 
 def _started(settings: Settings) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-c", _PROGRAM]
+    # It has the whole environment: it opens ledger, store and telemetry as this process does
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environ)
     assert process.stdin is not None, "it is a pipe"

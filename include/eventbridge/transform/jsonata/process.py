@@ -11,6 +11,7 @@ import sys
 import threading
 from typing import Final, NamedTuple
 
+from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError
 from eventbridge.transform.jsonata.limits import ANSWER, CPU_SECONDS, EXHAUSTED, REQUEST
 
@@ -105,7 +106,9 @@ def _start() -> subprocess.Popen[bytes]:
     command = [sys.executable, "-S", "-W", "ignore", "-c", _PROGRAM, *sys.path]
     try:
         # bufsize 0: a fork must not inherit half a request
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+        return subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0, env=child_environment()
+        )
     except OSError as error:
         raise InfrastructureError(f"the process that evaluates JSONata cannot be started: {error}") from error
 
