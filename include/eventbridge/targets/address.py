@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.targets.http_fields import HttpFields
-from eventbridge.targets.redaction import forms_of
+from eventbridge.targets.redaction import SHORTEST_MASKED, Form, forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
@@ -44,11 +44,17 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
     return url
 
 
-def secrets_in(url: str) -> tuple[bytes, ...]:
-    """Return the pieces of a secret URL that must not be shown, the longest first: path segments, query values."""
+def secrets_in(url: str) -> tuple[Form, ...]:
+    """Return what must not be shown of a secret URL: its path with the query, path segments, query values.
+
+    A segment or value of fewer than six characters, such as `v1`, is a secret only if there is no longer one.
+    """
     parts = urlsplit(url)
     values = [each.partition("=")[2] or each for each in re.split("[&;]", parts.query)]
-    return forms_of({form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))})
+    pieces = {form for piece in (*parts.path.split("/"), *values) for form in (piece, unquote(piece))}
+    whole = f"{parts.path}?{parts.query}" if parts.query else parts.path
+    long = {piece for piece in pieces if len(piece) >= SHORTEST_MASKED}
+    return forms_of({whole if whole != "/" else "", *(long or pieces)})
 
 
 def _secret_url(connection: Connection | None) -> str:

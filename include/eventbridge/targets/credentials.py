@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
-from eventbridge.targets.redaction import forms_of
+from eventbridge.targets.redaction import SHORTEST_MASKED, Form, forms_of
 from eventbridge.targets.signing import Signer, SigningKey, parse_secrets
 from eventbridge.targets.tokens import TokenClient
 
@@ -47,14 +47,14 @@ class Credentials:
     """Header lines and a query (`name=value`) to send, keys to sign with; never shown.
 
     `client` gets a token that is to be sent too: `with_token` has it. `secrets` are what an answer may repeat of all
-    this and must not be kept, the longest first.
+    this and must not be kept.
     """
 
     lines: tuple[str | bytes, ...] = field(default=(), repr=False)
     query: str = field(default="", repr=False)
     signing_keys: tuple[SigningKey, ...] = field(default=(), repr=False)
     client: TokenClient | None = None
-    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    secrets: tuple[Form, ...] = field(default=(), repr=False)
 
     @cached_property
     def signer(self) -> Signer | None:
@@ -63,7 +63,10 @@ class Credentials:
 
     def with_token(self, token: str) -> Credentials:
         """Return the same with a bearer token that its client got."""
-        return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms_of([token]), *self.secrets))
+        forms = forms_of([token])
+        for form in forms:
+            form.prepare()  # here, where nothing else waits
+        return replace(self, lines=(*self.lines, _bearer(token)), secrets=(*forms, *self.secrets))
 
 
 NO_CREDENTIALS = Credentials()
@@ -76,7 +79,8 @@ def credentials_of(connection: Connection) -> Credentials:
     with login and password (OAuth2 client credentials). With any of them, or alone, extra `signing_secret`.
     Raises ConnectionUnusable, which never shows a value.
     """
-    keys = parse_secrets(connection.id, _text(connection, "signing_secret"))
+    signing = _text(connection, "signing_secret")
+    keys = parse_secrets(connection.id, signing)
     ways = [name for name in ("token", "api_key", "token_url") if _text(connection, name)]
     if len(ways) > 1:
         raise _unusable(connection, f"has the extras `{ways[0]}` and `{ways[1]}`. Keep one of the two")
@@ -92,7 +96,9 @@ def credentials_of(connection: Connection) -> Credentials:
         found = _of_client(connection)
     else:
         found = _of_login(connection)
-    return replace(found, signing_keys=keys)
+    # A receiver that shows its settings shows its copy of a key, with or without the prefix
+    texts = [each.partition("_")[2].rstrip("=") for each in signing.split()]
+    return replace(found, signing_keys=keys, secrets=(*found.secrets, *forms_of(texts)))
 
 
 def _refuse_strays(connection: Connection, way: str) -> None:
@@ -122,9 +128,10 @@ def _of_api_key(connection: Connection) -> Credentials:
     key, name, parameter = (_text(connection, each) for each in ("api_key", "api_key_header", "api_key_query"))
     if name and parameter:
         raise _unusable(connection, "has the extras `api_key_header` and `api_key_query`. Keep one of the two")
-    secrets = forms_of([key, key.rpartition(" ")[2]])  # `ApiKey 123`: an answer may repeat 123 alone
     if parameter:
-        return Credentials(query=f"{quote(parameter, safe='')}={quote(key, safe='')}", secrets=secrets)
+        escaped = quote(key, safe="")
+        secrets = forms_of([key, escaped])  # a server may write what was sent in base64
+        return Credentials(query=f"{quote(parameter, safe='')}={escaped}", secrets=secrets)
     name = name or _DEFAULT_API_KEY_HEADER
     if is_reserved(name) and name.lower() != "authorization":
         raise _unusable(connection, f"has {name!r} as `api_key_header`, which is not for credentials. Use another")
@@ -135,7 +142,7 @@ def _of_api_key(connection: Connection) -> Credentials:
             "has an `api_key_header` that is not a header name, or an `api_key` with a line break or control character"
         )
         raise _unusable(connection, f"{what}. Copy them again") from None
-    return Credentials((line,), secrets=secrets)
+    return Credentials((line,), secrets=forms_of([key, key.rpartition(" ")[2]]))  # `ApiKey 123`: also 123 alone
 
 
 def _of_client(connection: Connection) -> Credentials:
@@ -179,8 +186,12 @@ def _of_login(connection: Connection) -> Credentials:
         return Credentials()
     if ":" in connection.login:
         raise _unusable(connection, "has a login with a colon, which cannot be sent (RFC 7617). Use another login")
-    pair = base64.b64encode(f"{connection.login}:{connection.password}".encode()).decode("ascii")
-    return Credentials((f"authorization: Basic {pair}",), secrets=forms_of([pair, connection.password]))
+    pair = f"{connection.login}:{connection.password}"
+    encoded = base64.b64encode(pair.encode()).decode("ascii")
+    secrets = [encoded, pair, connection.password]
+    if len(connection.password) < SHORTEST_MASKED:
+        secrets.append(connection.login)  # some services take an API key as the login, with nothing or `X` as password
+    return Credentials((f"authorization: Basic {encoded}",), secrets=forms_of(secrets))
 
 
 def _bearer(token: str) -> str:

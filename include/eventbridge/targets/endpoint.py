@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import pycurl
 
 from eventbridge.targets.address_guard import SETTING, AddressGuard
+from eventbridge.targets.redaction import Form
 from eventbridge.targets.tls import Tls
 from eventbridge.version import __version__
 
@@ -29,7 +30,7 @@ class Endpoint:
     """What all requests of a target share: address, time, what is verified, and where they must not go.
 
     Connecting, TLS included, may take `connect_seconds` of the `timeout_seconds` of a request.
-    `secrets` are what an answer may repeat of the URL and must not be kept, the longest first. `whole_answers`: of an
+    `secrets` are what an answer may repeat of the URL and must not be kept. `whole_answers`: of an
     answer's body all that is read is there until the next request, not only what is kept of it.
     """
 
@@ -38,7 +39,7 @@ class Endpoint:
     allow_http: bool
     guard: AddressGuard
     tls: Tls = field(default_factory=Tls)
-    secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    secrets: tuple[Form, ...] = field(default=(), repr=False)
     whole_answers: bool = False
     connect_seconds: float = 5.0
 

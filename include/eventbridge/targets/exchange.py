@@ -13,7 +13,7 @@ from eventbridge.model.answer import Answer
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Door, Endpoint, easy_handle, send_to
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.redaction import veiled
+from eventbridge.targets.redaction import Form, masked, veiled
 
 #: What of an answer's body is kept, and where reading stops: a target must not fill memory or a budget.
 KEPT_BYTES = 20 * 1024
@@ -138,7 +138,7 @@ class Exchange:
         )
 
     def veiled(self, text: bytes) -> bytes:
-        """Return text with asterisks for what is secret of the endpoint and of today's credentials."""
+        """Return text without the secrets of the endpoint and of the credentials, as `redaction.veiled` does."""
         return veiled(text, self._secrets) if text else text
 
     def interrupted(self, now: datetime) -> Answer:
@@ -168,7 +168,8 @@ class Exchange:
             started_at=self.started_at,
             duration_ms=duration_ms,
             error_class=error_class,
-            error=self.veiled(error.encode(errors="backslashreplace")).decode(),
+            # of libcurl's or our own making: a short secret may be in it by chance only
+            error=masked(error.encode(errors="backslashreplace"), self._secrets).decode(),
             response_head=self._response_head(),
         )
 
@@ -190,11 +191,11 @@ class Exchange:
     def _response_head(self) -> bytes:
         return self.veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
-    def _hide(self, secrets: tuple[bytes, ...]) -> None:
-        self._secrets = tuple(sorted({*self.endpoint.secrets, *secrets}, key=len, reverse=True))
+    def _hide(self, secrets: tuple[Form, ...]) -> None:
+        self._secrets = (*self.endpoint.secrets, *secrets)
         # as much more of a body as a secret is long is read: half of one would not be found
         kept = READ_BYTES if self.endpoint.whole_answers else KEPT_BYTES
-        self._room_bytes = kept + max(map(len, self._secrets), default=0)
+        self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}

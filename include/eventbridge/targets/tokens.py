@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.targets.redaction import forms_of
+from eventbridge.targets.redaction import Form, forms_of
 
 #: A token is not used for the last part of its life, so that it outlasts the requests that are sent with it.
 _MARGIN = timedelta(seconds=60)
@@ -19,6 +19,9 @@ _MARGIN_SHARE = 0.2
 #: How long a token is taken for good of which its issuer says nothing (RFC 6749, 5.1, leaves it open).
 _UNSAID_SECONDS = 300.0
 _LONGEST_SECONDS = 86_400.0
+
+#: Servers take header lines of about so many bytes.
+LONGEST_TOKEN = 8_192
 
 
 class NoToken(EventBridgeError):
@@ -44,15 +47,18 @@ class TokenClient:
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
-    def secrets(self) -> tuple[bytes, ...]:
+    def secrets(self) -> tuple[Form, ...]:
         """Return what an answer must not repeat."""
-        return forms_of([self.client_secret, self.basic])
+        return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
     @property
     def basic(self) -> str:
         """Return id and secret as the header takes them: each form-encoded first (RFC 6749, 2.3.1)."""
-        pair = f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
-        return base64.b64encode(pair.encode()).decode("ascii")
+        return base64.b64encode(self._pair.encode()).decode("ascii")
+
+    @property
+    def _pair(self) -> str:
+        return f"{quote_plus(self.client_id)}:{quote_plus(self.client_secret)}"
 
     def request(self) -> tuple[list[str | bytes], bytes]:
         """Return header lines and body of a request for a token."""
@@ -135,6 +141,9 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
     text = answer.get("access_token") if isinstance(answer, dict) else None
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
         raise NoToken(f"{where} answered JSON without an access_token that can be sent. Is it the token endpoint?")
+    if len(text) > LONGEST_TOKEN:
+        what = f"answered an access_token of {len(text):,} characters, and {LONGEST_TOKEN:,} are the most that is sent"
+        raise NoToken(f"{where} {what}. Ask for fewer scopes or claims.")
     if str(answer.get("token_type", "bearer")).lower() != "bearer":
         raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")
     return AccessToken(text, _seconds(answer.get("expires_in")))
