@@ -107,7 +107,8 @@ def traces(secret: str, login: str = "") -> list[bytes]:
     inner = [base64.b64encode(b" " * before + each.encode()).decode()[4:-4] for before in range(3) for each in sent]
     pair = base64.b64encode(f"{login}:{secret}".encode()).decode()
     texts = [secret, pair, *(each for each in inner if len(each) >= 4)]
-    return [written(text).encode() for text in texts for written in (str, *map(_inside, WRITTEN.values()))]
+    ways = list(map(_inside, WRITTEN.values()))
+    return [text.encode() for text in texts] + [written(text).encode() for text in texts for written in ways]
 
 
 def _inside(written: Callable[[str], str]) -> Callable[[str], str]:

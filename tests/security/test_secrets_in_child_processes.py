@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -61,7 +61,7 @@ def children() -> set[int]:
 
 
 @pytest.mark.parametrize("start", [evaluating_jsonata, asking_duckdb, receiving])
-def test_a_child_process_has_no_secret(start: Callable[[Path], contextmanager[None]], tmp_path: Path) -> None:
+def test_a_child_process_has_no_secret(start: Callable[[Path], AbstractContextManager[None]], tmp_path: Path) -> None:
     """/proc/<pid>/environ of the child holds none of the secrets of its parent."""
     before = children()
     with start(tmp_path):

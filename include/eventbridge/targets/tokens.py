@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -86,12 +88,17 @@ class _Held:
     good_until: datetime | None = None
     failures: int = 0
     failure: str = ""
+    rests_until: float = -math.inf
 
 
 class AccessTokens:
-    """The tokens of one process, a token for each client; threads that need the same one ask once."""
+    """The tokens of one process, a token for each client; threads that need the same one ask once.
 
-    def __init__(self) -> None:
+    `clock` gives seconds that only grow.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self._lock = threading.Lock()
         self._held: dict[TokenClient, _Held] = {}
 
@@ -105,8 +112,9 @@ class AccessTokens:
     ) -> str:
         """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
 
-        Raises NoToken if there is none before `until`; a failure that another thread had meanwhile counts for all
-        that waited for it, so that an endpoint that hangs is waited for once.
+        Raises NoToken if there is none before `until`. A failure counts for all threads that waited for it, and for as
+        long as it took: where hundreds of targets share an endpoint that hangs, their calls would keep those of others
+        waiting.
         """
         with self._lock:
             held = self._held.setdefault(client, _Held())
@@ -117,18 +125,24 @@ class AccessTokens:
         try:
             if held.good_until is not None and now < held.good_until and held.text != refused:
                 return held.text
-            if held.failures != failures:
+            if held.failures != failures or self._clock() < held.rests_until:
                 raise NoToken(held.failure)
-            token = ask(seconds)
+            token = self._ask(held, ask, seconds)
             margin = min(_MARGIN, timedelta(seconds=token.seconds * _MARGIN_SHARE))
             held.text, held.good_until = token.text, now + timedelta(seconds=token.seconds) - margin
             return token.text
-        except NoToken as error:
-            held.failures += 1
-            held.failure = str(error)
-            raise
         finally:
             held.lock.release()
+
+    def _ask(self, held: _Held, ask: Callable[[float], AccessToken], seconds: float) -> AccessToken:
+        began = self._clock()
+        try:
+            return ask(seconds)
+        except NoToken as error:
+            ended = self._clock()
+            held.failures += 1
+            held.failure, held.rests_until = str(error), ended + (ended - began)
+            raise
 
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:

@@ -142,6 +142,7 @@ def test_other_requests_have_their_answer_before_a_token_is_got_anew(receiver: R
         ("/redirect/x", "HTTP 302."),
         ("/healthy", "answered no JSON"),
         ("/hang", "Timeout: "),
+        ("/drip", "Timeout: "),
         ("/cut", "NetworkError: "),
         ("/huge", "answered no JSON"),
     ],
@@ -269,6 +270,33 @@ def test_a_refused_token_is_not_given_again() -> None:
     assert (first, second, third) == ("t0", "t1", "t1")
 
 
+@pytest.mark.parametrize("seconds", [0.0, 10.0])
+def test_an_endpoint_is_asked_again_after_as_long_as_it_took_to_fail(seconds: float) -> None:
+    """A failure that took 10 s counts for 10 s more, and one that came at once not at all."""
+    passed, asked = [100.0], [0]
+    tokens = AccessTokens(lambda: passed[0])
+
+    def fail(_: float) -> AccessToken:
+        asked[0] += 1
+        passed[0] += seconds
+        raise NoToken(f"failure {asked[0]}")
+
+    def failure() -> str:
+        with pytest.raises(NoToken) as caught:
+            tokens.token(CLIENT, fail, NOON, NOON + timedelta(seconds=9))
+        return str(caught.value)
+
+    first = failure()
+    passed[0] += 0.9 * seconds
+    second = failure()
+    passed[0] += 0.2 * seconds
+    third = failure()
+
+    assert (first, second, third) == (
+        ("failure 1", "failure 1", "failure 2") if seconds else ("failure 1", "failure 2", "failure 3")
+    )
+
+
 @pytest.mark.parametrize("result", ["t0", None])
 def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
     """20 threads: one asks; whether it gets a token or none counts for all that waited."""
@@ -311,6 +339,7 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
         ('{"access_token": "hush hush"}', "that can be sent"),
         ('{"access_token": "hush\\r\\nevil: 1"}', "that can be sent"),
         ('{"access_token": "hush", "token_type": "mac"}', "another type than bearer"),
+        (json.dumps({"access_token": "hush" * 2_049}), "8,196 characters, and 8,192 are the most that is sent"),
     ],
 )
 def test_an_answer_without_a_token(answer: str, said: str) -> None:
