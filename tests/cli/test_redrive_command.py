@@ -239,3 +239,28 @@ def test_the_dead_letters_of_a_removed_rule_can_be_listed(delivered: Any, eventb
     assert len(eventbridge("dead-letters", "list", "--rule", "all-orders", "--json").json) > 0
     assert eventbridge("dead-letters", "list", "--rule", "all-orders", "--error", "no such text", "--json").json == []
     assert eventbridge("dead-letters", "list", "--rule", "all-orderz").code == 2
+
+
+def test_each_letter_of_a_delivery_that_died_three_times_has_a_name(
+    delivered: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """`list` prints it, `show` and `--name` take it; the delivery id alone is the newest, and the others are named."""
+    listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
+    delivery = listed[0]["delivery_id"]
+    for _ in range(2):
+        eventbridge("dead-letters", "redrive", "--name", delivery)
+    letters = eventbridge("dead-letters", "list", "--name", delivery, "--json").json
+    table = eventbridge("dead-letters", "list", "--name", delivery).out
+    newest = eventbridge("dead-letters", "show", delivery)
+    by_name = [eventbridge("dead-letters", "show", each["name"], "--json") for each in letters]
+
+    assert len({each["name"] for each in letters}) == len(letters) == 3
+    assert all(each["name"].startswith(f"{delivery}@") and each["name"] in table for each in letters)
+    assert [shown.json["batch_id"] for shown in by_name] == [each["batch_id"] for each in letters]
+    assert [shown.err for shown in by_name] == ["", "", ""]
+    assert letters[0]["name"] in newest.out
+    assert all(each["name"] in newest.err for each in letters[1:])
+    for each in letters:
+        sql = f"name = '{each['name']}'"
+        assert eventbridge("dead-letters", "list", "--sql", sql, "--json").json == [each]
+        assert eventbridge("dead-letters", "list", "--name", each["name"], "--json").json == [each]

@@ -64,6 +64,13 @@ def test_a_narrow_terminal_shortens_ids_then_wraps_text(shown: Shown) -> None:
     ]
 
 
+def test_a_shortened_name_keeps_what_tells_it_from_others(shown: Shown) -> None:
+    """The name of a dead letter is an id, `@` and eight digits: shortened, it is still one that `show` takes."""
+    row = [f"{IDS[0]}@0e26fcb8", *ROWS[0][1:]]
+
+    assert shown(80, COLUMNS, [row], ids={"name"})[2].split()[0] == "00000000-0000@0e26fcb8"
+
+
 def test_a_very_narrow_terminal_gets_a_block_a_row(shown: Shown) -> None:
     """Where not even the words fit side by side: `column value`, nothing shortened."""
     assert shown(30, COLUMNS, ROWS[:1], ids={"name"}) == [

@@ -17,7 +17,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters, name_of
+from eventbridge.stages.letters.reader import dead_letters, subject_of
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.route.stage import route
@@ -91,7 +91,7 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
     ]
     assert RAISING in records[0]["event"]
     assert "RuntimeError: poisoned" in records[0]["detail"]
-    assert name_of(records[0]) == "orders/placed/0/7"
+    assert subject_of(records[0]) == "orders/placed/0/7"
     assert audit(work).differences == ()
 
 

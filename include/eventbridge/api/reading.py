@@ -171,9 +171,9 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
 
 @router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
 def dead_letter(
-    request: Request, name: Annotated[str, Path(description="A delivery id, or where an event lies.")]
+    request: Request, name: Annotated[str, Path(description="A name from the list, a delivery id, or a place of an event.")]
 ) -> Response:
-    """Answer the newest dead letter of a name: the event, the request as transformed, every attempt.
+    """Answer one dead letter, for a delivery id or a place the newest: the event, the request as transformed, every attempt.
 
     Without the scope payloads, event, request and answers are hidden, and so is
     a detail that may quote the event.

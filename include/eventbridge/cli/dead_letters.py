@@ -22,6 +22,7 @@ from eventbridge.event.plain import text
 
 if TYPE_CHECKING:
     from eventbridge.stages.letters.files import Damaged
+    from eventbridge.stages.letters.reader import DeadLetterName
     from eventbridge.stages.redrive.marks import Mark
 
 app = typer.Typer(cls=Group, help="What was given up, and why.", no_args_is_help=True)
@@ -31,6 +32,7 @@ app.command("redrives")(redrive.list_redrives)
 app.command("cancel")(redrive.cancel)
 
 _ANSWER_LINES = 20
+_OTHERS = 10
 
 
 @app.command("list")
@@ -42,8 +44,8 @@ def list_dead_letters(
 ) -> None:
     """List dead letters, the newest batch's first.
 
-    The first column is what `dead-letters show` takes: a delivery id or, of an event that is not a CloudEvent
-    (Malformed), where it lies: bus/topic/queue/offset.
+    The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
+    CloudEvent (Malformed), with the event's place: bus/topic/queue/offset.
     """
     from eventbridge.stages.letters.reader import letters
     from eventbridge.stages.letters.selection import name_of
@@ -116,13 +118,14 @@ def export(
 @app.command()
 def show(
     name: Annotated[
-        str, typer.Argument(metavar="NAME", help="Delivery id or its beginning, or [bus/]topic/queue/offset.")
+        str, typer.Argument(metavar="NAME", help="A name from `list`, a delivery id or its beginning, or a place.")
     ],
     as_json: JsonOption = False,
 ) -> None:
     """Show one dead letter whole: the event, the request as transformed, every attempt.
 
-    NAME is what `dead-letters list` shows first, and what the target saw as `webhook-id`.
+    NAME is what `dead-letters list` prints first. A delivery id, which the target saw as `webhook-id`, or a place
+    [bus/]topic/queue/offset shows the newest letter; a note then names the others.
     """
     from eventbridge.stages.letters.reader import Letter, find_dead_letters, read_dead_letter
     from eventbridge.stages.letters.selection import name_of
@@ -140,12 +143,20 @@ def show(
         record = read_dead_letter(work, newest.file, newest.row)
         mark = Marks(work).of(Letter(newest.file, newest.row, record))
     if others:
-        note(f"{len(others) + 1} dead letters have this name, as the event came more than once; this is the newest")
+        note(_others(newest, others))
     if as_json:
         show_json({"name": newest.name} | with_text_id(record) | {"redriven": mark})
     else:
         _show(name_of(record), record, mark)
     tell_passed_over(damaged)
+
+
+def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
+    """Return which letters, beside the newest one that is shown, are of the same delivery or place."""
+    names = [f"  {each.name}" for each in others[:_OTHERS]]
+    more = [f"  and {len(others) - _OTHERS} more: `list --name {newest.subject}`"] if len(others) > _OTHERS else []
+    head = f"this is the newest of {len(others) + 1} dead letters of {newest.subject}. The older ones:"
+    return "\n".join([head, *names, *more])
 
 
 def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:

@@ -17,7 +17,8 @@ from eventbridge.cli.output import say
 _GAP = "  "
 #: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
 _SHORT_ID = 13
-_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+#: An id, and what follows it in the name of a dead letter.
+_ID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(@[0-9a-f]{8})?")
 #: A cell is cut here: one event's id of 100 KB would pad the column of every row. Every name there is fits in.
 _LONGEST_CELL = 300
 #: Words are not broken to make a column narrower than this; rather each row becomes a block of lines.
@@ -179,7 +180,8 @@ def _cut(cell: str) -> str:
 
 
 def _shortened(cell: str) -> str:
-    return cell[:_SHORT_ID] + "…" if _UUID.fullmatch(cell) else cell
+    found = _ID.fullmatch(cell)
+    return cell[:_SHORT_ID] + (found[1] or "…") if found else cell
 
 
 def _width(value: str) -> int:

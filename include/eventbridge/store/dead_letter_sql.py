@@ -22,9 +22,12 @@ _AS_TEXT = {
     "event": "try(decode(event)::JSON)",
     "request": "try(decode(request))",
 }
-_NAME = (
+#: As `stages.letters.selection.name_of`: what died, and which of its deaths.
+_SUBJECT = (
     """coalesce(hex(delivery_id)::UUID::VARCHAR, concat_ws('/', bus, topic, nullif(broker, ''), queue_id, "offset"))"""
 )
+_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, queue_id, "offset")), 8)"""
+_NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
 #: What tells one dead letter from every other: one event may die in a batch twice, at two places of its bus.
 KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")

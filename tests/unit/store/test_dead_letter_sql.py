@@ -66,7 +66,7 @@ def test_a_condition_chooses_over_all_files(store: Store, written: Callable[...,
     found = keys_where(partial(read_table, store), files, "(event->>'$.data.amount')::INT > 5")
 
     assert {key[-1] for key in found} == {7, 9}
-    assert ("batch-1", "07070707-0707-0707-0707-070707070707", "placed", "", 0, 7) in found
+    assert ("batch-1", "07070707-0707-0707-0707-070707070707@0e26fcb8", "placed", "", 0, 7) in found
 
 
 def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., str]) -> None:
@@ -74,7 +74,7 @@ def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., s
     file = written("a", letter(1, event=b"\xff\xfe", delivery_id=None))
 
     assert keys_where(partial(read_table, store), [file], "event IS NULL") == {
-        ("batch-1", "orders/placed/0/1", "placed", "", 0, 1)
+        ("batch-1", "orders/placed/0/1@9fd3ef84", "placed", "", 0, 1)
     }
 
 

@@ -11,7 +11,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_letters, read_unless_damaged
-from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of
+from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of, subject_of
 from eventbridge.stages.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
@@ -21,7 +21,7 @@ from eventbridge.store.plain_rows import plain_rows
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
-_NAME_COLUMNS = ["delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "queue_id", "offset"]
+_NAME_COLUMNS = ["delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "queue_id", "offset", "batch_id"]
 _LISTED_CANDIDATES = 10
 
 #: Dead letter files that one page reads at most.
@@ -30,9 +30,14 @@ PAGE_FILES = 100
 
 @dataclass(frozen=True)
 class DeadLetterName:
-    """Where one dead letter lies, and how a person names it: by delivery id or, Malformed, by where its event lies."""
+    """Where one dead letter lies, the name that it alone has, and what it shares with other letters.
+
+    `subject` is the delivery id or, where there is none, the place of the event: several letters have it if a delivery
+    died several times.
+    """
 
     name: str
+    subject: str
     about: str  # rule/target and reason
     file: str
     row: int
@@ -163,21 +168,21 @@ class Chosen:
 def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
     """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
 
-    `name` is a delivery id or its beginning, or where the event lies: `<bus>/<topic>/<queue>/<offset>`, the bus may
-    be left out. A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises
+    `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
+    `<bus>/<topic>/<queue>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises
     BooksError. Raises UserError for what is neither, NotFoundError if nothing, or more than one delivery, has it.
     """
     found = list(_named(work, checked_name(name), damaged))
-    names = dict.fromkeys(each.name for each in found)
+    subjects = {each.subject for each in found}
     if not found:
         among = " in the files that can be read" if damaged else ""
         raise NotFoundError(
             f"there is no dead letter {name!r}{among}. `eventbridge dead-letters list` shows the newest."
         )
-    if len(names) > 1:
+    if len(subjects) > 1:
         listed = [f"  {each.name}  {each.about}" for each in found[:_LISTED_CANDIDATES]]
         more = [f"  and {len(found) - _LISTED_CANDIDATES} more"] if len(found) > _LISTED_CANDIDATES else []
-        raise NotFoundError("\n".join([f"{name!r} is the name of {len(names)} dead letters:", *listed, *more]))
+        raise NotFoundError("\n".join([f"{name!r} is the name of {len(found)} dead letters:", *listed, *more]))
     return found
 
 
@@ -207,4 +212,4 @@ def _named(work: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[Dead
         for row, record in enumerate([] if table is None else table.to_pylist()):
             if is_named(record, wanted) and sight.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
-                yield DeadLetterName(name_of(record), about + record["reason"], file, row)
+                yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -35,14 +36,17 @@ SELECTED_BY = (
     "arrived_at", "last_attempt_at",
 )  # fmt: skip
 
+#: What tells the dead letters of one delivery, or of one event that became none, from each other.
+MARKED_BY: Final = ("batch_id", "topic", "broker", "queue_id", "offset")
+
 
 @dataclass(frozen=True)
 class Selection:
     """A dead letter is selected if every field that is set fits it; none is set: all are.
 
     `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
-    (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are delivery
-    ids, or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a condition in DuckDB's SQL.
+    (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are names
+    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a condition in DuckDB's SQL.
     `payloads` False: `error` is not looked for in text that may quote an event.
     """
 
@@ -57,7 +61,7 @@ class Selection:
     payloads: bool = True
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record with the columns SELECTED_BY, and `attempts`, fits; `sql` is asked elsewhere."""
+        """Return whether a record with the columns SELECTED_BY, `batch_id` and `attempts` fits; `sql` is asked elsewhere."""
         at = record["last_attempt_at"] or record["arrived_at"]
         return (
             self.rule in (None, record["rule"])
@@ -137,24 +141,49 @@ class WrittenSelection:
 def checked_name(name: str) -> str:
     """Return the name of a dead letter as it is compared; raises UserError for what cannot be one."""
     wanted = name.strip().lower()
-    if re.fullmatch(r"[0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+", wanted):
+    if re.fullmatch(r"([0-9a-f][0-9a-f-]*|/?[^/]+/([^/]+/)+[^/]+?)(@[0-9a-f]{8})?", wanted):
         return wanted
     raise UserError(
-        f"{name!r} names no dead letter. Write a delivery id or its beginning, or <topic>/<queue>/<offset> "
-        "of the event, as `eventbridge dead-letters list` shows them."
+        f"{name!r} names no dead letter. Write a name that `eventbridge dead-letters list` shows, a delivery id or its "
+        "beginning, or <topic>/<queue>/<offset> of the event."
     )
 
 
 def is_named(record: Mapping[str, Any], wanted: str) -> bool:
-    """Return whether a record has a name that `checked_name` returned."""
-    if "/" in wanted:
-        return f"/{place_of(record)}".lower().endswith(f"/{wanted.lstrip('/')}")
-    return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(wanted.replace("-", ""))
+    """Return whether a record has a name that `checked_name` returned; the part from `@` on may be left out."""
+    about, mark = _parts(wanted)
+    if mark is not None and mark != mark_of(record):
+        return False
+    if "/" in about:
+        return f"/{place_of(record)}".lower().endswith(f"/{about.lstrip('/')}")
+    return record["delivery_id"] is not None and record["delivery_id"].hex().startswith(about.replace("-", ""))
 
 
 def name_of(record: Mapping[str, Any]) -> str:
-    """Return the delivery id or, of an event that never became a delivery, `<bus>/<topic>/<queue>/<offset>`."""
+    """Return the name that one dead letter has: `subject_of` and, because a delivery can die again, `@` and `mark_of`.
+
+    The record needs `batch_id` and the columns of a place.
+    """
+    return f"{subject_of(record)}@{mark_of(record)}"
+
+
+def subject_of(record: Mapping[str, Any]) -> str:
+    """Return the delivery id or, for an event that never became a delivery, `<bus>/<topic>/<queue>/<offset>`."""
     return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
+
+
+def mark_of(record: Mapping[str, Any]) -> str:
+    """Return eight hex digits that tell a dead letter from the others of its delivery: a hash of its batch and place.
+
+    `store.dead_letter_sql` computes the same in SQL.
+    """
+    place = "/".join(str(record[part]) for part in MARKED_BY)
+    return hashlib.sha256(place.encode()).hexdigest()[:8]
+
+
+def _parts(wanted: str) -> tuple[str, str | None]:
+    found = re.fullmatch(r"(.*)@([0-9a-f]{8})", wanted, re.DOTALL)
+    return (found[1], found[2]) if found else (wanted, None)
 
 
 def place_of(record: Mapping[str, Any]) -> str:
