@@ -92,6 +92,39 @@ def test_a_mistake_publishes_nothing_and_is_not_tried_again(home: Path, bus: str
     assert bodies(home) == []
 
 
+def test_every_mistake_of_every_event_is_named(home: Path) -> None:
+    """One event may have several: each has a line with the event's number, and nothing is published."""
+    several = {"id": 7, "type": "", "time": "noon", "data": 1, "data_base64": "AA=="}
+    with pytest.raises(AirflowFailException) as failure:
+        EventBridgeHook().publish("orders", [ORDER, several, {"type": "t"}])
+
+    lines = str(failure.value).splitlines()
+    assert [line.partition(":")[0] + line.partition(":")[2].partition(":")[0] for line in lines[1:]] == [
+        "event 2 $.id",
+        "event 2 $.type",
+        "event 2 $.time",
+        "event 2 $.source",
+        "event 2 $.specversion",
+        "event 2 $.data_base64",
+        "event 3 $.source",
+        "event 3 $.specversion",
+    ]
+    assert bodies(home) == []
+
+
+def test_no_more_mistakes_are_named_than_a_log_can_hold(home: Path) -> None:
+    """200 lines, and how many more mistakes there are; one event of a thousand mistakes does not hide the others."""
+    wrong = {**ORDER, **{f"Name{number}": 1 for number in range(1_000)}}
+    with pytest.raises(AirflowFailException) as failure:
+        EventBridgeHook().publish("orders", [wrong, *({"type": "t"} for _ in range(150))])
+
+    lines = str(failure.value).splitlines()
+    assert len(lines) == 202
+    assert sum(line.startswith("event 1: ") for line in lines) == 21
+    assert "event 1: and 980 more mistakes" in lines
+    assert lines[-1] == "and 121 more"
+
+
 def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without `bus` the operator asks a connection of type eventbridge_bus; one that names none fails the task."""
     monkeypatch.setenv(

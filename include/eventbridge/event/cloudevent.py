@@ -8,7 +8,7 @@ from __future__ import annotations
 import binascii
 import re
 from calendar import monthrange
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from eventbridge.errors import EventError
@@ -48,19 +48,27 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
 
 
 def check_event(document: dict[str, JsonValue]) -> None:
-    """Raise EventError, with what is wrong and where, if a document is not a CloudEvent 1.0."""
+    """Raise EventError, with the first thing that is wrong and where, if a document is not a CloudEvent 1.0."""
+    for error in mistakes_in(document):
+        raise error
+
+
+def mistakes_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
+    """Yield, with its place, everything for which a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)
-        if check is None:
-            check_extension(name, value)
-        elif value is not None or name == "data_base64":
-            check(value)
-    identity = [document.get(name) for name in REQUIRED]
-    if None in identity:
-        name = REQUIRED[identity.index(None)]
-        raise EventError(f"$.{name}: a CloudEvent must have it, and it is {_absence(document, name)}")
+        try:
+            if check is None:
+                check_extension(name, value)
+            elif value is not None or name == "data_base64":
+                check(value)
+        except EventError as error:
+            yield error
+    for name in REQUIRED:
+        if document.get(name) is None:
+            yield EventError(f"$.{name}: a CloudEvent must have it, and it is {_absence(document, name)}")
     if "data_base64" in document and "data" in document:
-        raise EventError("$.data_base64: an event holds data or data_base64, never both")
+        yield EventError("$.data_base64: an event holds data or data_base64, never both")
 
 
 #: What every event has.

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventbridge.errors import EventError, Mistake
-from eventbridge.event.cloudevent import check_event
+from eventbridge.errors import Mistake
+from eventbridge.event.cloudevent import mistakes_in
 from eventbridge.event.json_document import JsonValue
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.node import Node
@@ -70,9 +70,7 @@ def _event(fields: Fields) -> dict[str, Any] | None:
         fields.add(node, f"event is a mapping, and this is {node.kind()}", "Write the attributes of an event below it")
         return None
     event: dict[str, JsonValue] = _FILLED_IN | node.to_json()
-    try:
-        check_event(event)
-    except EventError as error:
+    mistakes = list(mistakes_in(event))
+    for error in mistakes:
         fields.add(node, f"this is not a CloudEvent: {error}", "Correct it")
-        return None
-    return event
+    return None if mistakes else event

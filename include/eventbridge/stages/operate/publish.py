@@ -16,6 +16,7 @@ from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.operate.submissions import (
     PublishResult,
     Submission,
+    mistakes_of,
     read_submission,
     read_submissions,
     results_of,
@@ -25,6 +26,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: Events that a bus is given at a time, and the most that one call of the API may hold.
 PUBLISHED_AT_ONCE = 1_000
 _MOST_LISTED = 20
+_MOST_MISTAKES = 200
 
 
 @dataclass(frozen=True)
@@ -60,18 +62,22 @@ def publish_events(
     """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
 
     An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
-    task makes no second event of it. Raises UserError with every mistake and its place before anything is published.
+    task makes no second event of it. Raises UserError with every mistake of every event and its place, at most 200 of
+    them, before anything is published.
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
     submissions = read_submissions(events, max_bytes=work.settings.event_max_bytes, name=name)
     mistakes = [
-        f"event {number}: {submission.error}" for number, submission in enumerate(submissions, 1) if submission.error
+        f"event {number}: {mistake}"
+        for number, submission in enumerate(submissions, 1)
+        if submission.error
+        for mistake in mistakes_of(submission)
     ]
     if mistakes:
-        more = f"\nand {len(mistakes) - _MOST_LISTED} more" if len(mistakes) > _MOST_LISTED else ""
-        listed = "\n".join(mistakes[:_MOST_LISTED])
-        raise UserError(f"nothing was published; mend these and publish all again:\n{listed}{more}")
+        more = f"\nand {len(mistakes) - _MOST_MISTAKES:,} more" if len(mistakes) > _MOST_MISTAKES else ""
+        listed = "\n".join(mistakes[:_MOST_MISTAKES])
+        raise UserError(f"nothing was published; correct these and publish all again:\n{listed}{more}")
     places: list[tuple[Queue, int]] = []
     published = _publish(work, bus, topic, enumerate(submissions, 1), places.extend)
     return published, results_of(submissions, places)
