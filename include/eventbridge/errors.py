@@ -115,14 +115,24 @@ class Mistake:
         return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
 
 
+#: Mistakes that one message names; a file that was generated wrongly may have hundreds of thousands.
+MOST_NAMED = 200
+
+
+def named_lines(mistakes: Sequence[object]) -> list[str]:
+    """Return a line for each of the first 200 mistakes, and one that counts the rest if there are more."""
+    more = len(mistakes) - MOST_NAMED
+    return [*map(str, mistakes[:MOST_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
+
+
 class RuleFileError(UserError):
-    """Rule files hold mistakes; all of them are listed."""
+    """Rule files hold mistakes: all of them are in `mistakes`, the message names the first 200."""
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:
         self.mistakes = tuple(mistakes)
         count = len(self.mistakes)
         head = f"{count} mistake{'s' if count != 1 else ''} in the rule files:"
-        super().__init__("\n".join([head, *map(str, self.mistakes)]))
+        super().__init__("\n".join([head, *named_lines(self.mistakes)]))
 
 
 class PatternError(UserError):

@@ -137,6 +137,16 @@ def test_what_may_be_meant(word: str, known: list[str], said: str) -> None:
         (("dead-letters", "list", "--from", "2h"), "No such option: --from. Did you mean --since?"),
         (("dead-letters", "list", "--sinse", "2h"), "No such option: --sinse. Did you mean --since?"),
         (("audit", "--since", "2h"), "No such option: --since. Options: "),
+        (
+            ("--limit", "3", "dead-letters", "list"),
+            "No such option: --limit. Write it after the command: eventbridge dead-letters list --limit",
+        ),
+        (
+            ("dead-letters", "--limit=3", "list"),
+            "No such option: --limit. Write it after the command: eventbridge dead-letters list --limit",
+        ),
+        (("--limit", "status"), "No such option: --limit. Write it after a command that has it"),
+        (("--sinse", "dead-letters", "list"), "No such option: --sinse. Options: "),
     ],
 )
 def test_a_command_or_option_that_is_none_gets_what_may_be_meant(
@@ -148,6 +158,25 @@ def test_a_command_or_option_that_is_none_gets_what_may_be_meant(
     assert (result.code, result.out) == (2, "")
     assert result.err.startswith("Usage: eventbridge ")
     assert f"\nerror: {said}" in result.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--json", "status"), "Write it after the command: eventbridge status --json"),
+        (("--json", "rules", "check"), "Write it after the command: eventbridge rules check --json"),
+        (("rules", "--json", "check"), "Write it after the command: eventbridge rules check --json"),
+        (("--json",), "Write it after a command that has it"),
+    ],
+)
+def test_json_before_the_command_gets_the_command_line_that_was_meant(
+    arguments: tuple[str, ...], said: str, eventbridge: Callable[..., Any]
+) -> None:
+    """Other tools take options of all commands before the command; the error says where this one takes them."""
+    result = eventbridge(*arguments)
+
+    assert (result.code, result.out) == (2, "")
+    assert json.loads(result.err)["message"] == f"No such option: --json. {said}"
 
 
 def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbridge: Callable[..., Any]) -> None:

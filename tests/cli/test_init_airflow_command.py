@@ -38,6 +38,23 @@ def test_a_folder_that_is_missing_is_made_only_on_request(tmp_path: Path, eventb
     assert {file.name for file in (tmp_path / "dgas").iterdir()} == set(FILES)
 
 
+def test_the_folder_that_airflow_names_is_made_only_on_request_too(
+    tmp_path: Path, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With AIRFLOW_HOME unset or wrong it is no folder of the user's Airflow: the error says whose word it is."""
+    folder = tmp_path / "airflow" / "dags"
+    monkeypatch.setenv("AIRFLOW__CORE__DAGS_FOLDER", str(folder))
+    refused = eventbridge("init-airflow")
+
+    assert (refused.code, refused.out) == (2, "")
+    assert f"Airflow's `[core] dags_folder` is {folder}, and there is no such folder" in refused.err
+    assert "AIRFLOW_HOME" in refused.err
+    assert "--create" in refused.err
+    assert not folder.parent.exists()
+    assert eventbridge("init-airflow", "--create").out.splitlines()[0] == f"{folder} is made"
+    assert {file.name for file in folder.iterdir()} == set(FILES)
+
+
 def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
     """What is up to date stays; a file of an older version is written again."""
     eventbridge("init-airflow", str(tmp_path))
@@ -46,6 +63,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
 
     assert found == {
         "folder": str(tmp_path),
+        "created": False,
         "files": [{"file": FILES[0], "written": True}, {"file": FILES[1], "written": False}],
     }
 

@@ -43,7 +43,26 @@ def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]
 
     assert result.code == 2
     assert {"file", "line", "column", "path", "message", "remedy"} == set(result.json["mistakes"][0])
+    assert (result.code, result.err) == (2, "")
     assert result.err == ""
+
+
+def test_a_terminal_gets_no_more_mistakes_than_it_can_hold(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """`rules check`, and `status` while batches go on with the rules before, name 200 and count the rest; JSON has all of them."""
+    wrong = "\n".join(f"  Wrong{number}: {{}}" for number in range(301))
+    (delivered.rules / "more.yaml").write_text(f"rules:\n{wrong}\n")
+
+    checked = eventbridge("rules", "check")
+    status = eventbridge("status")
+    count = len(eventbridge("rules", "check", "--json").json["mistakes"])
+
+    assert count > 300
+    assert len(checked.err.splitlines()) == 202
+    assert checked.err.splitlines()[0] == f"error: {count} mistakes in the rule files:"
+    assert checked.err.splitlines()[-1] == f"and {count - 200} more"
+    assert sum("more.yaml" in line for line in status.out.splitlines()) == 200
+    assert f"  and {count - 200} more\n" in status.out
+    assert len(eventbridge("status", "--json").json["mistakes"]) == count
 
 
 def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Callable[..., Any]) -> None:

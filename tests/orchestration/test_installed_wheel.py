@@ -41,7 +41,7 @@ def venv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> FreshVenv:
     made = install_wheel(tmp_path_factory.mktemp("fresh"), wheel)
     (made.work / "rules").mkdir()
     (made.work / "rules" / "orders.yaml").write_text(RULES)
-    made.run("eventbridge", "init-airflow")
+    made.run("eventbridge", "init-airflow", "--create")
     return made
 
 

@@ -82,12 +82,15 @@ def product_failure(error: errors.EventBridgeError) -> str:
 
 def usage_failure(error: Any) -> str:
     """Return what standard error gets of a command line that cannot be read: usage, and the words that may be meant."""
-    from eventbridge.cli.suggestion import suggestion
+    from eventbridge.cli.suggestion import misplaced, options_of, suggestion
 
     message = error.format_message()
     if getattr(error, "possibilities", None) is not None:  # of Typer's errors only that of an unknown option has it
-        known = [option for each in error.ctx.command.params for option in each.opts if option.startswith("--")]
-        message = f"{error.message}. {suggestion(error.option_name, known, 'Options')}"
+        command = error.ctx.command
+        remedy = None
+        if hasattr(command, "commands"):
+            remedy = misplaced(error.option_name, error.ctx.find_root().command, sys.argv[1:])
+        message = f"{error.message}. {remedy or suggestion(error.option_name, options_of(command), 'Options')}"
     context = error.ctx
     if wants_json(sys.argv[1:]) or context is None or message == context.get_help():
         return failure(USAGE, message, error.exit_code) if wants_json(sys.argv[1:]) else f"{message}\n"

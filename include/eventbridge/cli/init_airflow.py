@@ -8,13 +8,14 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.errors import UserError
 
 
 def init_airflow(
     folder: Annotated[
         Path | None, typer.Argument(metavar="FOLDER", help="The DAGs folder; default: [core] dags_folder of Airflow.")
     ] = None,
-    create: Annotated[bool, typer.Option("--create", help="Make FOLDER if it is missing.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Make the folder if it is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Write two files into Airflow's DAGs folder: one imports all DAGs, one shows mistakes in rule files.
@@ -24,10 +25,27 @@ def init_airflow(
     from eventbridge.orchestrate.init_airflow import FILES, dags_folder_of_airflow, write_dag_files
 
     chosen = folder or dags_folder_of_airflow()
-    changed = write_dag_files(chosen, create=create or folder is None)  # Airflow's own cannot be mistyped here
+    created = not chosen.is_dir()
+    if created and not create:
+        raise UserError(_missing(chosen, named=folder is not None))
+    changed = write_dag_files(chosen)
     files = [chosen / name for name in FILES]
     if as_json:
-        show_json({"folder": str(chosen), "files": [{"file": file.name, "written": file in changed} for file in files]})
+        show_json({"folder": str(chosen), "created": created, "files": [{"file": file.name, "written": file in changed} for file in files]})
         return
+    if created:
+        say(f"{chosen} is made")
     for file in files:
         say(f"{file} {'is written' if file in changed else 'is up to date'}")
+
+
+def _missing(folder: Path, *, named: bool) -> str:
+    if named:
+        return (
+            f"there is no folder {folder}. Correct the name, or write --create to make it: "
+            "Airflow reads DAGs from the folder that `[core] dags_folder` names"
+        )
+    return (
+        f"Airflow's `[core] dags_folder` is {folder}, and there is no such folder. If your Airflow is elsewhere, set "
+        "AIRFLOW_HOME or name the folder; if it is the right one, write --create to make it"
+    )

@@ -11,6 +11,7 @@ from eventbridge.cli.chunks import show_chunks
 from eventbridge.cli.output import JsonOption, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.table import cell_text, counted, show_table
+from eventbridge.errors import named_lines
 
 if TYPE_CHECKING:
     from eventbridge.decision.flow import Flow
@@ -66,7 +67,7 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
     if found.mistakes and found.rules_since is not None:
         since = cell_text(found.rules_since)
         head = f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:"
-        yield [head, *(f"  {mistake}" for mistake in found.mistakes)]
+        yield [head, *(f"  {line}" for line in named_lines(found.mistakes))]
     if found.intake_stop is not None:
         stop = found.intake_stop
         yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]

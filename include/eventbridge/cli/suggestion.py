@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from typer.core import TyperGroup
@@ -37,6 +37,34 @@ def suggestion(word: str, known: Collection[str], what: str) -> str:
         near = [by_name[each] for each in near]
         return f"Did you mean {' or '.join(near)}?"
     return f"{what}: {', '.join(sorted(known))}"
+
+
+def misplaced(option: str, root: Any, words: Iterable[str]) -> str | None:
+    """Return where to write an option that stands before the command that has it; None if no command has it.
+
+    `root` is the command `eventbridge`, `words` what was written after it.
+    """
+    command, path = root, ["eventbridge"]
+    for word in words:
+        if isinstance(command, TyperGroup) and word in command.commands:
+            command = command.commands[word]
+            path.append(word)
+    if not isinstance(command, TyperGroup) and option in options_of(command):
+        return f"Write it after the command: {' '.join(path)} {option}"
+    return "Write it after a command that has it" if option in _options_below(root) else None
+
+
+def options_of(command: Any) -> list[str]:
+    """Return the long options of a command."""
+    return [option for each in command.params for option in each.opts if option.startswith("--")]
+
+
+def _options_below(command: Any) -> Iterator[str]:
+    if not isinstance(command, TyperGroup):
+        yield from options_of(command)
+        return
+    for each in command.commands.values():
+        yield from _options_below(each)
 
 
 class Group(TyperGroup):

@@ -34,17 +34,12 @@ def dags_folder_of_airflow() -> Path:
     return Path(conf.get("core", "dags_folder"))
 
 
-def write_dag_files(folder: Path, *, create: bool) -> list[Path]:
-    """Write the files into a DAGs folder and return those that are new or changed; `create` makes a missing folder.
+def write_dag_files(folder: Path) -> list[Path]:
+    """Write the files into a DAGs folder and return those that are new or changed; makes a missing folder.
 
-    Raises UserError, and writes nothing, if the folder is missing and not to be made, if another author's file has one
-    of the names, or if other files make the same DAGs, as those of a checkout do.
+    Raises UserError, and writes nothing, if another author's file has one of the names, or if other files make the
+    same DAGs, as those of a checkout do.
     """
-    if not create and not folder.is_dir():
-        raise UserError(
-            f"there is no folder {folder}. Correct the name, or write --create to make it: "
-            "Airflow reads DAGs from the folder that `[core] dags_folder` names"
-        )
     texts = {folder / name: text for name, text in FILES.items()}
     for file in sorted(folder.rglob("*.py")):
         found = file.read_text(errors="replace")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from yaml.error import MarkedYAMLError, YAMLError
+from yaml.error import Mark, MarkedYAMLError, YAMLError
 from yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -25,6 +25,7 @@ from yaml.events import (
 )
 from yaml.loader import SafeLoader
 from yaml.reader import ReaderError
+from yaml.tokens import ScalarToken
 
 from eventbridge.errors import Mistake
 from eventbridge.rule.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
@@ -79,7 +80,7 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake], *, bounded: bo
     except _TooDeep as deep:
         mistakes.append(deep.place.mistake("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
-        mistakes.append(_syntax_mistake(error, file))
+        mistakes.append(_syntax_mistake(error, file, text))
     except ReaderError as error:
         place = _place_in(file, text[: error.position])
         message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
@@ -243,14 +244,35 @@ _SYNTAX_REMEDIES = (
 )
 
 
-def _syntax_mistake(error: MarkedYAMLError, file: str) -> Mistake:
+def _syntax_mistake(error: MarkedYAMLError, file: str, text: str) -> Mistake:
     mark = error.problem_mark or error.context_mark
     place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
     problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
     begun = error.context_mark
     since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
-    remedy = next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
+    remedy = _quote_remedy(text, mark) if mark is not None else None
+    remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
     return place.mistake("$", f"this is not YAML: {problem}{since}", remedy)
+
+
+def _quote_remedy(text: str, mark: Mark) -> str | None:
+    """Return what to do about an error right after a value in quotes; None if it is elsewhere.
+
+    Quotes that are not closed end at the next ones, often lines below, and the parser speaks of what follows there.
+    """
+    last = None
+    tokens = SafeLoader(text)
+    try:
+        while tokens.check_token() and tokens.peek_token().start_mark.index < mark.index:
+            last = tokens.get_token()
+    except YAMLError:
+        pass  # the tokens end at the error
+    if not isinstance(last, ScalarToken) or last.style not in ("'", '"') or last.end_mark.line != mark.line:
+        return None
+    if last.start_mark.line < last.end_mark.line:
+        begun = last.start_mark.line + 1
+        return f"Close the quotes that are opened in line {begun}: they end at the quote before this place"
+    return "Something follows the closing quote: put the whole value in quotes, or escape the quote within it"
 
 
 def _place_in(file: str, before: str) -> Location:

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.errors import RuleFileError
+from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.rule import load_rules
+from eventbridge.rule.yaml_tree import read_yaml
 
 HEAD = b"""\
 buses:
@@ -235,3 +236,28 @@ def test_value_that_has_one_meaning(tmp_path: Path, written: bytes, value: str) 
     (tmp_path / "r.yaml").write_bytes(HEAD + b"    pattern: {data: {a: [" + written + b"]}}\n")
 
     assert f'"pattern":{{"data":{{"a":[{value}]}}}}' in load_rules(tmp_path).to_json()
+
+
+_OPEN = "Close the quotes that are opened in line 1: they end at the quote before this place."
+_AFTER = "Something follows the closing quote: put the whole value in quotes, or escape the quote within it."
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ('a: "b\nc: ["d"]\n', _OPEN),
+        ("a: 'b\n\nc: 'd'\n", _OPEN),
+        ('a: {b: "c}\nd: {e: "f"}\n', _OPEN),
+        ('a: ["b]\nc: {d: "e", f: 1}\n', _OPEN),
+        ('a: "b\n  c"\nd: "e"f\n', _AFTER),
+        ('a: ["b"c]\n', _AFTER),
+        ("a: 'it's'\n", _AFTER),
+        ("a: [b, c]d\n", "Give fields of one mapping the same indentation."),
+    ],
+)
+def test_quotes_that_are_not_closed_are_named_with_their_line(text: str, remedy: str) -> None:
+    """They end at the next quote, often lines below, and what follows there is no mistake of indentation."""
+    found: list[Mistake] = []
+    read_yaml(text.encode(), "r.yaml", found)
+
+    assert [str(each).endswith(remedy) for each in found] == [True], [str(each) for each in found]

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from eventbridge.errors import BusError, UserError
+from eventbridge.errors import BusError, UserError, named_lines
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.stages.operate.find import find_bus, find_topic
@@ -26,7 +26,6 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: Events that a bus is given at a time, and the most that one call of the API may hold.
 PUBLISHED_AT_ONCE = 1_000
 _MOST_LISTED = 20
-_MOST_MISTAKES = 200
 
 
 @dataclass(frozen=True)
@@ -75,9 +74,8 @@ def publish_events(
         for mistake in mistakes_of(submission)
     ]
     if mistakes:
-        more = f"\nand {len(mistakes) - _MOST_MISTAKES:,} more" if len(mistakes) > _MOST_MISTAKES else ""
-        listed = "\n".join(mistakes[:_MOST_MISTAKES])
-        raise UserError(f"nothing was published; correct these and publish all again:\n{listed}{more}")
+        head = "nothing was published; correct these and publish all again:"
+        raise UserError("\n".join([head, *named_lines(mistakes)]))
     places: list[tuple[Queue, int]] = []
     published = _publish(work, bus, topic, enumerate(submissions, 1), places.extend)
     return published, results_of(submissions, places)
