@@ -179,6 +179,41 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
     assert json.loads(result.err)["message"] == f"No such option: --json. {said}"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("replay nope --from 1h", "no rule file names a bus 'nope'. Buses: orders"),
+        ("replay order --from 1h", "no rule file names a bus 'order'. Did you mean orders?"),
+        ("replay orders --from 1h --rule nope", "bus 'orders' has no rule 'nope'. Rules: all-orders, big-orders"),
+        ("replay orders --from 1h --target zzz", "has a target 'zzz'. Targets: accounts, archive, note"),
+        ("targets pause archive", "Did you mean all-orders/archive?"),
+        ("targets resume all-orders", "Did you mean all-orders/archive?"),
+        ("targets rate big-orders 10/s", "Targets: big-orders/accounts, big-orders/note"),
+        ("targets check big-orders/", "Targets: big-orders/accounts, big-orders/note"),
+        ("targets send big-order --event x", "Did you mean big-orders/note?"),
+        ("targets enable xyz", "Write RULE/TARGET. Targets: all-orders/archive, big-orders/accounts, big-orders/note"),
+        ("rules history nope", "no batch was planned with one. Rules: all-orders, big-orders"),
+        ("rules show bigorders@1", "no batch was planned with one. Did you mean big-orders?"),
+        ("rules backtest nope --from 1h", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
+        ("deliver --runner nope --until-idle", "no rule has the runner 'nope'. Runners: orders"),
+        ("schemas show nope", "no event of the type 'nope' was sampled on any bus. Types: none"),
+        ("schemas list --bus nope", "there is no bus 'nope'. Buses: orders"),
+        ("why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
+        ("tokens revoke nope", "there is no token 'nope'. Tokens: none"),
+        ("figures --rule nope", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
+        ("bus publish orders x --topic nope", "the bus 'orders' has no topic 'nope'. Topics: paid, placed"),
+    ],
+)
+def test_a_name_that_is_none_gets_the_nearest_or_all(
+    command: str, said: str, shop: Any, eventbridge: Callable[..., Any]
+) -> None:
+    """Every command that takes a name says which there are, as it says which commands and options there are."""
+    result = eventbridge(*command.split())
+
+    assert said in result.err
+    assert (result.code, result.out) == (2, "")
+
+
 def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbridge: Callable[..., Any]) -> None:
     """`rules disable` in a script ends with code 2 and --yes, and disables nothing."""
     refused = eventbridge("rules", "disable", "big-orders")

@@ -251,7 +251,7 @@ def test_audit_of_nothing(eventbridge: Callable[..., Any]) -> None:
 
 
 def test_dead_letters_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """One line each: name (from the delivery id or, malformed, the event's place), rule, target, reason, event, detail."""
+    """One line each: name (of the delivery id or, malformed, the place), rule, target, reason, event, detail."""
     listed = rows(eventbridge("dead-letters", "list").out, "Dead letters")
 
     reasons = sorted(cell for row in listed for cell in row if cell[0].isupper() and " " not in cell and len(cell) > 6)

@@ -48,7 +48,7 @@ def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]
 
 
 def test_a_terminal_gets_no_more_mistakes_than_it_can_hold(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """`rules check`, and `status` while batches go on with the rules before, name 200 and count the rest; JSON has all of them."""
+    """`rules check`, and `status` while older rules stay in force, name 200 and count the rest; JSON has all."""
     wrong = "\n".join(f"  Wrong{number}: {{}}" for number in range(301))
     (delivered.rules / "more.yaml").write_text(f"rules:\n{wrong}\n")
 

@@ -233,6 +233,7 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
         ({"sql": " ", "since": " "}, "nothing chooses dead letters"),
         ({"rule": "bigg"}, "no rule file names a rule 'bigg', and no dead letter does. Did you mean big?"),
         ({"target": "lgo"}, "no rule file names a target 'lgo', and no dead letter does. Did you mean log?"),
+        ({"rule": "xyz"}, "no rule file names a rule 'xyz', and no dead letter does. Rules: "),
         ({"rule": "big", "target": "lgo"}, "the rule 'big' has no target 'lgo'"),
         ({"redrive_id": "3f2a"}, "Switch dry_run off"),
         ({"redrive_id": "3f2a", "dry_run": False, "rule": "big", "rate": 5}, "rule, rate"),

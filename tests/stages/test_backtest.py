@@ -194,7 +194,7 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
     ("candidate", "since", "said"),
     [
         ("bigg", "1h", "Did you mean big?"),
-        ("big@123", "1h", "has no history"),
+        ("big@123", "1h", "no batch was planned with"),
         ("nowhere.yaml", "1h", "the file cannot be read"),
         ("big", "soon", "from 'soon' is not a time"),
         ("big", "", "from is missing"),

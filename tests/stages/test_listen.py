@@ -222,7 +222,7 @@ def test_intake_resumes_by_itself_above_the_high_line(site: Any, order: Callable
 
 def test_an_unknown_runner_is_a_mistake(site: Any) -> None:
     """A runner that no rule names is told so."""
-    with pytest.raises(NotFoundError, match="No rule names the runner 'oders'"):
+    with pytest.raises(NotFoundError, match=r"no rule has the runner 'oders'\. Did you mean orders"):
         listen(site.work, "oders")
 
 

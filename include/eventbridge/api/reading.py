@@ -171,9 +171,12 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
 
 @router.get("/dead-letters/{name:path}", summary="Tell one dead letter whole")
 def dead_letter(
-    request: Request, name: Annotated[str, Path(description="A name from the list, a delivery id, or a place of an event.")]
+    request: Request,
+    name: Annotated[str, Path(description="A name from the list, a delivery id, or a place of an event.")],
 ) -> Response:
-    """Answer one dead letter, for a delivery id or a place the newest: the event, the request as transformed, every attempt.
+    """Answer one dead letter: the event, the request as transformed, every attempt.
+
+    A delivery id or a place names the newest of its letters.
 
     Without the scope payloads, event, request and answers are hidden, and so is
     a detail that may quote the event.

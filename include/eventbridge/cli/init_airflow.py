@@ -31,7 +31,13 @@ def init_airflow(
     changed = write_dag_files(chosen)
     files = [chosen / name for name in FILES]
     if as_json:
-        show_json({"folder": str(chosen), "created": created, "files": [{"file": file.name, "written": file in changed} for file in files]})
+        show_json(
+            {
+                "folder": str(chosen),
+                "created": created,
+                "files": [{"file": file.name, "written": file in changed} for file in files],
+            }
+        )
         return
     if created:
         say(f"{chosen} is made")

@@ -1,10 +1,12 @@
-"""Reads JSON lines from a file or from standard input, a line at a time."""
+"""Reads a file or standard input: JSON lines, a line at a time, or one event whole."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from eventbridge.cli.output import note
 from eventbridge.errors import UserError
@@ -15,25 +17,36 @@ def numbered_lines(name: str) -> Iterator[tuple[int, bytes]]:
 
     Raises UserError if it cannot be read.
     """
+    with _opened(name, "JSON lines") as stream:
+        yield from _filled(stream)
+
+
+def one_event(name: str, most: int) -> bytes:
+    """Return what a file, or standard input for `-`, holds: one event, which may have several lines.
+
+    Of one with more than `most` bytes only so many, and one, are read. Raises UserError if it cannot be read.
+    """
+    with _opened(name, "one event in JSON") as stream:
+        return stream.read(most + 1)
+
+
+@contextmanager
+def _opened(name: str, what: str) -> Iterator[BinaryIO]:
+    """Open a file, or standard input for `-`, to read `what`; raises UserError for what fails meanwhile."""
     try:
         if name == "-":
             if sys.stdin.isatty():
-                note("reading JSON lines from the terminal; Ctrl-D ends them")
-            yield from _filled(sys.stdin.buffer)
+                note(f"reading {what} from the terminal; Ctrl-D ends it")
+            yield sys.stdin.buffer
         else:
             with Path(name).open("rb") as stream:
-                yield from _filled(stream)
+                yield stream
     except OSError as error:
         raise UserError(
-            f"cannot read {name}: {error.strerror}. Name a file of JSON lines, or - for standard input"
+            f"cannot read {name}: {error.strerror}. Name a file that holds {what}, or - for standard input"
         ) from error
     except ValueError as error:  # a NUL in the name
         raise UserError(f"cannot read {name!r}: {error}") from error
-
-
-def whole_file(name: str) -> bytes:
-    """Return a file, or standard input for `-`, as one JSON text; raises UserError if it cannot be read."""
-    return b"\n".join(line for _, line in numbered_lines(name))
 
 
 def _filled(stream: Iterable[bytes]) -> Iterator[tuple[int, bytes]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,10 @@ from eventbridge.cli.noted import user
 from eventbridge.cli.output import JsonOption, confirm, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.errors import UserError
+
+if TYPE_CHECKING:
+    from eventbridge.rule import RuleSet
+    from eventbridge.stages.runtime.runtime import Runtime
 
 RuleArgument = Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="RULE/TARGET", help="The rule's name and the target's.")]
@@ -58,12 +62,12 @@ def set_priority(
 
 def pause_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
     """Pause one target: its deliveries wait, the rule's other targets get theirs."""
-    _operate("pause target", *named(rule, target), as_json=as_json)
+    _operate("pause target", rule, target, as_json=as_json)
 
 
 def resume_target(rule: TargetArgument, target: TargetName = None, as_json: JsonOption = False) -> None:
     """Let a paused target go on: what waited is due now, and did not age meanwhile."""
-    _operate("resume target", *named(rule, target), as_json=as_json)
+    _operate("resume target", rule, target, as_json=as_json)
 
 
 def set_rate(
@@ -74,7 +78,7 @@ def set_rate(
 ) -> None:
     """Give a target another rate than its file says: how many deliveries it may get, from all pushes together."""
     action, about = _set_or_clear("rate", rate, clear, target)
-    _operate(action, *named(about, None), value=rate, as_json=as_json)
+    _operate(action, about, None, value=rate, as_json=as_json)
 
 
 def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, str]:
@@ -83,19 +87,33 @@ def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, s
     return f"{'clear' if clear else 'set'} {what}", name
 
 
-def named(rule: str, target: str | None) -> tuple[str, str]:
+def named(work: Runtime, about: str, target: str | None) -> tuple[str, str]:
     """Return rule and target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
+    rule = about
     if target is None:
-        rule, _, target = rule.partition("/")
+        rule, _, target = about.partition("/")
     if not rule or not target:
-        raise UserError(f"{rule!r} names no target. Write RULE/TARGET, as `eventbridge targets list` shows them")
+        raise UserError(f"{about!r} names no target of a rule. {_targets_meant(work.rule_set(), about.strip('/'))}")
     return rule, target
 
 
-def _operate(action: str, rule: str, target: str = "", *, value: str = "", as_json: bool) -> None:
+def _targets_meant(rules: RuleSet, name: str) -> str:
+    """Return the targets of a rule of this name, or the targets of this name, or else what is nearest to it."""
+    from eventbridge.rule.meant import listed, meant
+
+    targets = {f"{rule.name}/{target}": target for rule in rules.rules.values() for target in rule.destinations}
+    fitting = [full for full, target in targets.items() if name in (full.removesuffix(f"/{target}"), target)]
+    if len(fitting) == 1:
+        return f"Did you mean {fitting[0]}?"
+    remedy = f"Targets: {listed(fitting)}" if fitting else meant("Targets", name, targets)
+    return f"Write RULE/TARGET. {remedy}"
+
+
+def _operate(action: str, about: str, target: str | None = "", *, value: str = "", as_json: bool) -> None:
     from eventbridge.stages.operate.say import operate
 
     with runtime(looking=True, acting=True) as work:
+        rule, target = (about, "") if target == "" else named(work, about, target)
         said = operate(work, action, rule, target, value, by=user())
     if as_json:
         show_json(said)

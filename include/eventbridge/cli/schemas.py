@@ -25,9 +25,12 @@ def _group() -> None:
 def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     """Show the types of each bus: of how many sampled events they are known, how many fields, how many are lost."""
     from eventbridge.stages.operate.schemas import all_schemas
+    from eventbridge.stages.why.explain import refuse_unknown_bus
 
     with runtime(looking=True) as work:
         found = all_schemas(work, bus)
+        if not found and bus is not None:
+            refuse_unknown_bus(work, bus)
     if as_json:
         show_json(found)
         return

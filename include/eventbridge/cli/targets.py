@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli import operate
-from eventbridge.cli.lines import whole_file
+from eventbridge.cli.lines import one_event
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
 from eventbridge.cli.suggestion import Group
@@ -73,8 +73,8 @@ def check(
     """Try whether a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
     from eventbridge.stages.operate.try_target import check_target
 
-    rule, target = operate.named(about, name)
     with runtime(looking=True) as work:
+        rule, target = operate.named(work, about, name)
         trouble = check_target(work, rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble})
@@ -99,9 +99,9 @@ def send(
     """
     from eventbridge.stages.operate.try_target import answer_document, send_event
 
-    rule, target = operate.named(about, name)
     with runtime(looking=True, acting=True) as work:
-        answer = send_event(work, rule, target, whole_file(event))
+        rule, target = operate.named(work, about, name)
+        answer = send_event(work, rule, target, one_event(event, work.settings.event_max_bytes))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
     if as_json:
         show_json(answer_document(rule, target, answer))
@@ -127,8 +127,8 @@ def enable(
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 
-    rule, target = operate.named(about, name)
     with runtime(looking=True, acting=True) as work:
+        rule, target = operate.named(work, about, name)
         find_target(work.rule_set(), rule, target)
         status = work.ledger.target_statuses().get((rule, target))
         before: str = "ok" if status is None else status.state

@@ -15,6 +15,7 @@ from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Bus, RuleSet
+from eventbridge.rule.meant import meant
 from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
@@ -78,7 +79,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
     moved = moved_away(work, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
-        raise NotFoundError(f"No rule names the runner {runner!r}. `eventbridge rules check` lists the runners.")
+        raise NotFoundError(f"no rule has the runner {runner!r}. {meant('Runners', runner, taken.rules.runners())}")
     (bus,) = buses.values()
     if full := storage_refusal(work, taken.rules, bus):
         log.warning("runner %s: no new batch is planned: %s", runner, full)

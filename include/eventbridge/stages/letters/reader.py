@@ -169,8 +169,9 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
 
     `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
-    `<bus>/<topic>/<queue>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises
-    BooksError. Raises UserError for what is neither, NotFoundError if nothing, or more than one delivery, has it.
+    `<bus>/<topic>/<queue>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added to
+    `damaged`; without `damaged` it raises BooksError. Raises UserError for what is no name, NotFoundError if nothing,
+    or more than one delivery, has it.
     """
     found = list(_named(work, checked_name(name), damaged))
     subjects = {each.subject for each in found}

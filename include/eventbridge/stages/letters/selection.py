@@ -46,8 +46,8 @@ class Selection:
 
     `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are names
-    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a condition in DuckDB's SQL.
-    `payloads` False: `error` is not looked for in text that may quote an event.
+    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a
+    condition in DuckDB's SQL. `payloads` False: `error` is not looked for in text that may quote an event.
     """
 
     rule: str | None = None
@@ -61,7 +61,7 @@ class Selection:
     payloads: bool = True
 
     def fits(self, record: Mapping[str, Any]) -> bool:
-        """Return whether a record with the columns SELECTED_BY, `batch_id` and `attempts` fits; `sql` is asked elsewhere."""
+        """Return whether a record with SELECTED_BY, `batch_id` and `attempts` fits; `sql` is asked elsewhere."""
         at = record["last_attempt_at"] or record["arrived_at"]
         return (
             self.rule in (None, record["rule"])

@@ -9,7 +9,8 @@ from datetime import timedelta
 
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.api_token import ANY_BUS, METRICS, OPERATE, OWNER, PAYLOADS, PREFIX, PUBLISH, READ, ApiToken
-from eventbridge.rule.fields import NAME, NAME_REMEDY, nearest
+from eventbridge.rule.fields import NAME, NAME_REMEDY
+from eventbridge.rule.meant import meant
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -50,7 +51,7 @@ def revoke_token(work: Runtime, name: str) -> bool:
     names = [token.name for token in work.ledger.api_tokens()]
     if name in names:
         return False
-    raise NotFoundError(f"there is no token {name!r}. {nearest(name, names) or 'List them: eventbridge tokens list'}")
+    raise NotFoundError(f"there is no token {name!r}. {meant('Tokens', name, names)}")
 
 
 def valid_token(work: Runtime, secret: str) -> ApiToken | None:
@@ -74,7 +75,7 @@ def _check_owners(work: Runtime, owners: Sequence[str], scopes: Sequence[str]) -
     known = work.rule_set().owners()
     for owner in owners:
         if owner not in known:
-            remedy = nearest(owner, known) or f"Owners: {', '.join(known) or 'none'}"
+            remedy = meant("Owners", owner, known)
             raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
 
 

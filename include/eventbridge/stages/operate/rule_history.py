@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import unified_diff
 
-from eventbridge.errors import NotFoundError, StoreError
+from eventbridge.errors import NotFoundError, StoreError, UserError
 from eventbridge.model.cursor import read_number_cursor, write_name_cursor
 from eventbridge.model.rules_in_force import RuleChange
 from eventbridge.rule import RuleSet
+from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.rule_sets import frozen_rules
 
@@ -65,7 +67,7 @@ def rule_history(work: Runtime, rule: str | None, limit: int) -> list[RuleChange
     """Return the changes of a rule, or of all, the newest first; raises NotFoundError for a rule without any."""
     found = work.ledger.rule_changes(rule, limit)
     if rule is not None and not found:
-        raise _without_history(rule)
+        raise _without_history(work, rule)
     return found
 
 
@@ -79,13 +81,20 @@ def rule_change_page(
     before = read_number_cursor(after) if after else None
     found = work.ledger.numbered_rule_changes(rule, limit + 1, before)
     if rule is not None and before is None and not found:
-        raise _without_history(rule)
+        raise _without_history(work, rule)
     following = write_name_cursor(str(found[limit - 1][0])) if len(found) > limit else None
     return [change for _, change in found[:limit]], following
 
 
-def _without_history(rule: str) -> NotFoundError:
-    return NotFoundError(f"the rule {rule!r} has no history: no batch was planned with it")
+def _without_history(work: Runtime, rule: str) -> NotFoundError:
+    said = f"the rule {rule!r} has no history: no batch was planned with it"
+    with suppress(UserError):  # rule files with mistakes: a history can be read meanwhile
+        rules = work.rule_set().rules
+        if rule not in rules:
+            said = (
+                f"no rule file names a rule {rule!r}, and no batch was planned with one. {meant('Rules', rule, rules)}"
+            )
+    return NotFoundError(said)
 
 
 def rules_at(work: Runtime, rule: str, version: str) -> RuleSet:

@@ -9,6 +9,7 @@ from eventbridge.decision.field_use import users_of_fields
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
+from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
 
@@ -96,9 +97,8 @@ def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples
     found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus) and sight.bus(each.bus)]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
-        raise NotFoundError(
-            f"No event of the type {type_!r} was sampled {where}. `eventbridge schemas list` shows the types that were."
-        )
+        types = {each.type for each in all_schemas(work, bus) if sight.bus(each.bus)}
+        raise NotFoundError(f"no event of the type {type_!r} was sampled {where}. {meant('Types', type_, types)}")
     return [_schema(each, examples) for each in found]
 
 

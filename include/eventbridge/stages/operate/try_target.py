@@ -79,7 +79,7 @@ def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_
     try:
         event = parse_event(body, max_bytes=work.settings.event_max_bytes)
     except EventError as error:
-        raise EventError(f"This is not an event: {error}") from None
+        raise EventError(f"This is not an event: {error}. Send one event, as a JSON object") from None
     delivery_id = delivery_id or str(uuid.uuid4())
     scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
     made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)

@@ -12,7 +12,7 @@ from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
 from eventbridge.model.why import BeforeStart, EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
 from eventbridge.rule import Rule, RuleSet
-from eventbridge.rule.fields import nearest
+from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import Sight, sight_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
@@ -114,11 +114,15 @@ def _today(work: Runtime) -> RuleSet | None:
         return None
 
 
+def refuse_unknown_bus(work: Runtime, bus: str) -> None:
+    """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
+    _check_bus(work, bus, _today(work))
+
+
 def _check_bus(work: Runtime, bus: str | None, today: RuleSet | None) -> None:
     known = {each.bus for each in work.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
     if bus is not None and bus not in known:
-        near = nearest(bus, known) or f"Buses: {', '.join(sorted(known)) or 'none'}"
-        raise NotFoundError(f"there is no bus {bus!r}. {near}")
+        raise NotFoundError(f"there is no bus {bus!r}. {meant('Buses', bus, known)}")
 
 
 def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
