@@ -18,8 +18,11 @@ from eventbridge.version import __version__
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
 #: A libcurl older than 7.87 has it not, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
-#: CURLOPT_MAXLIFETIME_CONN, in seconds: a shift keeps its connections, and a name may lead elsewhere meanwhile.
-_LIFETIME = {314: 60} if pycurl.version_info()[2] >= 0x075000 else {}
+#: After so many seconds a connection is not used again: a shift keeps its connections, and a name may lead elsewhere.
+_LIFETIME_SECONDS = 60
+#: A connection that was idle for longer is not used again. Many servers close one after 5 s of idleness, and a request
+#: that crosses with the close fails without a response.
+_IDLE_SECONDS = 4
 
 
 _SCHEME_AND_HOST = re.compile("[^:]*://[^/?#]*")
@@ -104,35 +107,44 @@ class Door:
 
 
 def easy_handle(
-    endpoint: Endpoint, door: Door, take_header: Callable[[bytes], object], take_body: Callable[[bytes], int | None]
+    endpoint: Endpoint,
+    door: Door,
+    before_request: Callable[[str, str, int, int], int],
+    take_debug: Callable[[int, bytes], None],
+    take_header: Callable[[bytes], object],
+    take_body: Callable[[bytes], int | None],
 ) -> pycurl.Curl:
-    """Return a handle that POSTs to an endpoint: TLS 1.2 at least, no redirect, no proxy, no address inside."""
+    """Return a handle that POSTs to an endpoint: TLS 1.2 at least, no redirect, no proxy, no address inside.
+
+    `before_request` is called before each request, and before each one that libcurl repeats by itself. `take_debug` is
+    called with each line of libcurl's debugging output, over TLS: HTTP/2 needs it.
+    """
     curl = pycurl.Curl()
     tls = endpoint.tls
-    options = (
-        _QUICK_EXIT
-        | _LIFETIME
-        | {
-            pycurl.PROTOCOLS: pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if endpoint.allow_http else 0),
-            pycurl.POST: 1,
-            pycurl.USERAGENT: f"EventBridge/{__version__}",
-            pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
-            pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, endpoint.connect_seconds) * 1000),
-            pycurl.NOSIGNAL: 1,
-            pycurl.FOLLOWLOCATION: 0,
-            pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
-            pycurl.SSL_VERIFYPEER: 1,
-            pycurl.SSL_VERIFYHOST: 2,
-            pycurl.PROXY: "",  # not None: http_proxy and its kin would count
-            pycurl.TCP_KEEPALIVE: 1,
-            pycurl.OPENSOCKETFUNCTION: door.open,
-            pycurl.HEADERFUNCTION: take_header,
-            pycurl.WRITEFUNCTION: take_body,
-        }
-    )
+    options = _QUICK_EXIT | {
+        pycurl.PROTOCOLS: pycurl.PROTO_HTTPS | (pycurl.PROTO_HTTP if endpoint.allow_http else 0),
+        pycurl.POST: 1,
+        pycurl.USERAGENT: f"EventBridge/{__version__}",
+        pycurl.TIMEOUT_MS: round(endpoint.timeout_seconds * 1000),
+        pycurl.CONNECTTIMEOUT_MS: round(min(endpoint.timeout_seconds, endpoint.connect_seconds) * 1000),
+        pycurl.MAXLIFETIME_CONN: _LIFETIME_SECONDS,
+        pycurl.MAXAGE_CONN: _IDLE_SECONDS,
+        pycurl.NOSIGNAL: 1,
+        pycurl.FOLLOWLOCATION: 0,
+        pycurl.SSLVERSION: pycurl.SSLVERSION_TLSv1_2,  # at least
+        pycurl.SSL_VERIFYPEER: 1,
+        pycurl.SSL_VERIFYHOST: 2,
+        pycurl.PROXY: "",  # not None: http_proxy and its kin would count
+        pycurl.TCP_KEEPALIVE: 1,
+        pycurl.OPENSOCKETFUNCTION: door.open,
+        pycurl.PREREQFUNCTION: before_request,
+        pycurl.HEADERFUNCTION: take_header,
+        pycurl.WRITEFUNCTION: take_body,
+    }
     if endpoint.url.lower().startswith("https:"):
         # HTTP/2 where the server offers it; whoever comes second waits to see whether one connection carries both
         options |= {pycurl.HTTP_VERSION: pycurl.CURL_HTTP_VERSION_2TLS, pycurl.PIPEWAIT: 1}
+        options |= {pycurl.VERBOSE: 1, pycurl.DEBUGFUNCTION: take_debug}
     else:
         options[pycurl.HTTP_VERSION] = pycurl.CURL_HTTP_VERSION_1_1
     if tls.authorities is not None:

@@ -38,31 +38,44 @@ _TLS = frozenset(
         pycurl.E_USE_SSL_FAILED,
     }
 )
-
+#: How a transfer ends whose request went out and whose connection then closed without a response. On a connection that
+#: was used before, libcurl would repeat the request: we refuse that, or no further connection comes about.
+_CLOSED = _HOST_UNKNOWN | _TLS | {pycurl.E_ABORTED_BY_CALLBACK, pycurl.E_COULDNT_CONNECT, pycurl.E_GOT_NOTHING}
+_CLOSED_TEXT = "the target closed the connection before a response came"
+#: What libcurl's debugging output says of a stream that was reset as refused, or that a GOAWAY excludes.
+_REFUSED = b"refused by server"
 
 #: Where libcurl stops reading an answer's headers, with an error that it has no number of its own for.
 _HEAD_BYTES = 300 * 1024
 
 
 class Exchange:
-    """An easy handle set up for one endpoint, the request that is out on it, and what has come back."""
+    """An easy handle set up for one endpoint, the request that is out on it, and what has come back.
+
+    `closed_ports`: local ports of connections that must not be used again.
+    """
 
     __slots__ = (
+        "_alone",
+        "_closed_ports",
         "_door",
         "_lines",
         "_parts",
         "_read_bytes",
+        "_refused",
         "_room_bytes",
         "_secrets",
         "credentials",
         "curl",
         "endpoint",
         "request",
+        "sent",
         "stalled_before",
         "started_at",
     )
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: Endpoint, closed_ports: set[int] | None = None) -> None:
+        self._closed_ports = set() if closed_ports is None else closed_ports
         self.request: Request | None = None
         self.credentials = NO_CREDENTIALS
         self.started_at = datetime.min.replace(tzinfo=UTC)
@@ -71,9 +84,14 @@ class Exchange:
         self._lines: list[bytes] = []
         self._parts: list[bytes] = []
         self._read_bytes = 0
+        self.sent = False  # the request went out, or part of it
+        self._refused = False  # the server said that it did not process it
+        self._alone = False  # it gets a connection of its own
         self._hide(())
         self._door = Door(endpoint.guard)
-        self.curl = easy_handle(endpoint, self._door, self._lines.append, self._take_body)
+        self.curl = easy_handle(
+            endpoint, self._door, self._before_request, self._take_debug, self._lines.append, self._take_body
+        )
 
     def turn_to(self, endpoint: Endpoint) -> None:
         """Take up another endpoint of the same kind, and no credentials."""
@@ -94,8 +112,14 @@ class Exchange:
     def prepare(self, lines: Sequence[str | bytes], payload: bytes) -> None:
         """Set the handle up for one request with these header lines."""
         self._read_bytes = 0
+        self.sent = self._refused = False
         self.curl.setopt(pycurl.HTTPHEADER, lines)
         self.curl.setopt(pycurl.POSTFIELDS, payload)
+
+    def connect_anew(self) -> None:
+        """Let the request, of which nothing went out, have a new connection."""
+        self._alone = True
+        self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
     def forget(self) -> None:
         """Let go of the request and its answer, so that an idle handle holds neither."""
@@ -104,6 +128,9 @@ class Exchange:
         self._parts.clear()
         if self._door.opened or self._door.refusals:
             self._door.close()
+        if self._alone:
+            self._alone = False
+            self.curl.setopt(pycurl.FRESH_CONNECT, 0)
 
     def close(self) -> None:
         """Let go of the handle."""
@@ -155,6 +182,8 @@ class Exchange:
         return sum(map(len, self._lines)) > _HEAD_BYTES
 
     def _failed(self, error_number: int, message: str) -> Answer:
+        if self.sent and error_number in _CLOSED:
+            return self._no_answer("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._door.refusals and not self._door.opened:
             return self._no_answer("AddressRefused", self._door.told(), self._duration_ms())
         # A status whose body breaks off is not an answer (RFC 9112, 8): it must be recorded as incomplete
@@ -205,6 +234,27 @@ class Exchange:
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()
         return fields
+
+    def _before_request(self, _their_address: str, _our_address: str, _their_port: int, our_port: int) -> int:
+        """Let one request go out, on a connection that is open.
+
+        libcurl repeats a request by itself whose connection closes without a response. Only one that an HTTP/2 server
+        refused goes out again: the server says by that that it did not process it (RFC 9113, 8.7).
+        """
+        if self.sent and not self._refused:
+            return int(pycurl.PREREQFUNC_ABORT)
+        self._refused = False
+        if our_port in self._closed_ports:
+            if not self._door.opened:
+                return int(pycurl.PREREQFUNC_ABORT)
+            self._closed_ports.discard(our_port)  # a new connection, with the port of one that is gone
+        self.sent = True
+        return int(pycurl.PREREQFUNC_OK)
+
+    def _take_debug(self, kind: int, line: bytes) -> None:
+        """Note that a server refused the request: libcurl says so nowhere else."""
+        if kind == pycurl.INFOTYPE_TEXT and _REFUSED in line:
+            self._refused = True
 
     def _take_body(self, part: bytes) -> int | None:
         if self._read_bytes < self._room_bytes:

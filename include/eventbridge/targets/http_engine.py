@@ -43,6 +43,9 @@ class HttpEngine:
         news = self._with_room()
         for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
             seat = self._seats[curl]
+            if error_number == pycurl.E_ABORTED_BY_CALLBACK and not seat.flying[curl].sent:
+                self._connect_anew(seat.flying[curl])
+                continue
             seat.ended.append((curl, error_number, message))
             news[seat] = None
         return list(news)
@@ -80,7 +83,7 @@ class HttpEngine:
         """Return an exchange that is set up for an endpoint."""
         idle = self._idle[endpoint.kind]
         if not idle:
-            exchange = Exchange(endpoint)
+            exchange = Exchange(endpoint, self._multi.closed_ports)
             exchange.curl.setopt(pycurl.TIMEOUT_MS, 0)  # multi.py keeps it
             return exchange
         exchange = idle.pop()
@@ -97,6 +100,12 @@ class HttpEngine:
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
         exchange.stalled_before = self._multi.stalled_seconds
         self._seats[exchange.curl] = seat
+
+    def _connect_anew(self, exchange: Exchange) -> None:
+        """Begin a transfer again of which nothing went out, because the target had closed the connection before."""
+        self._multi.remove(exchange.curl)
+        exchange.connect_anew()
+        self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
 
     def stalled_ms(self, exchange: Exchange) -> float:
         """Return for how many milliseconds since a transfer began this process did not listen."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import select
+import socket
 import threading
 import time
 from contextlib import suppress
@@ -54,6 +55,8 @@ class Multi:
         self._epoll.register(self._bell, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
+        #: Local ports of kept connections that their servers closed: libcurl looks for that once a second at most.
+        self.closed_ports: set[int] = set()
         self.stalled_seconds = 0.0  # in all, in which nobody looked at the sockets
         self._looked_at = time.monotonic()
         self._timer_at = math.inf
@@ -101,7 +104,7 @@ class Multi:
             elif descriptor == self._ear:
                 self.heard = True
             elif descriptor in self._resting:
-                self._forget(descriptor)
+                self._look_at_kept(descriptor)
             else:
                 self._multi.socket_action(descriptor, _select_bits(events))
                 drove = True
@@ -222,14 +225,34 @@ class Multi:
                 return
         self._epoll.register(descriptor, wanted[0])
 
-    def _forget(self, descriptor: int) -> None:
+    def _look_at_kept(self, descriptor: int) -> None:
+        """Note a kept connection as closed if its server closed it; watch one that brought anything else for that."""
+        try:
+            port = _closed_port(descriptor)
+            if port is None:  # such as a TLS session ticket, which libcurl reads with the next response
+                self._watched[descriptor] = _UNSURE
+                self._epoll.modify(descriptor, select.EPOLLRDHUP)
+                return
+            self.closed_ports.add(port)
+        except OSError:  # libcurl closed it meanwhile
+            pass
         self._resting.discard(descriptor)
         self._watched.pop(descriptor, None)
-        with suppress(OSError):  # libcurl may have closed it, and epoll forgotten it, before
+        with suppress(OSError):
             self._epoll.unregister(descriptor)
 
     def _on_timer(self, milliseconds: int) -> None:
         self._timer_at = math.inf if milliseconds < 0 else time.monotonic() + milliseconds / 1000
+
+
+def _closed_port(descriptor: int) -> int | None:
+    """Return the local port of a connection that its other side closed; None: it did not."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLRDHUP)
+    if not poll.poll(0):
+        return None
+    with socket.socket(fileno=os.dup(descriptor)) as duplicate:
+        return int(duplicate.getsockname()[1])
 
 
 def _select_bits(events: int) -> int:

@@ -187,6 +187,8 @@ class Connection(asyncio.Protocol):
         reply = self._paths.reply(incoming.path, webhook_id, incoming.headers, incoming.body)
         self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None:
+            if reply.drop and self._transport is not None:
+                self._transport.close()
             return
         if reply.delay_seconds:
             loop = asyncio.get_running_loop()

@@ -106,6 +106,8 @@ class Http2Connection(asyncio.Protocol):
         incoming = Incoming(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
         self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None or number in given_up:  # h2 knows of that already, and takes no answer
+            if reply.drop and self._transport is not None:
+                self._transport.close()
             return
         stream.reply = reply
         if reply.delay_seconds:

@@ -20,6 +20,7 @@ _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "tell": "[1-9][0-9]{2}/[^/]+",
     "delay": "[0-9]{1,5}",
+    "leave-after": "[0-9]+/[^/]+",
     "some-late": "[0-9]{1,5}/[1-9][0-9]*/[^/]+",
     "throttle": "[1-9][0-9]{0,3}/[^/]+",
     "token": "[0-9]{1,5}/[^/]+(/.*)?",
@@ -33,7 +34,10 @@ _JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer and how it is given; `status` None = the request is taken and never answered."""
+    """An answer and how it is given; `status` None = the request is taken and never answered.
+
+    With `drop`, a request that is never answered has its connection closed at once.
+    """
 
     status: int | None
     headers: Mapping[str, str] = field(default_factory=dict)
@@ -69,7 +73,8 @@ class Paths:
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
     of its tokens so many times. /throttle/SECONDS/NAME answers 429 until so long after its first request, with the rest
     of that time as Retry-After. /some-late/MS/EVERY/NAME answers every EVERYth request after so many milliseconds and
-    all others at once. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
+    all others at once. /leave-after/COUNT/NAME answers the first COUNT requests, and closes the connection of each
+    later one without a response. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
     To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
     and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
     refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON; /blame refuses
@@ -108,6 +113,7 @@ class Paths:
             "once": lambda seen: Reply(200, close=True),
             "redirect": lambda seen: Reply(302, {"Location": "/healthy/redirected"}),
             "retry-after": lambda seen: Reply(503, {"Retry-After": seen.rest}),
+            "leave-after": self._leave_after,
             "some-late": self._some_late,
             "status": lambda seen: Reply(int(seen.rest)),
             "tell": self._tell,
@@ -145,6 +151,11 @@ class Paths:
         milliseconds, every = map(int, seen.rest.split("/")[:2])
         self._seen[seen.path] += 1
         return Reply(200, delay_seconds=0.0 if self._seen[seen.path] % every else milliseconds / 1000)
+
+    def _leave_after(self, seen: Seen) -> Reply:
+        self._seen[seen.path] += 1
+        leaves = self._seen[seen.path] > int(seen.rest.partition("/")[0])
+        return Reply(None, drop=True) if leaves else Reply(200)
 
     def _token(self, seen: Seen) -> Reply:
         seconds, _, secret = seen.rest.partition("/")

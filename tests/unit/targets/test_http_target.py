@@ -337,15 +337,6 @@ def test_connections_are_used_again(receiver: Receiver) -> None:
     assert 1 <= len({request["connection"] for request in got}) <= 4
 
 
-def test_a_connection_closed_meanwhile_is_opened_anew(receiver: Receiver) -> None:
-    """A server may close an idle connection at any time; the next delivery does not notice."""
-    with closing(target_of(receiver.url("/once"))) as target:
-        answers = [answer for _ in range(5) for _, answer in target.deliver([a_request()], later())]
-
-    assert [answer.accepted for answer in answers] == [True] * 5
-    assert len({request["connection"] for request in seen(receiver, "/once")}) == 5
-
-
 def test_proxies_of_the_environment_are_ignored(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     """A worker's http_proxy does not see the deliveries."""
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):

@@ -1,0 +1,39 @@
+"""Each request that reaches an http target is one attempt on record, whatever becomes of its connection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from uuid import UUID
+
+import pytest
+from stages.delivering import Sending, http, segment_rows
+
+from eventbridge.stages.operate.audit import audit
+
+ANSWERED, LEFT = 24, 6
+CLOSED = "the target closed the connection before a response came"
+
+
+@pytest.fixture(params=["staged", "express"])
+def mode(request: pytest.FixtureRequest) -> str:
+    """Deliver in batches, and event by event."""
+    return str(request.param)
+
+
+def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(sending: Sending) -> None:
+    """Connections that were used before close after they took a request: one request, one failed attempt, the last."""
+    crm = http(f"/leave-after/{ANSWERED}/{sending.mode}", max_in_flight=6, retry="{policy: own, attempts: 0}")
+    work = sending.begin(ANSWERED + LEFT, crm=crm)
+
+    sending.deliver()
+
+    received = Counter(request["webhook_id"] for request in sending.requests())
+    rows = [row for batch in work.ledger.batches(limit=None) for row in segment_rows(work, batch.batch_id)]
+    assert Counter(received.values()) == {1: ANSWERED + LEFT}
+    assert {str(UUID(bytes=row["delivery_id"])) for row in rows} == set(received)
+    assert Counter((row["sent"], row["attempt"], row["error_class"]) for row in rows) == {
+        (True, 1, None): ANSWERED,
+        (True, 1, "NetworkError"): LEFT,
+    }
+    assert {row["error"] for row in rows} == {None, CLOSED}
+    assert audit(work).differences == ()
