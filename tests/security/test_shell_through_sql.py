@@ -202,7 +202,13 @@ COSTLY = [
     "split(id, '(a+)+$')[0] = ''",
     "str_to_map(id, '(a+)+$') IS NULL",
     "parse_url(id, 'QUERY', '(a+)+$') = ''",
+    "id RLIKE '.*.*.*.*z'",
+    "id RLIKE '^.*.*.*.*z'",
+    r"id RLIKE r'[\c\](a+)+b]'",
+    r"id RLIKE r'[a[b](a+)+]'",
+    "regexp_replace(id, '.*.*.*.*z', '') = ''",
     "id LIKE '%a%a%a%a%a%'",
+    "id LIKE '%a%a%a%z'",
     "id LIKE data:pattern::string",
     "(" * 200 + "true" + ")" * 200,
     "NOT " * 200 + "true",
@@ -320,6 +326,8 @@ ALLOWED = [
     "array_join(transform(array('a', 'b'), x -> x || id), left(id, 1))",
     "transform(data:items::array<variant>, x -> named_struct('id', id, 'sku', x:sku::string))[0].sku",
     "filter(filter(split(id, ','), x -> x <> id), x -> length(x) < 5)[0]",
+    "id RLIKE 'a.*b' AND id NOT LIKE '%a%b' AND regexp_replace(data:name::string, '.*-', '') = ''",
+    "filter(split(id, ','), x -> x RLIKE '.*1') = array('1')",
     "concat_ws('-', id, source, type) || format_string('%2$s %1$05d', 7, id)",
     "id RLIKE '^(25[0-5]|1?\\\\d?\\\\d)[.](25[0-5]|1?\\\\d?\\\\d)$' OR id RLIKE '^(?i)[a-z]{2,3}-?\\\\d{1,4}$'",
 ]
@@ -357,7 +365,8 @@ def test_what_is_sent_holds_nothing_of_the_users_own_spelling(text: str) -> None
 
     assert not any(mark in sent for mark in ("--", "/*", "${", "{", "?", "@", ";", "\\'", '"', "\n"))
     assert sent.isascii()
-    assert parse_sql(sent).written() == sent
+    if "raise_error(" not in sent:  # the limit of a text that a pattern is applied to is no part of the language
+        assert parse_sql(sent).written() == sent
 
 
 def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: SparkConnectServer) -> None:

@@ -11,14 +11,12 @@ from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
 
-#: How deep lambdas may be nested: each level takes as many steps as its array has items for every step outside.
-MAXIMUM_LAMBDAS: Final = 2
 _MOST_DIGITS: Final = 38
 
 #: Which argument is a number of digits.
 _DIGITS: Final = {"bround": 1, "ceil": 1, "ceiling": 1, "floor": 1, "format_number": 1, "round": 1}
 #: Which arguments are regular expressions.
-_PATTERNS: Final = {
+PATTERNS: Final = {
     "parse_url": (2,),
     "regexp": (1,),
     "regexp_count": (1,),
@@ -40,9 +38,8 @@ _NUMBERS: Final = re.compile(r"\d+")
 Problem = tuple[Node, str, str]
 
 
-def call_problem(call: Node, arguments: list[Node]) -> Problem | None:
+def call_problem(name: str, arguments: list[Node]) -> Problem | None:
     """Return what is wrong with the arguments of a call: the node, the problem, and the remedy; None if nothing is."""
-    name = str(call.value)
     if name in COUNTS and len(arguments) > COUNTS[name] and most(arguments[COUNTS[name]], name) is None:
         return _uncounted(name, arguments[COUNTS[name]])
     if name == "sequence":
@@ -52,7 +49,7 @@ def call_problem(call: Node, arguments: list[Node]) -> Problem | None:
         if digits is None or abs(digits) > _MOST_DIGITS:
             remedy = f"Write a number of digits up to {_MOST_DIGITS}, such as 2"
             return arguments[_DIGITS[name]], f"{name} needs a whole number here", remedy
-    for index in _PATTERNS.get(name, ()):
+    for index in PATTERNS.get(name, ()):
         if len(arguments) > index and (problem := regex_problem(arguments[index])):
             return problem
     if name in ("format_string", "printf"):
@@ -88,9 +85,6 @@ def tree_problem(root: Node) -> Problem | None:
         problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given"
         remedy = "Use smaller numbers, or left(x, 100) for a text that stands for each part of another one"
         return too_large.node, problem, remedy
-    deep = _lambda_below(root, MAXIMUM_LAMBDAS)
-    if deep is not None:
-        return deep, f"more than {MAXIMUM_LAMBDAS} lambdas stand inside one another", "Nest fewer"
     return None
 
 
@@ -136,11 +130,3 @@ def _has_fixed_size(node: Node) -> bool:
         case "call" if node.value == "struct":
             return all(_has_fixed_size(child) for child in node.children)
     return False
-
-
-def _lambda_below(node: Node, left: int) -> Node | None:
-    if node.kind == "lambda":
-        left -= 1
-        if left < 0:
-            return node
-    return next((found for child in node.children if (found := _lambda_below(child, left)) is not None), None)

@@ -9,7 +9,8 @@ from typing import Final, NoReturn
 from eventbridge.transform.sql.bounds import call_problem
 from eventbridge.transform.sql.functions import FUNCTIONS, HIGHER_ORDER, INSTEAD, UNITS, WITH_UNIT, words
 from eventbridge.transform.sql.lexer import Token, quoted
-from eventbridge.transform.sql.reader import Reader
+from eventbridge.transform.sql.long_texts import for_call
+from eventbridge.transform.sql.reader import MAXIMUM_LAMBDAS, Reader
 from eventbridge.transform.sql.tree import Node, between
 
 #: The columns that an expression sees: CloudEvents' attributes as text, and what else an event holds.
@@ -30,6 +31,8 @@ COLUMNS: Final = (
 _QUERY: Final = words("select from table values with map reduce insert create drop alter delete exists using")
 _NAMES: Final = ("word", "name")
 _PARAMETER: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
+#: The most values that a lambda of any function has.
+_MOST_PARAMETERS: Final = 3
 _TIMES: Final = frozenset({"date", "timestamp", "timestamp_ntz", "timestamp_ltz"})
 _INTERVAL_UNITS: Final = frozenset({unit + end for unit in UNITS for end in ("", "s")} - {"dayofyear"})
 _INTERVAL_TEXT: Final = re.compile(r"[-+0-9A-Za-z .:]{1,64}")
@@ -129,10 +132,10 @@ class Calls(Reader):
             takes = f"{least}" if most == least else f"{least} or more" if most is None else f"{least} to {most}"
             given = len(arguments) + bool(unit)
             self._refuse(token, f"{token.text} takes {takes} arguments, and this has {given}", "Give it as many")
-        begin = f"{name}({unit}, " if unit else f"{name}("
-        call = self._node("call", token.at, begin, *between(arguments), ")", value=name)
-        if problem := call_problem(call, arguments):
+        if problem := call_problem(name, arguments):
             self._refuse_at(problem[0].at, problem[1], problem[2])
+        begin = f"{name}({unit}, " if unit else f"{name}("
+        call = self._node("call", token.at, begin, *between(for_call(name, arguments)), ")", value=name)
         if self._peek().word in ("over", "filter", "within", "respect", "ignore"):
             looks = f"{self._peek().text.upper()} looks at other events"
             self._refuse(self._peek(), looks, "Remove it: an expression sees its event alone")
@@ -180,9 +183,15 @@ class Calls(Reader):
                     remedy = "Take another name, of letters, digits and _, which no column has"
                     self._refuse(token, f"{token.text} cannot be the name of a lambda's value", remedy)
                 names.append(name)
+                if len(names) > _MOST_PARAMETERS:
+                    self._refuse(token, f"a lambda has more than {_MOST_PARAMETERS} values", "Name fewer")
+        self._lambdas += 1
+        if self._lambdas > MAXIMUM_LAMBDAS:
+            self._refuse_at(at, f"more than {MAXIMUM_LAMBDAS} lambdas stand inside one another", "Nest fewer")
         outer, self._parameters = self._parameters, self._parameters | set(names)
         body = self.expression()
         self._parameters = outer
+        self._lambdas -= 1
         listed = ", ".join(f"`{name}`" for name in names)
         return self._node("lambda", at, f"({listed}) -> " if several else f"{listed} -> ", body, value=" ".join(names))
 

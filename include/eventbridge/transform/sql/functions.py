@@ -74,6 +74,26 @@ def _read(*lists: str) -> dict[str, tuple[int, int | None]]:
 #: The least and the most arguments of each function; None: there is no most.
 FUNCTIONS: Final = _read(_TEXTS, _NUMBERS, _TIMES, _CONDITIONS, _DOCUMENTS, _COLLECTIONS)
 
+#: Functions that return a number, or an interval if they are given one.
+ARITHMETIC: Final = words("abs negative positive try_add try_divide try_mod try_multiply try_subtract")
+#: Functions that return one number, truth value, date or timestamp, whatever they are given.
+OF_ONE_NUMBER: Final = (
+    frozenset(_read(_NUMBERS, _TIMES))
+    - ARITHMETIC
+    - words(
+        """
+        bin binary conv date_format from_unixtime greatest least make_dt_interval make_interval make_ym_interval string
+        """
+    )
+) | words(
+    """
+    array_contains array_position array_size arrays_overlap ascii bit_length cardinality char_length character_length
+    contains crc32 endswith equal_null find_in_set hash instr is_variant_null isnotnull isnull json_array_length len
+    length locate luhn_check map_contains_key octet_length position regexp regexp_count regexp_instr regexp_like rlike
+    size startswith xxhash64
+    """
+)
+
 #: Functions whose arguments may be lambdas, such as x -> x + 1.
 HIGHER_ORDER: Final = words(
     """

@@ -1,75 +1,78 @@
-"""How large the value of an expression may become, as a polynomial in the size of its event, found without Spark.
-
-A size counts characters, and each member of an array or map as one more. `Size(a, b, c, d)` is `a + b*n + c*n*n` for
-an event of the size `n`; `d` is above 0 if the value may grow as the cube of the event, or faster.
-"""
+"""How large the value of an expression may become, as polynomials in the size of its event, found without Spark."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 from eventbridge.transform.sql.counts import COUNTS, MAXIMUM_COUNT, made, most_of
-from eventbridge.transform.sql.functions import HIGHER_ORDER
+from eventbridge.transform.sql.functions import ARITHMETIC, HIGHER_ORDER, OF_ONE_NUMBER
+from eventbridge.transform.sql.size import AROUND, ONE, Growth, Size, text, total
 from eventbridge.transform.sql.tree import Node
-from eventbridge.transform.sql.types import OF_FIXED_SIZE
+from eventbridge.transform.sql.types import OF_FIXED_SIZE, OF_TEXT
 
 #: The most characters that an expression may make out of nothing.
 MAXIMUM_FIXED: Final = 2_000_000
-_LONGEST_NUMBER: Final = 64
-_ENOUGH: Final = 1 << 62
+#: The most bytes of a character in UTF-8.
+_CHARACTER: Final = 4
+#: The most characters that an interval or a format's width makes; of each they are fewer.
+_LONG: Final = 100
+_WIDTH: Final = 1_500
 
-#: How many times as large a function's result may be as its arguments together; 1 for all others.
+#: How many times as large a text may be as the arguments that a function writes it from.
 _TIMES: Final = {
     "base64": 2,
     "date_format": 32,
     "decode": 3,
     "encode": 4,
     "from_unixtime": 32,
+    "get_json_object": 6,
     "hex": 2,
-    "lower": 3,
-    "lcase": 3,
     "initcap": 3,
-    "to_char": 2,
-    "to_json": 6,
-    "to_varchar": 2,
+    "lcase": 3,
+    "lower": 3,
+    "mask": 4,
+    "schema_of_variant": 8,
+    "to_char": 32,
+    "to_varchar": 32,
+    "translate": 4,
     "ucase": 3,
     "upper": 3,
-    "url_encode": 9,
+    "url_encode": 3,
 }
-#: Functions that return some members of an array or map as they are, or say something of them.
-_CHOOSE: Final = frozenset({"array_sort", "exists", "filter", "forall", "map_filter"})
-#: Which argument is the greatest length of the result.
+#: How many characters a function's result has at most, whatever its arguments are.
+_AT_MOST: Final = {
+    "bin": 64,
+    "char": _CHARACTER,
+    "chr": _CHARACTER,
+    "conv": 65,
+    "format_number": 512,
+    "make_dt_interval": _LONG,
+    "make_interval": _LONG,
+    "make_ym_interval": _LONG,
+    "md5": 32,
+    "sha": 40,
+    "sha1": 40,
+    "sha2": 128,
+}
+#: Functions that cut a text into parts, and how many members an array or map of one part has.
+_CUT: Final = {"json_object_keys": 1, "regexp_extract_all": 1, "split": 1, "str_to_map": 2}
+#: Which argument is the greatest length of the result, in characters.
 _LENGTHS: Final = {"left": 1, "right": 1, "substr": 2, "substring": 2}
-#: Functions that return at most as many members as they are given.
-_KEEP_COUNT: Final = _CHOOSE | {"array_compact", "array_distinct", "slice", "sort_array", "transform"}
+#: How many times as long a number may be when JSON's 1e6 is written as 1000000.0.
+_RENDERED: Final = 4
+#: What JSON may make of a character: \\u0000.
+_ESCAPED: Final = 6
 
+#: Functions with lambdas that return some members of an array or map as they are.
+_CHOOSE: Final = frozenset({"array_sort", "filter", "map_filter"})
+#: Functions with lambdas that keep the keys or values that they are given.
+_KEEP: Final = frozenset({"map_zip_with", "transform_keys", "transform_values"})
 
-class Size(NamedTuple):
-    """The largest size of a value; see the module."""
+_SMALL: Final = Size(numbers=ONE)
+_BYTES: Final = Growth(linear=1)
 
-    fixed: int = 0
-    linear: int = 0
-    square: int = 0
-    beyond: int = 0
-
-    def plus(self, other: Size) -> Size:
-        """Return the size of two values side by side."""
-        return Size(*(min(mine + theirs, _ENOUGH) for mine, theirs in zip(self, other, strict=True)))
-
-    def times(self, other: Size) -> Size:
-        """Return the size of a value for each character of another one."""
-        found = [0, 0, 0, 0]
-        for power, mine in enumerate(self):
-            for more, theirs in enumerate(other):
-                at = min(power + more, 3)
-                found[at] = min(found[at] + mine * theirs, _ENOUGH)
-        return Size(*found)
-
-
-_ONE: Final = Size(1)
-_SMALL: Final = Size(_LONGEST_NUMBER)
-_COLUMN: Final = Size(linear=1)
+Sizes = Sequence[Size]
 
 
 class TooLarge(Exception):
@@ -83,101 +86,214 @@ class TooLarge(Exception):
 def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
     """Return how large a value may become; `parameters` are the sizes of lambdas' values.
 
-    Raises TooLarge, also for a value that only another one is made of.
+    Raises TooLarge, also for a value that only another one is made of. A lambda's body is read twice: the time grows
+    with the size of the tree, as the parser bounds how deep lambdas are nested.
     """
     size = _size_of(node, parameters or {})
-    if size.beyond or size.fixed > MAXIMUM_FIXED or max(size.linear, size.square) > MAXIMUM_COUNT:
+    written = size.written()
+    if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:
         raise TooLarge(node)
     return size
 
 
 def _size_of(node: Node, known: Mapping[str, Size]) -> Size:
-    match node.kind:
-        case "column":
-            return _COLUMN
-        case "parameter":
-            return known[str(node.value)]
-        case "text":
-            return Size(len(str(node.value)))
-        case "call":
-            return _of_call(node, known)
+    if node.kind == "parameter":
+        return known[str(node.value)]
+    if node.kind == "column":
+        return Size(_BYTES, items=_BYTES if node.value in ("data", "extensions") else Growth())
+    if node.kind == "call" and node.value in HIGHER_ORDER:
+        return _of_lambdas(str(node.value), node.children, known)
     sizes = [size_of(child, known) for child in node.children]
-    if node.kind == "cast" and str(node.value).partition("(")[0].lower() in OF_FIXED_SIZE:
+    match node.kind:
+        case "text":
+            return text(len(str(node.value).encode("utf-8", "surrogatepass")))
+        case "number" | "constant" | "time":
+            return _SMALL
+        case "call":
+            return _of_call(node, sizes)
+        case "cast":
+            return _cast(node.children[0], sizes[0], str(node.value))
+        case "index" | "member" | "path" | "limited":
+            return sizes[0]
+        case "unary":
+            return _of_arithmetic(sizes)
+        case "operator" if node.value != "()" and " || " not in node.parts:
+            return _of_arithmetic(sizes)
+    return total(sizes) if sizes else text(max(_LONG, len(node.written())))
+
+
+def _of_arithmetic(sizes: Sizes) -> Size:
+    """Return the size of a number, or of an interval if one is among the operands."""
+    return Size(text(_LONG).text if any(size.text != Growth() for size in sizes) else Growth(), ONE)
+
+
+def _cast(child: Node, size: Size, named: str) -> Size:
+    words = set(named.replace("<", " ").replace(">", " ").replace(",", " ").replace("(", " ").lower().split())
+    if not words & {"array", "map"}:
+        if words & OF_FIXED_SIZE:
+            return _SMALL
+        if named == "VARIANT":
+            return size
+        is_json = child.kind == "path" or (child.kind == "column" and child.value == "data")
+        return text(size.text.times(Growth(_RENDERED)) if is_json else _rendered(size).written())
+    members = size.items.times(Growth(2)) if "map" in words else size.items
+    return Size(
+        _rendered(size).text if words & OF_TEXT else Growth(),
+        size.numbers.plus(members) if words & OF_FIXED_SIZE else size.numbers,
+        size.items,
+    )
+
+
+def _rendered(size: Size) -> Size:
+    return Size(size.text.times(Growth(_RENDERED)), size.numbers, size.items)
+
+
+def _of_call(call: Node, sizes: Sizes) -> Size:
+    name = str(call.value)
+    if name in ARITHMETIC:
+        return _of_arithmetic(sizes)
+    if name in OF_ONE_NUMBER:
         return _SMALL
-    if node.kind in ("index", "member", "path"):
-        return sizes[0]
-    return _sum(sizes) if sizes else Size(max(_LONGEST_NUMBER, len(node.written())))
-
-
-def _of_call(call: Node, known: Mapping[str, Size]) -> Size:
-    name, arguments = str(call.value), call.children
-    if name in HIGHER_ORDER:
-        return _of_lambdas(name, arguments, known)
-    sizes = [size_of(each, known) for each in arguments]
-    together = _sum(sizes).plus(Size(len(sizes)))
-    if name in ("replace", "regexp_replace"):
-        return sizes[0].plus(_ONE).times(_replacement(arguments, sizes, pattern=name != "replace"))
-    if name == "array_join":
-        return sizes[0].times(_sum([_ONE, *sizes[1:]]))
-    if name == "concat_ws":
-        return _sum(sizes[1:]).plus(Size(len(sizes))).times(sizes[0].plus(_ONE))
-    if name in ("format_string", "printf"):
-        marks = (arguments[0].literal_text() or "").count("%")
-        return sizes[0].plus(_sum(sizes[1:]).plus(Size(1_000)).times(Size(marks)))
-    if name == "arrays_zip":
-        return together.times(Size(len(sizes)))
-    if name in _LENGTHS and len(arguments) > _LENGTHS[name]:
-        most = most_of(arguments[_LENGTHS[name]])
-        return together if most is None else Size(max(most, 0))
-    if name == "sequence" or (name in COUNTS and len(arguments) > COUNTS[name]):
-        many = made(call)
-        if name in ("repeat", "array_repeat"):
-            return sizes[0].plus(_ONE).times(Size(many))
-        return together.plus(Size(many * (_LONGEST_NUMBER if name == "sequence" else 1)))
-    return together.times(Size(_TIMES.get(name, 1)))
+    if name in _AT_MOST:
+        return text(_AT_MOST[name])
+    if name in _RULES:
+        return _RULES[name](call, sizes)
+    if name in _LENGTHS and len(sizes) > _LENGTHS[name]:
+        most = most_of(call.children[_LENGTHS[name]])
+        if most is not None:
+            return text(max(most, 0) * _CHARACTER)
+    if name in _CUT:
+        whole = sizes[0].written()
+        return Size(whole, items=whole.plus(ONE).times(Growth(_CUT[name])))
+    together = total(sizes)
+    if name in _TIMES:
+        return text(together.written().plus(ONE).times(Growth(_TIMES[name])))
+    return together.plus(Size(items=Growth(len(sizes))))
 
 
 def _of_lambdas(name: str, arguments: Sequence[Node], known: Mapping[str, Size]) -> Size:
-    given = _sum([size_of(each, known) for each in arguments if each.kind != "lambda"])
-    carries = name in ("aggregate", "reduce")  # what it carries along has a fixed size
-    if carries or name in _CHOOSE:
-        made_of = [_body(each, known, given.plus(_SMALL)) for each in arguments if each.kind == "lambda"]
-        return made_of[-1] if carries and len(made_of) == 2 else given
-    items = _items(arguments[0])
-    total = given
-    for each in arguments:
-        if each.kind == "lambda":
-            # what is made of a member alone grows as all members together; the rest is made once for each member
-            total = _body(each, known, given).plus((items or given).times(_body(each, known, Size())))
-    return total.plus(given if items is None else items)
+    given = total([size_of(each, known) for each in arguments if each.kind != "lambda"])
+    lambdas = [each for each in arguments if each.kind == "lambda"]
+    if name in ("aggregate", "reduce", "exists", "forall") or name in _CHOOSE:
+        # what is made for one member is gone at the next one; what aggregate carries along has a fixed size
+        made_of = [_body(each, known, given.plus(_SMALL)) for each in lambdas]
+        if name in ("exists", "forall"):
+            return _SMALL
+        return made_of[-1].plus(given) if name in ("aggregate", "reduce") and made_of else given
+    found = given if name in _KEEP else Size()
+    for each in lambdas:
+        # what is made of a member alone grows as all members together; the rest is made once for each member
+        found = found.plus(_body(each, known, given)).plus(_body(each, known, _SMALL).times(given.items.plus(ONE)))
+    return found.plus(Size(items=given.items)) if lambdas else given
 
 
 def _body(function: Node, known: Mapping[str, Size], value: Size) -> Size:
     return size_of(function.children[0], {**known, **dict.fromkeys(str(function.value).split(), value)})
 
 
-def _items(array: Node) -> Size | None:
-    if array.kind != "call":
-        return None
-    if array.value == "array":
-        return Size(len(array.children))
-    if array.value in ("sequence", "array_repeat"):
-        return Size(made(array))
-    return _items(array.children[0]) if array.value in _KEEP_COUNT and array.children else None
+def _replaced(call: Node, sizes: Sizes) -> Size:
+    if len(sizes) < 3:
+        return sizes[0]
+    each = sizes[2].written().plus(ONE)
+    found, put = (argument.literal_text() for argument in call.children[1:3])
+    if call.value == "replace" and found and put is not None:
+        length = len(found.encode("utf-8", "surrogatepass"))
+        each = Growth(max(1, -(-len(put.encode("utf-8", "surrogatepass")) // length)))
+    # groups that capture hold no more than the match: `patterns` refuses them inside a look-around
+    return text(sizes[0].written().plus(ONE).times(each))
 
 
-def _replacement(arguments: Sequence[Node], sizes: Sequence[Size], *, pattern: bool) -> Size:
-    """Return how much stands for each character of a text in which something is replaced."""
-    if len(arguments) < 3:
-        return _ONE
-    found, put = arguments[1].literal_text(), arguments[2].literal_text()
-    if found is None or put is None or pattern:
-        return sizes[2].plus(_ONE)
-    return Size(max(1, -(-len(put) // max(1, len(found)))))
+def _joined(_call: Node, sizes: Sizes) -> Size:
+    between = total(sizes[1:]).written()
+    return text(sizes[0].written().plus(sizes[0].items.plus(ONE).times(between)))
 
 
-def _sum(sizes: Sequence[Size]) -> Size:
-    total = Size()
-    for each in sizes:
-        total = total.plus(each)
-    return total
+def _with_separator(_call: Node, sizes: Sizes) -> Size:
+    rest = total(sizes[1:])
+    return text(rest.written().plus(rest.items.plus(Growth(len(sizes))).times(sizes[0].written())))
+
+
+def _formatted(call: Node, sizes: Sizes) -> Size:
+    marks = (call.children[0].literal_text() or "").count("%")
+    each = total(sizes[1:]).written().times(Growth(3)).plus(Growth(_WIDTH))  # %S writes capitals
+    return text(sizes[0].text.plus(each.times(Growth(marks))))
+
+
+def _repeated(call: Node, sizes: Sizes) -> Size:
+    many = Growth(made(call))
+    if call.value == "repeat":
+        return text(sizes[0].written().plus(ONE).times(many))
+    return sizes[0].plus(Size(items=ONE)).times(many)
+
+
+def _filled(call: Node, sizes: Sizes) -> Size:
+    if len(call.children) <= COUNTS[str(call.value)]:
+        return total(sizes)
+    many = Growth(made(call) * _CHARACTER)
+    if call.value == "array_insert":
+        return total(sizes).plus(Size(items=many.plus(ONE)))
+    return text(total(sizes).written().plus(many))
+
+
+def _sequence(call: Node, _sizes: Sizes) -> Size:
+    many = Growth(made(call))
+    return Size(numbers=many, items=many)
+
+
+def _zipped(call: Node, sizes: Sizes) -> Size:
+    together = total(sizes)
+    rows = together.items.plus(ONE)
+    names = sum(_name(child) for child in call.children)
+    return Size(together.text.plus(rows.times(Growth(names))), together.numbers, rows.times(Growth(len(sizes) + 1)))
+
+
+def _struct(call: Node, sizes: Sizes) -> Size:
+    return total(sizes).plus(Size(Growth(sum(map(_name, call.children))), items=Growth(len(sizes))))
+
+
+def _name(field: Node) -> int:
+    """Return how long the name is that a struct's field gets from what stands in it."""
+    named = field.kind in ("named", "member", "column", "parameter") and field.value is not None
+    return len(str(field.value).encode()) if named else AROUND
+
+
+def _entries(_call: Node, sizes: Sizes) -> Size:
+    items = sizes[0].items
+    return Size(sizes[0].text.plus(items.times(Growth(len("keyvalue")))), sizes[0].numbers, items.times(Growth(3)))
+
+
+def _parsed(_call: Node, sizes: Sizes) -> Size:
+    return Size(sizes[0].written(), items=sizes[0].written())
+
+
+def _as_json(_call: Node, sizes: Sizes) -> Size:
+    escaped = total(sizes).text.times(Growth(_ESCAPED))
+    return text(Size(escaped, sizes[0].numbers, sizes[0].items.plus(ONE)).written())
+
+
+def _got(call: Node, sizes: Sizes) -> Size:
+    if len(call.children) < 3:
+        return sizes[0]
+    return _cast(call.children[0], sizes[0], (call.children[2].literal_text() or "").upper())
+
+
+def _string(call: Node, sizes: Sizes) -> Size:
+    return _cast(call.children[0], sizes[0], str(call.value).upper())
+
+
+_RULES: Final[dict[str, Callable[[Node, Sizes], Size]]] = {
+    **dict.fromkeys(("array_repeat", "repeat"), _repeated),
+    **dict.fromkeys(("array_insert", "lpad", "rpad", "space"), _filled),
+    **dict.fromkeys(("binary", "string"), _string),
+    **dict.fromkeys(("format_string", "printf"), _formatted),
+    **dict.fromkeys(("parse_json", "try_parse_json"), _parsed),
+    **dict.fromkeys(("regexp_replace", "replace"), _replaced),
+    **dict.fromkeys(("try_variant_get", "variant_get"), _got),
+    "array_join": _joined,
+    "arrays_zip": _zipped,
+    "concat_ws": _with_separator,
+    "map_entries": _entries,
+    "sequence": _sequence,
+    "struct": _struct,
+    "to_json": _as_json,
+}

@@ -13,13 +13,15 @@ from typing import Final, NoReturn
 from eventbridge.transform.sql.bounds import regex_problem, tree_problem
 from eventbridge.transform.sql.calls import Calls
 from eventbridge.transform.sql.lexer import quoted
+from eventbridge.transform.sql.long_texts import for_like, for_patterns, like_limit
 from eventbridge.transform.sql.mistake import SqlMistake
-from eventbridge.transform.sql.patterns import MAXIMUM_UNBOUNDED
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
 from eventbridge.transform.sql.tree import Node, between
 from eventbridge.transform.sql.types import TypeReader
 
 MAXIMUM_CHARACTERS: Final = 10_000
+#: How many % of LIKE may stand before the last character: see `pattern_cost.LEAST_TEXT`.
+_MOST_WILDCARDS: Final = 3
 
 #: Left-associative operators, from the weakest; a word stands for itself.
 _LEVELS: Final = (
@@ -99,7 +101,7 @@ class Parser(Calls):
             pattern = self._value()
             if problem := regex_problem(pattern):
                 self._refuse_node(problem)
-            return value, " RLIKE ", pattern
+            return for_patterns(value, [pattern.literal_text() or ""]), " RLIKE ", pattern
         return self._like(word.upper(), value)
 
     def _like(self, word: str, value: Node) -> tuple[str | Node, ...]:
@@ -107,11 +109,10 @@ class Parser(Calls):
         if quantifier in ("any", "some", "all"):
             self._next()
             patterns = self._bracketed(f"{word} {quantifier.upper()}")
-            for pattern in patterns:
-                self._check_like(pattern)
-            return value, f" {word} {quantifier.upper()} (", *between(patterns), ")"
+            texts = [self._like_text(pattern) for pattern in patterns]
+            return for_like(value, texts), f" {word} {quantifier.upper()} (", *between(patterns), ")"
         pattern = self._value()
-        self._check_like(pattern)
+        value = for_like(value, [self._like_text(pattern)])
         if not self._take("escape"):
             return value, f" {word} ", pattern
         token = self._next()
@@ -124,12 +125,13 @@ class Parser(Calls):
         self._expect("(", f"{word} needs a list in brackets")
         return self._list(bracket)
 
-    def _check_like(self, pattern: Node) -> None:
+    def _like_text(self, pattern: Node) -> str:
         text = pattern.literal_text()
-        if text is None or re.sub("%+", "%", text).count("%") > MAXIMUM_UNBOUNDED:
+        if text is None or not like_limit(text):
             remedy = "Write it so, or use contains, startswith or endswith"
-            problem = f"a pattern of LIKE must be a text in quotes with at most {MAXIMUM_UNBOUNDED} %"
+            problem = f"a pattern of LIKE must be a text in quotes with at most {_MOST_WILDCARDS} % before its end"
             self._refuse_node((pattern, problem, remedy))
+        return text
 
     def _is(self, value: Node) -> Node:
         negated = self._take("not")

@@ -1,4 +1,4 @@
-"""Regular expressions in SQL: Java evaluates them by trial and error, so those that may try for ever are refused."""
+"""Regular expressions in SQL: Java evaluates them by trial and error, so a pattern that may take long is refused."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from eventbridge.transform.sql.pattern_cost import LEAST_TEXT, Piece, longest_text, looks_around
+
 MAXIMUM_PATTERN: Final = 1_000
-#: How many parts without an upper bound a pattern may have: the time grows with the text's length to that power.
-MAXIMUM_UNBOUNDED: Final = 4
+#: How many parts without an upper bound a pattern may have, so that the check of a pattern is quick.
+MAXIMUM_UNBOUNDED: Final = 20
 #: In how many ways the parts with an upper bound may be tried together: `?`, `{1,3}` and `a|b` multiply.
 MAXIMUM_WAYS: Final = 100_000
 
 _PIECE: Final = re.compile(
-    r"""(?P<escape>\\.)
-    |(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])
+    r"""(?P<escape>\\x[0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\[pP][A-Z]|\\[^xupP])
+    |(?P<set>\[\^?\]?(?:\\[^cQE]|(?!&&)[^\[\]\\])*\])
     |(?P<open>\((?:\?(?:[:=!>]|<[=!]|<\w+>|[imsu]+\))|(?!\?)))
     |(?P<close>\))
     |(?P<either>\|)
@@ -29,36 +31,67 @@ class _Group:
     repeats: bool = False
     optional: bool = False
     branches: int = 1
+    looks_around: bool = False
+
+
+@dataclass
+class _Pattern:
+    pieces: list[Piece]
+    ways: int = 1
+    problem: str | None = None
 
 
 def pattern_problem(pattern: str) -> str | None:
     """Return why a regular expression is refused; None if it is not.
 
-    Refused are references to groups and `\\Q`, flags that change what a part is, and a repeated group that has a
-    repetition or a choice inside: the time of such a pattern may double with each character of the text.
+    Refused are references to groups and `\\Q`, flags that change what a part is, sets inside sets, groups that capture
+    inside a look-around (they may hold more than the match), a repeated group that has a repetition or a choice inside
+    (the time may double with each character of the text), and what is too slow for a text of `LEAST_TEXT` characters.
     """
+    read = _read(pattern)
+    if read.problem is None and not longest_text(read.pieces, read.ways):
+        return f"it may take more than a second for a text of {LEAST_TEXT} characters"
+    return read.problem
+
+
+def pattern_limit(pattern: str) -> int:
+    """Return how many characters a text may have that an allowed pattern is applied to."""
+    read = _read(pattern)
+    return longest_text(read.pieces, read.ways)
+
+
+def _read(pattern: str) -> _Pattern:
+    read = _Pattern([])
+    read.problem = _problem(pattern, read)
+    return read
+
+
+def _problem(pattern: str, read: _Pattern) -> str | None:
     if len(pattern) > MAXIMUM_PATTERN:
         return f"it has {len(pattern):,} characters, and {MAXIMUM_PATTERN:,} are the most"
-    groups, unbounded, ways, last, at = [_Group()], 0, 1, _Group(), 0
+    groups, unbounded, last, at = [_Group()], 0, _Group(), 0
     while at < len(pattern):
         found = _PIECE.match(pattern, at)
         if found is None:
             return f"{pattern[at:][:10]!r} in it is not supported"
         kind, piece = str(found.lastgroup), found[0]
         at = found.end()
-        if kind == "escape" and (piece[1].isdigit() or piece[1] in "QEckGXR"):
+        read.pieces.append(Piece(kind, piece))
+        if kind == "escape" and (piece[1].isdigit() or piece[1] in "QEckGXRN"):
             return f"{piece} in it is not supported"
         if kind == "repeat":
-            if last.repeats or last.branches > 1 or (last.optional and piece[0] != "?"):
+            if piece[0] != "?" and (last.repeats or last.optional or last.branches > 1):
                 return f"{piece} repeats a group that has a repetition or a choice inside"
             if piece[0] == "?":
                 groups[-1].optional = True
             else:
                 groups[-1].repeats = True
-                unbounded += piece[0] in "*+" or ",}" in piece
-            ways *= _ways(piece)
+                unbounded += read.pieces[-1].has_no_end
+            read.ways *= _ways(piece)
         elif kind == "open" and not piece.endswith(")"):
-            groups.append(_Group())
+            if groups[-1].looks_around and (piece == "(" or (piece[2:3] == "<" and piece[3] not in "=!")):
+                return f"{piece} captures inside a look-around; write (?: there"
+            groups.append(_Group(looks_around=groups[-1].looks_around or looks_around(read.pieces[-1])))
         elif kind == "either":
             groups[-1].branches += 1
         last = _Group()
@@ -66,15 +99,16 @@ def pattern_problem(pattern: str) -> str | None:
             if len(groups) == 1:
                 return "it closes a group that is not open"
             last = groups.pop()
-            ways *= last.branches
+            read.ways *= last.branches
             groups[-1].repeats |= last.repeats
             groups[-1].optional |= last.optional or last.branches > 1
     if len(groups) > 1:
         return "it does not close a group"
     if unbounded > MAXIMUM_UNBOUNDED:
         return f"it repeats {unbounded} parts without an upper bound, and {MAXIMUM_UNBOUNDED} are the most"
-    if ways > MAXIMUM_WAYS:
-        return f"its ?, {{m,n}} and | can be combined in {ways:,} ways, and {MAXIMUM_WAYS:,} are the most"
+    read.ways *= groups[0].branches
+    if read.ways > MAXIMUM_WAYS:
+        return f"its ?, {{m,n}} and | can be combined in {read.ways:,} ways, and {MAXIMUM_WAYS:,} are the most"
     return None
 
 

@@ -12,6 +12,8 @@ from eventbridge.transform.sql.tree import Node
 
 MAXIMUM_NODES: Final = 1_000
 MAXIMUM_DEPTH: Final = 32
+#: How deep lambdas may be nested: each level takes as many steps as its array has items for every step outside.
+MAXIMUM_LAMBDAS: Final = 2
 
 
 class Reader:
@@ -23,6 +25,7 @@ class Reader:
         self._at = 0
         self._depth = 0
         self._nodes = 0
+        self._lambdas = 0
         self._parameters: frozenset[str] | set[str] = frozenset()
 
     @contextmanager

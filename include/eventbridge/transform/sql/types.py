@@ -17,8 +17,9 @@ _SIMPLE: Final = words(
 _DECIMAL: Final = frozenset({"dec", "decimal", "numeric"})
 _DEEPEST: Final = 8
 
-#: Types whose values have one size, whatever they hold.
-OF_FIXED_SIZE: Final = (_SIMPLE | _DECIMAL) - {"binary", "string", "variant"}
+#: Types whose values may be of any size, and those whose values have one size, whatever they hold.
+OF_TEXT: Final = frozenset({"binary", "string", "variant"})
+OF_FIXED_SIZE: Final = (_SIMPLE | _DECIMAL) - OF_TEXT
 
 
 class TypeReader:
