@@ -267,7 +267,7 @@ def test_an_output_that_is_full_is_4(arguments: list[str], unbuffered: str, shop
 @pytest.mark.parametrize("streams", [">&-", "2>&-", ">/dev/full", "2>/dev/full", ">/dev/full 2>&1", ">&- 2>&-"])
 def test_the_code_is_told_whatever_became_of_the_streams(streams: str, unbuffered: str, shop: Any) -> None:
     """A home that cannot be used is 4, also where standard output or error is closed or full: cron sees only that."""
-    command = f"exec {sys.executable} -m eventbridge.cli status {streams}"
+    command = f"exec {sys.executable} -m eventbridge.cli rules pause all-orders {streams}"
     env = {**os.environ, **shop.environ, "EVENTBRIDGE_HOME": "/proc/nowhere", "PYTHONUNBUFFERED": unbuffered}
     done = subprocess.run(["sh", "-c", command], env=env, cwd=shop.folder, check=False, capture_output=True)
 

@@ -65,7 +65,7 @@ def test_mistakes_in_rule_files_are_fields(shop: Any, eventbridge: Callable[...,
 
 def test_a_failure_of_the_machine_has_its_shape_too(shop: Any) -> None:
     """A home that cannot be made is no traceback and no text: exit code 4 and the JSON object."""
-    result = shop.run_process("status", "--json", env={"EVENTBRIDGE_HOME": "/proc/nowhere"})
+    result = shop.run_process("rules", "pause", "all-orders", "--json", env={"EVENTBRIDGE_HOME": "/proc/nowhere"})
     found = json.loads(result.err.splitlines()[-1])
 
     assert (result.code, result.out) == (4, "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import shutil
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +30,7 @@ def rows(out: str, title: str) -> list[list[str]]:
 
 
 def test_status_of_a_runner_that_never_ran(eventbridge: Callable[..., Any]) -> None:
-    """Before the first run: the runner is named with where it will start, and that the ledger is new is noted."""
+    """Before the first run: the runner is named with where it will start, and that there is no ledger is noted."""
     result = eventbridge("status")
 
     assert result.code == 0
@@ -37,7 +38,7 @@ def test_status_of_a_runner_that_never_ran(eventbridge: Callable[..., Any]) -> N
         "The runner orders has never run: 0 events wait for its first run. "
         "It will start at earliest of the bus orders.\n"
     )
-    assert "new, empty ledger" in result.err
+    assert "there is no ledger at" in result.err
     assert eventbridge("status").err == ""
 
 
@@ -416,6 +417,78 @@ def test_looking_changes_nothing(delivered: Any, eventbridge: Callable[..., Any]
         eventbridge(*command)
 
     assert before == _files(delivered.folder / "home")
+
+
+LOOKING = [
+    "status",
+    "status --chunks",
+    "status --failures",
+    "audit",
+    "why o1",
+    "figures",
+    "dead-letters list",
+    "dead-letters show 0123",
+    "dead-letters redrives",
+    "dead-letters export -",
+    "dead-letters redrive --all --dry-run",
+    "replay orders --from 1h --dry-run",
+    "replay list",
+    "replay show 0123",
+    "targets list",
+    "targets check all-orders/archive",
+    "tokens list",
+    "schemas list",
+    "quality list",
+    "batch repair 0123 --dry-run",
+    "maintain --dry-run",
+    "rules check",
+    "rules show",
+    "rules show all-orders",
+    "rules show all-orders@1",
+    "rules history",
+    "rules shadow all-orders",
+    "rules test all-orders",
+    "rules backtest all-orders --from 1h",
+    "rules diff all-orders all-orders --from 1h",
+]
+
+
+@pytest.mark.parametrize("command", LOOKING)
+def test_looking_makes_nothing(command: str, shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """Beside rule files that nothing has run with, and in a wrong folder, a look leaves no file and no folder."""
+    before = _files(shop.folder)
+    told = eventbridge(*command.split(), stdin=b"")
+    after_a_look = _files(shop.folder)
+    shutil.rmtree(shop.rules)
+    wrong = eventbridge(*command.split(), stdin=b"")
+
+    assert after_a_look == before
+    assert not [each for each in _files(shop.folder) if each not in before]
+    assert told.code in (0, 2)
+    assert wrong.code in (0, 2)
+
+
+def test_a_look_without_a_ledger_says_which_one_is_missing(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """What waits is shown all the same; the note names the ledger that was looked for, and the setting."""
+    shown = eventbridge("status")
+
+    assert "The runner orders has never run" in shown.out
+    assert f"there is no ledger at {shop.folder / 'home' / 'ledger.sqlite'}" in shown.err
+    assert "EVENTBRIDGE_HOME" in shown.err
+    assert eventbridge("rules", "pause", "all-orders").code == 0
+    assert (shop.folder / "home" / "ledger.sqlite").exists()
+
+
+def test_a_ledger_that_was_lost_is_not_made_again_by_a_look(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+    """Beside a store and a bus with events, too: an empty one in its place would look like the one that was lost."""
+    for file in (delivered.folder / "home").glob("ledger.sqlite*"):
+        file.unlink()
+    before = _files(delivered.folder / "home")
+
+    shown = eventbridge("status")
+
+    assert _files(delivered.folder / "home") == before
+    assert "there is no ledger at" in shown.err
 
 
 def _files(folder: Path) -> set[str]:

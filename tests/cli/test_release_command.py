@@ -200,7 +200,7 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
         "and the rule goes on behind it\n"
     )
     dead = eventbridge("dead-letters", "list", "--json").json
-    assert [each["name"] for each in dead if each["rule"] == "strict"] == [delivery]
+    assert [each["delivery_id"] for each in dead if each["rule"] == "strict"] == [delivery]
     again = eventbridge("rules", "release", "strict", "--skip", delivery)
     assert again.code == 2
     assert "the rule 'strict' is held at no delivery" in again.err

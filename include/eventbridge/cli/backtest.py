@@ -71,7 +71,7 @@ def backtest(
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
-    with _asking(spark) as (work, router):
+    with _asking(spark, keep=keep) as (work, router):
         report = backtest_rules(work, candidate, part.wish(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
@@ -96,7 +96,7 @@ def diff(
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
-    with _asking(spark) as (work, router):
+    with _asking(spark, keep=keep) as (work, router):
         report = diff_rules(work, a, b, part.wish(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
@@ -107,11 +107,11 @@ def diff(
 
 
 @contextmanager
-def _asking(spark: str | None) -> Iterator[tuple[Runtime, Router]]:
+def _asking(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]]:
     from eventbridge.spark.route import ConnectRouter
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime(looking=True) as work, ExitStack() as stack:
+    with runtime(looking=True, writing=keep) as work, ExitStack() as stack:
         yield work, _Later(lambda: ConnectRouter(spark_url(work.settings, spark, stack), store=work.store))
 
 

@@ -32,7 +32,7 @@ def heartbeat(
     from eventbridge.stages.operate.heartbeat import heartbeat as beat_of
     from eventbridge.stages.operate.heartbeat import send_heartbeat
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, writing=True) as work:
         connection = work.settings.heartbeat_connection
         if url is None and connection is None:
             raise UserError("no address is named. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")

@@ -34,7 +34,7 @@ def maintain(
     """
     from eventbridge.stages.upkeep.maintain import maintain as run
 
-    with runtime(looking=True) as work:
+    with runtime(looking=True, writing=not dry_run) as work:
         done = run(work, dry_run=dry_run)
     if as_json:
         show_json(done)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from eventbridge.cli.noted import noted
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from eventbridge.stages.runtime.runtime import Runtime
 
 _SQLITE = "sqlite:///"
+_FILE = "file://"
 
 
 def settings() -> Settings:
@@ -30,11 +32,13 @@ def settings() -> Settings:
 
 
 @contextmanager
-def runtime(*, looking: bool = False, acting: bool = False) -> Iterator[Runtime]:
+def runtime(*, looking: bool = False, acting: bool = False, writing: bool = False) -> Iterator[Runtime]:
     """Open the runtime for one command and close it after.
 
-    `looking`: the command shows what is there, so a ledger that had to be made is worth a note: it is perhaps
-    not the one that was meant. `acting`: the command changes how things stand, and who ran it is noted.
+    `looking`: the command shows what is there. Where there is no ledger it makes none, nor a home: it is given an empty
+    one that goes with the command, and a note names the place. `acting`: the command changes how things stand, and who
+    ran it is noted. `writing`: it leaves something without being an act. Both make what is missing; with `looking` too,
+    a note says so, as it is perhaps not the place that was meant.
     """
     from eventbridge.config.connection import connections_from_environment
     from eventbridge.stages.runtime.runtime import Runtime
@@ -43,14 +47,27 @@ def runtime(*, looking: bool = False, acting: bool = False) -> Iterator[Runtime]
     chosen = settings()
     path = Path(chosen.ledger_url.removeprefix(_SQLITE)) if chosen.ledger_url.startswith(_SQLITE) else None
     missing = looking and path is not None and not path.exists()
-    work = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
-    try:
+    with ExitStack() as stack:
+        if missing and not acting and not writing:
+            note(f"there is no ledger at {path}, and none is made. EVENTBRIDGE_HOME says where yours is")
+            chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
+            missing = False
+        work = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
+        stack.callback(work.close)
         if missing:
             note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")
         if acting:
-            with noted(work):
-                yield work
-        else:
-            yield work
-    finally:
-        work.close()
+            stack.enter_context(noted(work))
+        yield work
+
+
+def _without_traces(chosen: Settings, folder: Path) -> Settings:
+    """Return settings by which nothing is made but in a folder: what is there already is read where it lies."""
+    places: dict[str, object] = {"ledger_url": f"{_SQLITE}{folder}/ledger.sqlite"}
+    if not chosen.home.exists():
+        places["home"] = folder
+    if not chosen.bus_folder.exists():
+        places["bus_folder"] = folder / "bus"
+    if chosen.store_uri.startswith(_FILE) and not Path(chosen.store_uri.removeprefix(_FILE)).exists():
+        places["store_uri"] = f"{_FILE}{folder}/store"
+    return chosen.model_copy(update=places)
