@@ -61,6 +61,15 @@ def test_a_command_that_is_killed_has_ended(tmp_path: Path) -> None:
     assert run_page(_KILLED, tmp_path) == []
 
 
+def test_the_tour_leaves_a_checkout_clean() -> None:
+    """A reader takes it in the checkout that `make setup` was run in; git passes over the folders that it makes."""
+    made = re.findall(r"^mkdir -p (\w+)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    ignored = (ROOT / ".gitignore").read_text().splitlines()
+
+    assert made
+    assert [each for each in made if f"/{each}/" not in ignored] == []
+
+
 def test_no_command_hides_in_another_kind_of_block() -> None:
     """What looks like a session is run, or says that it is run elsewhere."""
     hidden = [
