@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 from typer.core import TyperGroup
+
+from eventbridge.similar_names import similar
 
 #: Words that other tools use for one thing; here a command or an option has one of them.
 _SYNONYMS: Sequence[frozenset[str]] = (
@@ -30,9 +31,9 @@ def suggestion(word: str, known: Collection[str], what: str) -> str:
     """
     by_name = {each.lstrip("-"): each for each in known}
     name = word.lstrip("-")
-    near = difflib.get_close_matches(name, by_name, n=2, cutoff=0.75)
+    near = similar(name, by_name, most=2, cutoff=0.75)
     near = near or [each for same in _SYNONYMS if name in same for each in by_name if each in same]
-    near = near or difflib.get_close_matches(name, by_name, n=2, cutoff=0.6)
+    near = near or similar(name, by_name, most=2)
     if near:
         near = [by_name[each] for each in near]
         return f"Did you mean {' or '.join(near)}?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +9,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.similar_names import similar
 
 PREFIX = "EVENTBRIDGE_CONN_"
 
@@ -84,7 +84,7 @@ def connections_from_environment(environ: Mapping[str, str]) -> Callable[[str], 
     def connection(connection_id: str) -> Connection:
         name = PREFIX + connection_id.upper()
         if not environ.get(name):
-            near = difflib.get_close_matches(name, [key for key in environ if key.startswith(PREFIX)], n=1)
+            near = similar(name, [key for key in environ if key.startswith(PREFIX)])
             hint = f" Did you mean {near[0].removeprefix(PREFIX).lower()!r}?" if near else ""
             raise ConnectionUnusable(
                 f"Connection {connection_id!r} is not defined: set {name} to its URI, "

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
+
+from eventbridge.similar_names import similar
 
 PREFIX = "EVENTBRIDGE_"
 _CONNECTION_PREFIX = "EVENTBRIDGE_CONN_"
@@ -23,7 +24,7 @@ def is_setting_name(name: str) -> bool:
 def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
     """Return what is said of a variable that is not a setting, with the nearest one of `fields`."""
     names = [field.upper() for field in fields]
-    near = difflib.get_close_matches(name.removeprefix(PREFIX).upper(), names, n=1)
+    near = similar(name.removeprefix(PREFIX).upper(), names)
     remedy = f"Did you mean {PREFIX}{near[0]}?" if near else "docs/settings.md lists all settings."
     return f"unknown setting {name}. {remedy}"
 

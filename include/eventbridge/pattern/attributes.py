@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
 
 from eventbridge.errors import PatternError
+from eventbridge.pattern.expression import ExpressionSizes
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.parse import find_mistakes
 from eventbridge.pattern.raw import shown
+from eventbridge.similar_names import similar
 
 ATTRIBUTES: Final = (
     "id",
@@ -29,12 +30,12 @@ _EXTENSION = re.compile("[a-z0-9]+")
 _OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType": "type", "eventType": "type"}
 
 
-def rule_pattern_mistakes(pattern: Mapping[Any, Any]) -> list[PatternError]:
+def rule_pattern_mistakes(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
     """Return everything that is wrong with the pattern of a rule: `find_mistakes`, and keys that no CloudEvent has.
 
     Below the top level, in `data`, any key goes.
     """
-    mistakes = find_mistakes(pattern)
+    mistakes = find_mistakes(pattern, expressions)
     if isinstance(pattern, Mapping):
         top = Location(mistakes=mistakes)
         _check(pattern, top)
@@ -58,7 +59,7 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
         remedy = "Match an attribute such as type, source or subject instead."
         here.wrong("binary data cannot be matched", value, remedy)
     elif not _EXTENSION.fullmatch(key):
-        meant = _OF_OTHER_BUSES.get(key) or next(iter(difflib.get_close_matches(key.lower(), ATTRIBUTES, 1, 0.6)), None)
+        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key.lower(), ATTRIBUTES)), None)
         remedy = (
             f'Did you mean "{meant}"?'
             if meant
@@ -66,6 +67,6 @@ def _check_attribute(key: str, value: Any, here: Location) -> None:
         )
         here.wrong(f"{shown(key)} is not a CloudEvents attribute (lower-case letters and digits)", value, remedy)
     elif isinstance(value, Mapping) and value and key != "data":
-        meant = _OF_OTHER_BUSES.get(key) or next(iter(difflib.get_close_matches(key, ["data"], 1, 0.6)), None)
+        meant = _OF_OTHER_BUSES.get(key) or next(iter(similar(key, ["data"])), None)
         remedy = f'Did you mean "{meant}"?' if meant else f'Write a list of values, or "data": {{"{key}": ...}}.'
         here.wrong(f"the attribute {shown(key)} has nothing inside: only data is an object", value, remedy)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from eventbridge.errors import PatternError
+from eventbridge.pattern.expression import Expressions
 
 Step: TypeAlias = str | int
 
@@ -22,12 +23,12 @@ def json_path(steps: tuple[Step, ...]) -> str:
 class Location:
     """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports a mistake there.
 
-    `expressions` are the sizes of the regular expressions that were read in the whole pattern.
+    `expressions` counts the regular expressions that are read in the whole pattern.
     """
 
     steps: tuple[Step, ...] = ()
     mistakes: list[PatternError] = field(default_factory=list)
-    expressions: list[int] = field(default_factory=list)
+    expressions: Expressions = field(default_factory=Expressions)
 
     def __truediv__(self, step: Step) -> Location:
         return Location((*self.steps, step), self.mistakes, self.expressions)

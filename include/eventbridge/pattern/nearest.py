@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
+
+from eventbridge.similar_names import similar
 
 _MEANT = {
     "eq": "exactly",
@@ -64,4 +65,4 @@ def nearest(word: str, known: Iterable[str]) -> str | None:
     for candidate in (word.lower(), spelled):
         if _MEANT.get(candidate, candidate) in names:
             return _MEANT.get(candidate, candidate)
-    return next(iter(difflib.get_close_matches(spelled, names, n=1, cutoff=0.6)), None)
+    return next(iter(similar(spelled, names)), None)

@@ -8,6 +8,7 @@ from typing import Any
 
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
+from eventbridge.pattern.expression import Expressions, ExpressionSizes
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import And, Clause, Condition, Field, Not, Or, Path, Pattern
 from eventbridge.pattern.operators import READERS, read_condition
@@ -26,9 +27,12 @@ def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
     return Pattern(where, unless)
 
 
-def find_mistakes(source: str | bytes | Mapping[Any, Any]) -> list[PatternError]:
-    """Return everything that is wrong with a pattern."""
-    return _read(source)[2]
+def find_mistakes(
+    source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
+) -> list[PatternError]:
+    """Return everything that is wrong with a pattern; `expressions`: those of all
+    patterns that are read together."""
+    return _read(source, expressions)[2]
 
 
 class _Repeating(dict[str, Any]):
@@ -50,8 +54,10 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(parse_float=Number, parse_int=Number, object_pairs_hook=_object)
 
 
-def _read(source: str | bytes | Mapping[Any, Any]) -> tuple[And, Not | None, list[PatternError]]:
-    top = Location()
+def _read(
+    source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
+) -> tuple[And, Not | None, list[PatternError]]:
+    top = Location(expressions=Expressions(expressions))
     raw: Any = source
     if isinstance(source, (str, bytes)):
         try:

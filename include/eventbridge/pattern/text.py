@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from eventbridge.pattern.address import parse_address, parse_block
-from eventbridge.pattern.expression import MAXIMUM_INSTRUCTIONS, NOT_IN_RE2, expression_size
+from eventbridge.pattern.expression import NOT_IN_RE2, ExpressionTooLarge
 from eventbridge.pattern.location import Location
 from eventbridge.pattern.nodes import Cidr, Contains, EqualsIgnoreCase, Prefix, Regex, Suffix, Wildcard
 from eventbridge.pattern.raw import read_text, shown
@@ -71,26 +71,28 @@ def read_wildcard(value: Any, here: Location) -> Wildcard | None:
 _ESCAPES = r"A backslash escapes only * and itself: \* is a star, \\ a backslash (in JSON each is doubled again)."
 
 
+_SIMPLER = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
+
+
 def read_regex(value: Any, here: Location) -> Regex | None:
     """Read a regular expression in RE2's syntax; None, and the mistake told to `here`, if it is none."""
     text = read_text(value, here, '{"regex": "[A-Z]{2}[0-9]+"}')
     if text is None:
         return None
-    too_large = "the regular expressions of this pattern are too large together"
-    simpler = "Write smaller counts, such as {1,20}, or narrower classes, such as [A-Z] in place of \\pL."
-    if sum(here.expressions) > MAXIMUM_INSTRUCTIONS:  # to compile one more takes time
-        here.wrong(too_large, value, simpler)
+    if here.expressions.all.are_too_large:  # which is a mistake already
         return None
     try:
-        here.expressions.append(expression_size(text))
+        here.expressions.add(text)
+    except ExpressionTooLarge as error:
+        here.wrong(f"the regular expression {shown(text)} {error}", value, _SIMPLER)
+        return None
     except ValueError as error:
         remedy = "Correct the expression; its syntax is RE2's (https://github.com/google/re2/wiki/Syntax)."
         if any(sign in text for sign in NOT_IN_RE2):
             remedy = "RE2 has no look-around, back-references or possessive repetition; use all or anything-but for it."
+        elif "repetition size" in str(error):
+            remedy = "RE2 repeats at most 1,000 times, counts inside of counts multiplied: write smaller counts, or +."
         here.wrong(f"not a regular expression of RE2: {error}", value, remedy)
-        return None
-    if sum(here.expressions) > MAXIMUM_INSTRUCTIONS:
-        here.wrong(too_large, value, simpler)
         return None
     return Regex(text)
 

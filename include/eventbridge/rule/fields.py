@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -14,6 +13,7 @@ from eventbridge.event.json_document import Number
 from eventbridge.rule.node import Node
 from eventbridge.rule.types import fields_of
 from eventbridge.rule.vocabulary import FIELDS, FIELDS_LATER
+from eventbridge.similar_names import MOST_SUGGESTED, similar
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", re.ASCII)
 NAME_REMEDY = "Use 1 to 100 letters, digits, dots, underscores and hyphens, a letter or digit first"
@@ -263,7 +263,7 @@ class Fields:
             remedy = "Put it into a connection and name that: connection: <id>"
             return f"{name!r} looks like a secret, and none may stand in a rule file", remedy
         known = [*FIELDS[self.what], *own]
-        if slip := difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.9):
+        if slip := similar(name.lower(), known, cutoff=0.9):
             return f"unknown field {name!r} of {self.what}", f"Did you mean {slip[0]}?"
         owners = [what for what in FIELDS if name in fields_of(what) or name in FIELDS_LATER[what]]
         if owners:
@@ -276,10 +276,10 @@ def is_secret_name(name: str) -> bool:
     return _SECRET.search(name) is not None
 
 
-def nearest(name: str, names: Iterable[str]) -> str:
-    """Return `Did you mean x?` for the nearest of `names`, or nothing."""
-    by_folded = {known.lower(): known for known in names}
-    near = difflib.get_close_matches(name.lower(), by_folded, n=1, cutoff=0.6)
+def nearest(name: str, names: Iterable[str], told: int = 0) -> str:
+    """Return `Did you mean x?` for the nearest of `names`, or nothing; nothing after MOST_SUGGESTED mistakes `told`."""
+    by_folded = {known.lower(): known for known in names} if told < MOST_SUGGESTED else {}
+    near = similar(name.lower(), by_folded)
     return f"Did you mean {by_folded[near[0]]}?" if near else ""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Iterator
@@ -12,6 +11,7 @@ from typing import Final
 from eventbridge.errors import Mistake
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.vocabulary import FIELDS
+from eventbridge.similar_names import similar
 
 SUFFIXES = (".yaml", ".yml")
 
@@ -80,4 +80,4 @@ def is_rule_file(top: Node | None, content: bytes) -> bool:
         names = list(top.value)
     else:
         names = [each.decode() for each in _FIRST_WORD.findall(content)]
-    return any(difflib.get_close_matches(name.lower(), _TOP_FIELDS, n=1, cutoff=_NEARLY) for name in names)
+    return any(similar(name.lower(), _TOP_FIELDS, cutoff=_NEARLY) for name in names)

@@ -5,12 +5,13 @@ Called by `listen` at every run, by the DAG files when they are parsed, and by `
 
 from __future__ import annotations
 
-import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.pattern import ExpressionSizes
 from eventbridge.rule.bounds import BoundedMistakes
 from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
 from eventbridge.rule.fields import Fields, nearest
@@ -25,6 +26,7 @@ from eventbridge.rule.read_rule import read_bus, read_rule, tests_of
 from eventbridge.rule.read_tests import RuleTest
 from eventbridge.rule.rule_set import RuleSet
 from eventbridge.rule.runner import Runner, read_runner
+from eventbridge.rule.time_zones import todays_time_zones
 from eventbridge.rule.webhook import webhook_conflicts
 from eventbridge.rule.yaml_tree import read_yaml
 
@@ -88,7 +90,12 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
     Where it is wrong, and all that is, only says who reads every file again: what is known has no lines and columns.
     """
     mistakes: list[Mistake] = []
-    parts = [_part(path, cache, mistakes) for path in files_below(folder, mistakes)]
+    parts, expressions = list[RuleSet](), ExpressionSizes()
+    for path in files_below(folder, mistakes):
+        parts.append(_part(path, cache, mistakes))
+        expressions.add(parts[-1].expressions)
+        if expressions.are_too_large:
+            return None
     if mistakes:
         return None
     cache.forget_others()
@@ -101,7 +108,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
         if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
             return None
         known = keep_joined(parts, rule_set, _zones(rule_set))
-    return known.rule_set if not known.zones or known.zones <= zoneinfo.available_timezones() else None
+    return known.rule_set if not known.zones or known.zones <= todays_time_zones() else None
 
 
 def _names(rules: RuleSet) -> int:
@@ -136,6 +143,7 @@ def _read_files(
 
     `sent`: the file that somebody sent.
     """
+    todays_time_zones()
     tops = [
         None if content is None else _top(content, path, mistakes, bounded=path == sent) for path, content in contents
     ]
@@ -195,9 +203,10 @@ def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
         if own.webhooks:
             mistakes.append(node.mistake_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
     modes = _merged(definitions.runners, "runner", read_runner, mistakes)
-    rules = _merged(definitions.rules, "rule", read_rule, mistakes)
+    expressions = ExpressionSizes()
+    rules = _merged(definitions.rules, "rule", partial(read_rule, expressions=expressions), mistakes)
     quotas = _merged(definitions.owners, "owner", read_owner, mistakes)
-    return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas)
+    return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions.of_each)
 
 
 def _together(read: RuleSet) -> RuleSet:
@@ -248,11 +257,11 @@ def _merged(
 
 def _conflicts(rule_set: RuleSet) -> Iterator[tuple[str, str, str, str]]:
     """Yield what is wrong only between rules and buses: rule, field, message, remedy."""
-    runners: dict[str, Rule] = {}
-    pools: dict[str, Rule] = {}
+    runners, pools, unknown = dict[str, Rule](), dict[str, Rule](), 0
     for rule in rule_set.rules.values():
         if rule.bus and rule.bus not in rule_set.buses:
-            remedy = nearest(rule.bus, rule_set.buses) or "Define it below buses: first"
+            remedy = nearest(rule.bus, rule_set.buses, unknown) or "Define it below buses: first"
+            unknown += 1
             yield rule.name, "bus", f"there is no bus {rule.bus!r}", remedy
             continue
         first = runners.setdefault(rule.runner, rule)

@@ -16,8 +16,8 @@ from eventbridge.rule.types import TARGET_TYPES
 def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mistake]:
     """Yield a mistake for each runner that the files say something of and that no rule has."""
     known = rule_set.runners()
-    for name in sorted(rule_set.modes.keys() - known.keys()):
-        remedy = nearest(name, known) or "Name it in a rule: runner: <name>, or remove it"
+    for number, name in enumerate(sorted(rule_set.modes.keys() - known.keys())):
+        remedy = nearest(name, known, number) or "Name it in a rule: runner: <name>, or remove it"
         yield nodes[name].mistake_at_key(f"no rule has the runner {name!r}", remedy)
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from eventbridge.errors import Mistake
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import rule_pattern_mistakes
+from eventbridge.pattern import ExpressionSizes, rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
@@ -19,6 +19,7 @@ from eventbridge.rule.read_waiting import read_parked_max
 from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
+from eventbridge.similar_names import listed
 from eventbridge.transform.sql.expression import expression_problem
 
 #: How a weight may be written.
@@ -40,14 +41,17 @@ def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
         max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
         webhooks=read_webhooks(fields, mistakes),
-        weights=_weights(fields, source),
+        weights=_weights(fields, source, mistakes),
     )
     fields.close()
     return bus
 
 
-def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
-    """Return the rule that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
+def read_rule(name: str, node: Node, mistakes: list[Mistake], expressions: ExpressionSizes | None = None) -> Rule:
+    """Return the rule that a mapping describes; what is wrong is added to `mistakes` and replaced by a default.
+
+    `expressions`: those of all rules that are read together; those of this rule are added.
+    """
     check_name(name, "rule", node, mistakes)
     fields = Fields(node, mistakes, "a rule")
     bus = fields.name("bus", required=True)
@@ -59,7 +63,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         bus=bus,
         runner=fields.name("runner", bus),
         enabled=fields.flag("enabled", default=True),
-        pattern=_pattern(pattern, fields, mistakes),
+        pattern=_pattern(pattern, fields, mistakes, expressions),
         where=_where(fields),
         priority=fields.choice("priority", "medium", PRIORITIES),
         concurrency=fields.whole("concurrency", None, 1, 10_000),
@@ -68,7 +72,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake]) -> Rule:
         parked_max=read_parked_max(fields, PARKED_MAX, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
-    _check_shadows(rule, fields)
+    _check_shadows(rule, fields, mistakes)
     tests_of(rule, fields, mistakes)
     fields.close()
     return rule
@@ -85,12 +89,12 @@ def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> Non
         mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
 
 
-def _weights(fields: Fields, source: Source) -> dict[str, int]:
+def _weights(fields: Fields, source: Source, mistakes: list[Mistake]) -> dict[str, int]:
     found: dict[str, int] = {}
     fields.refuse_empty("weights", "Write weights: {TOPIC: 2}, or remove it")
     for topic, node in fields.mapping("weights").items():
         if topic not in source.topics:
-            remedy = nearest(topic, source.topics) or f"Name one of its topics: {', '.join(source.topics)}"
+            remedy = nearest(topic, source.topics, len(mistakes)) or f"Name one of its topics: {listed(source.topics)}"
             fields.add(node, f"the bus has no topic {topic!r}", remedy)
         elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
             fields.add(node, f"a weight is a whole number from 1 to 100, and {topic} has another", f"Write {topic}: 2")
@@ -118,7 +122,9 @@ def _source(node: Node | None, mistakes: list[Mistake]) -> Source:
     return read_by_model(fields, likely.fields, own, values) or Source(**values)
 
 
-def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict[str, object]:
+def _pattern(
+    node: Node | None, fields: Fields, mistakes: list[Mistake], expressions: ExpressionSizes | None
+) -> dict[str, object]:
     if node is None:
         return {}
     if not isinstance(node.value, dict):
@@ -126,7 +132,7 @@ def _pattern(node: Node | None, fields: Fields, mistakes: list[Mistake]) -> dict
         fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
         return {}
     pattern: dict[str, object] = node.to_json()
-    found = [located(error, node) for error in rule_pattern_mistakes(pattern)]
+    found = [located(error, node) for error in rule_pattern_mistakes(pattern, expressions)]
     mistakes.extend(mistake for mistake in found if mistake is not None)
     return pattern
 
@@ -146,15 +152,15 @@ def _pool(fields: Fields) -> str | None:
     return pool
 
 
-def _check_shadows(rule: Rule, fields: Fields) -> None:
+def _check_shadows(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> None:
+    others = [each.name for each in rule.targets.values() if each.shadow_of is None]
     for target in rule.targets.values():
         if target.shadow_of is None:
             continue
         node = fields.mapping("targets")[target.name].value["shadow_of"]
         shadowed = rule.targets.get(target.shadow_of)
         if shadowed is None or shadowed is target:
-            others = [each.name for each in rule.targets.values() if each.shadow_of is None]
-            remedy = nearest(target.shadow_of, others) or "Name another target of this rule"
+            remedy = nearest(target.shadow_of, others, len(mistakes)) or "Name another target of this rule"
             fields.add(node, f"there is no other target {target.shadow_of!r}", remedy)
         elif shadowed.shadow_of is not None:
             fields.add(node, f"{target.shadow_of!r} is a shadow itself", f"Name {shadowed.shadow_of}")

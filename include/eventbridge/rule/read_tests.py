@@ -11,6 +11,7 @@ from eventbridge.event.cloudevent import mistakes_in
 from eventbridge.event.json_document import JsonValue
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.node import Node
+from eventbridge.similar_names import listed
 
 #: What an event of a test has where the test does not say.
 _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
@@ -53,7 +54,7 @@ def _test(node: Node, targets: Collection[str], mistakes: list[Mistake]) -> Iter
     outputs = fields.mapping("outputs")
     for name, child in outputs.items():
         if name not in targets:
-            remedy = nearest(name, targets) or f"Its targets are {', '.join(targets)}"
+            remedy = nearest(name, targets, len(mistakes)) or f"Its targets are {listed(targets)}"
             mistakes.append(child.mistake_at_key(f"the rule has no target {name!r}", remedy))
     if outputs and not matches:
         fields.add_to("outputs", "a rule that does not match gives its targets nothing", "Remove it")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import zoneinfo
 from datetime import date
 from typing import Any
 
@@ -12,6 +11,7 @@ from eventbridge.errors import Mistake, TransformError
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX
 from eventbridge.rule.node import Node
+from eventbridge.rule.time_zones import time_zones
 from eventbridge.rule.window import WEEKDAYS, WHOLE_DAY, DeliverBetween, DeliverWithin
 from eventbridge.transform.jsonpath import parse_path
 
@@ -99,9 +99,9 @@ def _weekdays(fields: Fields) -> tuple[str, ...]:
 
 def _time_zone(fields: Fields) -> str:
     name = fields.text("time_zone", "UTC", required=True)
-    if name in zoneinfo.available_timezones():
+    if name in time_zones():
         return name
-    near = nearest(name, zoneinfo.available_timezones())
+    near = nearest(name, time_zones())
     fields.add_to(
         "time_zone", f"{name[:60]!r} is not a time zone", near or "Write an IANA name, such as Europe/Berlin or UTC"
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Collection, Iterable, Mapping
 from typing import Annotated, Any
 
@@ -28,12 +29,14 @@ class RuleSet(Frozen):
     """All buses and rules of one moment, disabled rules included; frozen as JSON in the store.
 
     `modes`: what the files say of runners, by runner name; of most they say nothing. `quotas`: of owners, by name.
+    `expressions`: the sizes of the regular expressions of rules that were read from files; no part of the frozen form.
     """
 
     buses: dict[str, Bus] = Field(default_factory=dict)
     rules: Annotated[Mapping[str, Rule], WrapValidator(as_rules)] = Field(default_factory=dict)
     modes: dict[str, Runner] = Field(default_factory=dict)
     quotas: dict[str, Owner] = Field(default_factory=dict)
+    expressions: dict[str, int] = Field(default_factory=dict, repr=False)
 
     @property
     def hash(self) -> str:
@@ -75,14 +78,16 @@ class RuleSet(Frozen):
         return cls(buses=first["buses"], rules=rules, **named)
 
     def to_lines(self) -> str:
-        """Return buses, runners, owners on a line each, and each rule on one, in the order they are in."""
+        """Return buses, runners, owners, expressions on a line each, and each rule on one, in the order they are in."""
         buses = write_document({name: content_of(bus) for name, bus in self.buses.items()})
-        return "\n".join([buses, _text(self.modes), _text(self.quotas), *RuleLines.of_rules(self.rules).lines()])
+        expressions = json.dumps(self.expressions)
+        named = [buses, _text(self.modes), _text(self.quotas), expressions]
+        return "\n".join([*named, *RuleLines.of_rules(self.rules).lines()])
 
     @classmethod
     def from_lines(cls, text: str) -> RuleSet:
         """Read what `to_lines` wrote, all of it."""
-        buses, modes, quotas, *lines = text.split("\n")
+        buses, modes, quotas, expressions, *lines = text.split("\n")
         rules = RuleLines.of_text(lines)
         rules.read_all()
         return cls(
@@ -90,6 +95,7 @@ class RuleSet(Frozen):
             rules=rules,
             modes=plain(parse_document(modes)),
             quotas=plain(parse_document(quotas)),
+            expressions=json.loads(expressions),
         )
 
     @classmethod
@@ -99,8 +105,9 @@ class RuleSet(Frozen):
         buses = {name: bus for part in every for name, bus in part.buses.items()}
         modes = {name: mode for part in every for name, mode in part.modes.items()}
         quotas = {name: quota for part in every for name, quota in part.quotas.items()}
+        expressions = {text: size for part in every for text, size in part.expressions.items()}
         rules = RuleLines.joined(part.rules for part in every)
-        return cls(buses=buses, rules=rules, modes=modes, quotas=quotas)
+        return cls(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions)
 
     def mode_of(self, runner: str) -> Runner:
         """Return what the files say of a runner: that it is staged, if nothing else."""

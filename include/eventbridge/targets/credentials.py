@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import re
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,6 +10,7 @@ from urllib.parse import quote, urlsplit
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
+from eventbridge.similar_names import similar
 from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
 from eventbridge.targets.redaction import SHORTEST_MASKED, Form, forms_of
 from eventbridge.targets.signing import Signer, SigningKey, parse_secrets
@@ -107,7 +107,7 @@ def _refuse_strays(connection: Connection, way: str) -> None:
     Others are let be: a connection may serve other programs too.
     """
     for name in sorted(set(connection.extra) - EXTRAS):
-        near = difflib.get_close_matches(name.lower(), EXTRAS, n=1, cutoff=0.85)
+        near = similar(name.lower(), EXTRAS, cutoff=0.85)
         if near:
             raise _unusable(connection, f"has an extra `{name}`, which means nothing. Write `{near[0]}`, or remove it")
     belongs = {"api_key": ("api_key_header", "api_key_query"), "token_url": ("scope", "audience", "client_secret_in")}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import write_document
+from eventbridge.similar_names import similar
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED, constant_size
 from eventbridge.transform.jsonata.expression import expression_mistake
@@ -134,7 +134,7 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     meant = []
     unknown = (each for each in template.placeholders() if each.name not in names and each.name not in PREDEFINED)
     for placeholder in islice(unknown, _MOST_UNKNOWN):
-        near = difflib.get_close_matches(placeholder.name, known, n=1)
+        near = similar(placeholder.name, known)
         meant += near
         yield _unknown_name(placeholder, text, near)
     if not mistakes:

@@ -5,7 +5,6 @@ Used by transforms; `$` and `$.data` are the event's data, `$.source` an attribu
 
 from __future__ import annotations
 
-import difflib
 import enum
 import json
 import re
@@ -14,6 +13,7 @@ from typing import Final, NoReturn
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import JsonValue
+from eventbridge.similar_names import similar
 
 
 class Missing(enum.Enum):
@@ -114,7 +114,7 @@ def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str 
 def _nearest_name(name: str) -> str | None:
     if name in KNOWN_NAMES:
         return None
-    near = difflib.get_close_matches(name, KNOWN_NAMES, n=1, cutoff=0.7)
+    near = similar(name, KNOWN_NAMES, cutoff=0.7)
     return f"Did you mean $.{near[0]}?" if near else None
 
 

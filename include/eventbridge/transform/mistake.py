@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable
 from typing import Final
 
 from eventbridge.errors import TransformError
+from eventbridge.similar_names import similar
 
 #: What a name in a template is: letters, digits and `_ . -`.
 NAME: Final = re.compile(r"\w[\w.-]*")
@@ -39,5 +39,5 @@ def either(words: Iterable[str]) -> str:
 
 def nearest(name: object, known: Iterable[str], otherwise: str) -> str:
     """Return `Did you mean x?` for the nearest of the known names, else what else to do."""
-    near = difflib.get_close_matches(str(name), list(known), n=1)
+    near = similar(str(name), known)
     return f"Did you mean {near[0]}?" if near else otherwise

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import Final, NoReturn
 
+from eventbridge.similar_names import similar
 from eventbridge.transform.sql.bounds import call_problem
 from eventbridge.transform.sql.functions import FUNCTIONS, HIGHER_ORDER, INSTEAD, UNITS, WITH_UNIT, words
 from eventbridge.transform.sql.lexer import Token, quoted
@@ -110,7 +110,7 @@ class Calls(Reader):
             self._refuse(token, f"{written.upper()} begins a query or a statement", remedy)
         if name in FUNCTIONS:
             self._refuse(token, f"{written} is a function", f"Write {written}(...)")
-        near = difflib.get_close_matches(name, [*COLUMNS, *self._parameters], n=1, cutoff=0.75)
+        near = similar(name, [*COLUMNS, *self._parameters], cutoff=0.75)
         if near:
             meant = f"Did you mean {near[0]}?"
         elif re.fullmatch(r"\w+", written):
@@ -122,7 +122,7 @@ class Calls(Reader):
     def _call(self, name: str) -> Node:
         token, bracket = self._next(), self._next()
         if name not in FUNCTIONS:
-            near = difflib.get_close_matches(name, FUNCTIONS, n=1, cutoff=0.8)
+            near = similar(name, FUNCTIONS, cutoff=0.8)
             found = f"Did you mean {near[0]}?" if near else "Use one of the functions that transform-language.md lists"
             self._refuse(token, f"{token.text} is no function that an expression may call", INSTEAD.get(name, found))
         unit = self._unit() if name in WITH_UNIT and self._peek(1).text == "," else ""

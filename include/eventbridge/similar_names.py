@@ -1,0 +1,49 @@
+"""What a person probably meant by a name that does not exist, found in bounded time: names may be hostile and many."""
+
+from __future__ import annotations
+
+import difflib
+import heapq
+from collections.abc import Iterable
+from typing import Final
+
+#: Names of rules, buses and targets have at most so many characters. Comparing two of these takes up to 1 ms.
+_LONGEST: Final = 100
+#: Of more names, only those that begin and end most like the word are compared.
+_MOST_COMPARED: Final = 100
+#: Of one list of mistakes, so many have suggestions: 10,000 unknown names among 10,000 are compared for minutes.
+MOST_SUGGESTED: Final = 20
+#: Names that a remedy lists.
+_MOST_LISTED: Final = 10
+
+
+def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
+    """Return the names most like a word, the best first; `cutoff` is their similarity from 0 to 1, at least.
+
+    It takes 1 µs for each name and 0.1 s beyond that at most.
+    """
+    if len(word) > _LONGEST:
+        return []
+    known = [name for name in names if len(name) <= _LONGEST]
+    if len(known) > _MOST_COMPARED:
+        known = heapq.nlargest(_MOST_COMPARED, known, key=lambda name: _shared(word, name))
+    return difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return the first names, separated by commas, and how many more there are."""
+    every = list(names)
+    more = f" and {len(every) - _MOST_LISTED:,} more" if len(every) > _MOST_LISTED else ""
+    return f"{', '.join(every[:_MOST_LISTED])}{more}"
+
+
+def _shared(one: str, other: str) -> int:
+    """Return how many characters two words share at their beginning and end."""
+    shortest = min(len(one), len(other))
+    begin = 0
+    while begin < shortest and one[begin] == other[begin]:
+        begin += 1
+    end = 0
+    while end < shortest - begin and one[-1 - end] == other[-1 - end]:
+        end += 1
+    return begin + end
