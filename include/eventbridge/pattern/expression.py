@@ -55,10 +55,15 @@ class ExpressionSizes:
 
 
 class Expressions:
-    """The regular expressions of one pattern, which count among those of `all` patterns that are read together."""
+    """The regular expressions of one pattern, which count among those of `all` patterns that are read together.
+
+    A pattern that is read by itself may be that of a rule that an older version took: each of its expressions may be
+    as large as RE2 takes it.
+    """
 
     def __init__(self, all_sizes: ExpressionSizes | None = None) -> None:
         self.all = ExpressionSizes() if all_sizes is None else all_sizes
+        self._memory_bytes = None if all_sizes is None else _MEMORY_BYTES
         self._of_pattern = 0
 
     def add(self, expression: str) -> None:
@@ -72,7 +77,7 @@ class Expressions:
         size = self.all.of_each.get(expression)
         if size is None:
             try:
-                size = int(_compiled(expression, _MEMORY_BYTES).programsize)
+                size = int(_compiled(expression, self._memory_bytes).programsize)
             except ExpressionTooLarge:
                 self._count(expression, _TOO_LARGE)
                 raise

@@ -30,9 +30,11 @@ def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
 def find_mistakes(
     source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
 ) -> list[PatternError]:
-    """Return everything that is wrong with a pattern; `expressions`: those of all
-    patterns that are read together."""
-    return _read(source, expressions)[2]
+    """Return everything that is wrong with a new pattern, whose regular expressions have narrower bounds.
+
+    `expressions`: those of all patterns that are read together.
+    """
+    return _read(source, ExpressionSizes() if expressions is None else expressions)[2]
 
 
 class _Repeating(dict[str, Any]):

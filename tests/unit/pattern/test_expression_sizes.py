@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.pattern import find_mistakes, parse_pattern
+from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
 from eventbridge.rule.load import load_rules
 
 #: Processor time that reading a folder may take; it was a minute, and is 2 s to 5 s.
@@ -52,7 +52,7 @@ def test_an_everyday_expression_is_taken(name: str) -> None:
     """None of these is near a bound: a pattern may have four of each."""
     texts = [{"regex": f"{EVERYDAY[name]}{number}"} for number in range(4)]
 
-    parse_pattern({"data": {"a": texts}})
+    assert find_mistakes({"data": {"a": texts}}) == []
 
 
 def test_all_everyday_expressions_stand_in_one_folder(tmp_path: Path) -> None:
@@ -71,6 +71,12 @@ def test_an_expression_that_is_too_large_is_refused(text: str) -> None:
     assert mistake.path == "$.data.a[0].regex"
     assert f"the regular expression {json.dumps(text)} is too large" in mistake.message
     assert "Write smaller counts" in mistake.remedy
+
+
+@pytest.mark.parametrize("text", [r"\p{L}{400}", r"\p{L}{300}"])
+def test_a_rule_that_an_older_version_took_is_matched(text: str) -> None:
+    """Events that were taken by its rule set are routed by it, although no rule file may hold it any more."""
+    assert write_pattern(parse_pattern({"data": {"a": [{"regex": text}]}})) == {"data": {"a": [{"regex": text}]}}
 
 
 @pytest.mark.parametrize("text", ["a{1001}", "(a{100}){100}"])
