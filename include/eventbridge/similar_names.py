@@ -13,8 +13,6 @@ _LONGEST: Final = 100
 _MOST_COMPARED: Final = 100
 #: Of one list of mistakes, so many have suggestions: 10,000 unknown names among 10,000 are compared for minutes.
 MOST_SUGGESTED: Final = 20
-#: Names that a remedy lists.
-_MOST_LISTED: Final = 10
 
 
 def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0.6) -> list[str]:
@@ -28,13 +26,6 @@ def similar(word: str, names: Iterable[str], *, most: int = 1, cutoff: float = 0
     if len(known) > _MOST_COMPARED:
         known = heapq.nlargest(_MOST_COMPARED, known, key=lambda name: _shared(word, name))
     return difflib.get_close_matches(word, known, n=most, cutoff=cutoff)
-
-
-def listed(names: Iterable[str]) -> str:
-    """Return the first names, separated by commas, and how many more there are."""
-    every = list(names)
-    more = f" and {len(every) - _MOST_LISTED:,} more" if len(every) > _MOST_LISTED else ""
-    return f"{', '.join(every[:_MOST_LISTED])}{more}"
 
 
 def _shared(one: str, other: str) -> int:

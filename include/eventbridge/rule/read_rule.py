@@ -9,6 +9,7 @@ from eventbridge.event.json_document import Number
 from eventbridge.pattern import ExpressionSizes, rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
+from eventbridge.rule.meant import listed
 from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_expect import read_expect
@@ -19,7 +20,6 @@ from eventbridge.rule.read_waiting import read_parked_max
 from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
-from eventbridge.similar_names import listed
 from eventbridge.transform.sql.expression import expression_problem
 
 #: How a weight may be written.

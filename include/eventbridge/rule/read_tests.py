@@ -10,8 +10,8 @@ from eventbridge.errors import Mistake
 from eventbridge.event.cloudevent import mistakes_in
 from eventbridge.event.json_document import JsonValue
 from eventbridge.rule.fields import Fields, nearest
+from eventbridge.rule.meant import listed
 from eventbridge.rule.node import Node
-from eventbridge.similar_names import listed
 
 #: What an event of a test has where the test does not say.
 _FILLED_IN: dict[str, JsonValue] = {"specversion": "1.0", "id": "test", "source": "/test"}
@@ -54,7 +54,7 @@ def _test(node: Node, targets: Collection[str], mistakes: list[Mistake]) -> Iter
     outputs = fields.mapping("outputs")
     for name, child in outputs.items():
         if name not in targets:
-            remedy = nearest(name, targets, len(mistakes)) or f"Its targets are {listed(targets)}"
+            remedy = nearest(name, targets, len(mistakes)) or f"Its targets are {listed(list(targets))}"
             mistakes.append(child.mistake_at_key(f"the rule has no target {name!r}", remedy))
     if outputs and not matches:
         fields.add_to("outputs", "a rule that does not match gives its targets nothing", "Remove it")

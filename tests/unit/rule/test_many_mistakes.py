@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.errors import RuleFileError
 from eventbridge.rule.load import load_rules
-from eventbridge.similar_names import MOST_SUGGESTED, listed, similar
+from eventbridge.similar_names import MOST_SUGGESTED, similar
 
 #: Processor time that reading a folder may take. To compare all names of any of them takes minutes.
 SECONDS = 20.0
@@ -95,12 +95,6 @@ def test_a_word_that_is_no_name_has_no_suggestion() -> None:
     """A name has at most 100 characters; to compare longer texts takes time that grows with their product."""
     assert similar("a" * 101, ["a" * 101, "a" * 100]) == []
     assert similar("a" * 100, ["a" * 101, "a" * 99]) == ["a" * 99]
-
-
-def test_many_names_are_listed_in_part() -> None:
-    """Ten of them, and how many more there are."""
-    assert listed(["a", "b"]) == "a, b"
-    assert listed(map(str, range(1_500))) == "0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 1,490 more"
 
 
 def test_time_zones_are_looked_for_once_a_load(tmp_path: Path) -> None:
