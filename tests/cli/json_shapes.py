@@ -218,6 +218,8 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "batches": "int",
         "retry_batches": "int",
         "next_due_at": "str",
+        "parked": "int",
+        "held": "int",
     },
     ("audit",): {
         "batches": "int",

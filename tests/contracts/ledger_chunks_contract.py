@@ -19,7 +19,7 @@ from contracts.ledger_samples import (
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.chunk import ChunkTotal
+from eventbridge.model.chunk import ChunkTotal, LiveClaim
 
 
 def segment(claim: int, number: int = 0, batch_id: str = "batch-1") -> BatchFile:
@@ -140,6 +140,55 @@ class ChunksContract:
         assert rival.record_segment(segment(2), 0, 2)
         assert rival.end_chunk("batch-1", 0, 2, "COMPLETED", 10, 1)
         assert [file.key for file in rival.files("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
+
+    def test_nobody_takes_a_chunk_before_its_claim_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """A claim that is renewed lasts longer; a claim that has run out, or is released, gives the chunk away."""
+        route(ledger)
+        assert ledger.claim_chunk("batch-1", 0, "host:1", after(6)) is not None
+        assert rival.live_claims("batch-1") == [LiveClaim(0, 1, "host:1", after(6))]
+        assert rival.claim_chunk("batch-1", 0, "host:2", after(6)) is None
+        assert not rival.begin_settlement("batch-1")
+        assert rival.batch("batch-1").state == "routed"
+
+        assert ledger.renew_claim("batch-1", 0, 1, after(8))
+        clock.pass_seconds(6)
+        assert rival.claim_chunk("batch-1", 0, "host:2", after(12)) is None
+        clock.pass_seconds(2)
+        assert rival.live_claims("batch-1") == []
+        second = rival.claim_chunk("batch-1", 0, "host:2", after(14))
+
+        assert second is not None
+        assert (second.claim, second.claimed_until) == (2, after(14))
+        assert not ledger.renew_claim("batch-1", 0, 1, after(20))
+        (found,) = ledger.live_claims("batch-1")
+        assert rival.renew_claim("batch-1", 0, 2, after(16))
+        assert not ledger.release_claim("batch-1", found)
+        (found,) = ledger.live_claims("batch-1")
+        assert ledger.release_claim("batch-1", found)
+        assert ledger.claim_chunk("batch-1", 0, "host:1", after(14)) is not None
+
+    def test_a_claim_ends_with_its_push(self, ledger: Ledger, rival: Ledger) -> None:
+        """Others need not wait until it would have run out."""
+        route(ledger)
+        assert ledger.claim_chunk("batch-1", 0, "host:1", after(6)) is not None
+        assert ledger.end_chunk("batch-1", 0, 1, "TIMEOUT", 3, 2)
+
+        assert rival.live_claims("batch-1") == []
+        assert not ledger.renew_claim("batch-1", 0, 1, after(9))
+        assert rival.begin_settlement("batch-1")
+
+    def test_what_a_push_sent_is_recorded_after_its_claim_is_lost(self, ledger: Ledger, rival: Ledger) -> None:
+        """Its segment counts until the batch is settled: a delivery that was sent does not stand as not sent."""
+        route(ledger)
+        ledger.claim_chunk("batch-1", 0, "host:1")
+        rival.claim_chunk("batch-1", 0, "host:2")
+        assert not ledger.record_segment(segment(1), 0, 1)
+
+        assert ledger.record_late_segment(segment(1))
+
+        assert [file.key for file in rival.files("batch-1", "outcome")] == ["0-1-0"]
+        assert rival.begin_settlement("batch-1")
+        assert not ledger.record_late_segment(segment(1, 1))
 
     def test_a_completed_chunk_cannot_be_claimed(self, ledger: Ledger, rival: Ledger) -> None:
         """A push that runs again finds nothing to do; after an error or a time-out it does."""

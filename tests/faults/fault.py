@@ -17,6 +17,7 @@ from sqlalchemy.exc import OperationalError
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, StoreError
+from eventbridge.stages.guards.claims import CLAIM_THREAD
 
 #: Exit codes of a run: stopped by its own fault; ended with an error of the product.
 DIED = 77
@@ -78,6 +79,8 @@ class Hook:
         self._fault = fault
         self._ask = ask
         self._lock = threading.Lock()
+        self._goes_on = threading.Event()
+        self._goes_on.set()
         self.counts: dict[Counted, int] = {"die": 0, "fail": 0, "pause": 0}
 
     def install(self) -> None:
@@ -87,7 +90,14 @@ class Hook:
         fault_points.install(self)
 
     def __call__(self, point: str) -> None:
-        """Take note of a call; may not return."""
+        """Take note of a call; may not return.
+
+        Calls of the thread that renews the claim of a push come by the clock, and are not counted: that thread stands
+        still with the process.
+        """
+        if threading.current_thread().name == CLAIM_THREAD:
+            self._goes_on.wait()
+            return
         for counted in self._counts_as(point):
             with self._lock:
                 self.counts[counted] += 1
@@ -117,7 +127,9 @@ class Hook:
                 self._ask("kill")
                 threading.Event().wait()  # the other threads go on until the signal comes
             case "pause":
+                self._goes_on.clear()
                 self._ask("paused")
+                self._goes_on.set()
             case "fail":
                 raise failure(point, number)
 

@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -20,6 +21,7 @@ from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
     from eventbridge.config.settings import Settings
+    from eventbridge.stages.runtime.runtime import Runtime
 
 #: A process is not idle that only waits for a first retry, a second after the failure and at the whole second.
 SOON_SECONDS = 3.0
@@ -49,7 +51,10 @@ def deliver(
     ] = False,
     take_over: Annotated[
         bool,
-        typer.Option("--take-over", help="With --express: go on without a gap where another process is at work."),
+        typer.Option(
+            "--take-over",
+            help="With --express: take the runner over from the process that delivers it; says from which, and waits.",
+        ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -88,6 +93,7 @@ def deliver(
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
+        _say_parked(idle.parked, idle.held)
         if idle.next_due_at is not None:
             say(f"the next parked delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
@@ -100,6 +106,7 @@ def deliver(
 def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.scan.progress import telling_progress
+    from eventbridge.stages.operate.deliver import parked_deliveries
     from eventbridge.stages.operate.express import deliver_express
     from eventbridge.stages.operate.find import find_runner
     from eventbridge.stages.operate.shift_lease import Bounds
@@ -111,6 +118,8 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
             what = f"`eventbridge deliver` for runner {runner!r}"
             stack.enter_context(alone(work.settings, f"deliver.{runner}", what))
         interrupts.begin()
+        if take_over:
+            _say_taken_over(work, runner)
         note("loading the matcher")
         with telling_progress(note):
             compile_ahead()
@@ -118,13 +127,42 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(stands_by=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         shift = deliver_express(work, runner, interrupts.stop, bounds)
+        parked, held = parked_deliveries(work, runner)
     if as_json:
-        show_json(shift)
+        show_json(asdict(shift) | {"parked": parked, "held": held})
     else:
         events, windows = counted(shift.events, "event", "events"), counted(shift.windows, "window", "windows")
         say(f"stopped: {events} in {windows} committed")
+        _say_parked(parked, held)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
+
+
+def _say_parked(parked: int, held: int) -> None:
+    """Say how much was not delivered, if anything was not."""
+    if parked:
+        are = "is" if parked == 1 else "are"
+        of_them = f", of which {held} {'is' if held == 1 else 'are'} held" if held else ""
+        say(f"{counted(parked, 'delivery', 'deliveries')} {are} parked{of_them}; a later run sends what falls due")
+
+
+def _say_taken_over(work: Runtime, runner: str) -> None:
+    """Say from which process a runner is taken over, and what that costs."""
+    from eventbridge.stages.operate.at_work import pushes_at_work, shift_at_work
+
+    if shift := shift_at_work(work, runner):
+        note(
+            f"process {shift} delivers the events of runner {runner!r}: taking over at the end of its window, within "
+            f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process stands still: what it had in "
+            "flight is sent again then"
+        )
+    if found := pushes_at_work(work, runner):
+        batch_id, workers = found
+        note(
+            f"process {' and '.join(workers)} is sending batch {batch_id} of runner {runner!r}: it finishes the chunks "
+            "that it is sending, and this process delivers the rest. Nothing is sent twice, unless that process stands "
+            "still: what it had in flight is sent again then"
+        )
 
 
 def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
@@ -150,7 +188,7 @@ def spark_url(settings: Settings, url: str | None, stack: ExitStack) -> str:
 
 @contextmanager
 def alone(settings: Settings, name: str, what: str) -> Iterator[None]:
-    """Keep a second command that does the same out: it would take over the first one's pushes, mid-way."""
+    """Keep out a second command that does the same on this machine: it would only wait for the first one's pushes."""
     with os.fdopen(open_private(settings.home / f"{name}.lock", os.O_RDWR), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -17,7 +17,7 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 from eventbridge.model.batch import BatchFile
-from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, Piece
+from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
 from eventbridge.model.reference import Reference
 
 
@@ -25,6 +25,10 @@ def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
     """Add chunks of a batch that is being published."""
     if chunks:
         connection.execute(statements.INSERT_CHUNKS, [_chunk_row(chunk) for chunk in chunks])
+
+
+class _PushUnderWayError(Exception):
+    """A batch cannot be settled yet: a push is at work on a chunk of it."""
 
 
 class Chunks(Database):
@@ -81,18 +85,42 @@ class Chunks(Database):
         with self._reading() as connection:
             return {row.state: row.chunks for row in connection.execute(statements.chunk_counts(runner))}
 
-    def claim_chunk(self, batch_id: str, chunk_id: int, worker: str) -> Chunk | None:
-        """Take over a chunk: raise its claim and return it, so that whoever had it before has lost it.
+    def claim_chunk(self, batch_id: str, chunk_id: int, worker: str, until: datetime | None = None) -> Chunk | None:
+        """Claim a chunk until a time and return it; an earlier claim is lost.
 
-        None if its batch is not routed (any more), if it is completed, or if there is no such chunk.
+        Returns None, with nothing changed, if another claim has not run out, if the batch is not routed (any more), if
+        the chunk is completed, or if there is no such chunk.
         """
-        change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "now": self.now()}
+        change = {"of_batch": batch_id, "of_chunk": chunk_id, "by": worker, "until": until, "now": self.now()}
         with self._writing() as connection:
             if not in_state(connection, batch_id, "routed"):
                 return None
             if connection.execute(statements.CLAIM_CHUNK, change).rowcount == 0:
                 return None
             return _find(connection, batch_id, chunk_id)
+
+    def live_claims(self, batch_id: str) -> list[LiveClaim]:
+        """Return the claims of a routed batch that have not run out, in order of the chunks."""
+        of = {"of_batch": batch_id, "now": self.now()}
+        with self._reading() as connection:
+            return [LiveClaim(*row) for row in connection.execute(statements.LIVE_CLAIMS, of)]
+
+    def renew_claim(self, batch_id: str, chunk_id: int, claim: int, until: datetime) -> bool:
+        """Make a claim last until a time; False if it is lost, or its push has ended."""
+        change = {"of_batch": batch_id, "of_chunk": chunk_id, "of_claim": claim, "until": until}
+        with self._writing() as connection:
+            return connection.execute(statements.RENEW_CLAIM, change).rowcount == 1
+
+    def release_claim(self, batch_id: str, found: LiveClaim) -> bool:
+        """End the claim of a push that is dead; False if it was renewed since it was found."""
+        change = {"of_batch": batch_id, "of_chunk": found.chunk_id, "of_claim": found.claim, "until": found.until}
+        with self._writing() as connection:
+            return connection.execute(statements.RELEASE_CLAIM, change).rowcount == 1
+
+    def record_late_segment(self, file: BatchFile) -> bool:
+        """Record a segment of a push that has lost its claim, while its batch is routed; False if it is not."""
+        with self._writing() as connection:
+            return in_state(connection, file.batch_id, "routed") and record(connection, file)
 
     def record_segment(self, file: BatchFile, chunk_id: int, claim: int, cpu: int = 0) -> bool:
         """Record an outcome segment, only while its batch is routed and the chunk stands under this claim.
@@ -144,17 +172,25 @@ class Chunks(Database):
             return ended
 
     def begin_settlement(self, batch_id: str) -> bool:
-        """Move a batch from routed to settling and take its chunks from everybody; False if it was not routed.
+        """Move a batch from routed to settling and take its chunks from everybody.
 
-        From then on no segment of the batch can be recorded: what there is, is all there will be.
+        From then on no segment of the batch can be recorded: what there is, is all there will be. False, with nothing
+        changed, if the batch was not routed, or if the claim of a push has not run out.
         """
-        with self._writing() as connection:
-            change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
-            begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
-            if begun:
-                raised = {"of_batch": batch_id, "now": self.now(), "lost": PUSH_LOST}
-                connection.execute(statements.RAISE_CLAIMS, raised)
-            return begun
+        now = self.now()
+        try:
+            with self._writing() as connection:
+                change = {"of_batch": batch_id, "expected": "routed", "to": "settling"}
+                begun = connection.execute(batch_statements.MOVE_BATCH, change).rowcount == 1
+                # after the batch's row is taken: a claim locks that row first, so that none comes in between
+                if connection.execute(statements.ANY_LIVE, {"of_batch": batch_id, "now": now}).first() is not None:
+                    raise _PushUnderWayError
+                if begun:
+                    raised = {"of_batch": batch_id, "now": now, "lost": PUSH_LOST}
+                    connection.execute(statements.RAISE_CLAIMS, raised)
+                return begun
+        except _PushUnderWayError:
+            return False
 
 
 def _find(connection: Connection, batch_id: str, chunk_id: int) -> Chunk | None:

@@ -57,6 +57,16 @@ class Chunk:
     failed: int = 0
     error: str = ""
     cpu: int = 0  # microseconds that its pushes took
+    claimed_until: datetime | None = None  # while STARTED: nobody else claims it before, unless its push is dead
+
+
+class LiveClaim(NamedTuple):
+    """A claim that has not run out, of a chunk that a push is at work on."""
+
+    chunk_id: int
+    claim: int
+    worker: str
+    until: datetime
 
 
 class ChunkTotal(NamedTuple):

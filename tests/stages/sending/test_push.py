@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import timedelta
 
 import pytest
@@ -13,11 +14,13 @@ from stages.delivering import RunningClock, Sending, http, routed, segment_rows,
 
 from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError, StoreError
+from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.answer import Answer
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.targets.http_engine import HttpEngine
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
@@ -114,22 +117,74 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
     assert work.ledger.chunk(batch.batch_id, 0).claim == 2
 
 
-def test_a_push_that_lost_its_claim_stops_and_counts_for_nothing(sending: Sending) -> None:
-    """When somebody else claims the chunk, the slower push's later segments are refused."""
+def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
+    """Its process stood still until the claim ran out, and somebody else has the chunk: each request is on record."""
     batch = sending.routed(100, settings={"segment_seconds": 0.1}, crm=http("/slow/crm", max_in_flight=1))
     work = sending.work
     reports = []
     thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
     thread.start()
     _until(lambda: len(sending.requests()) >= 2)
-    work.ledger.claim_chunk(batch.batch_id, 0, "somebody else")
-    shown = len(segment_rows(work, batch.batch_id))
+    (own,) = work.ledger.live_claims(batch.batch_id)
+    assert work.ledger.release_claim(batch.batch_id, own)
+    assert work.ledger.claim_chunk(batch.batch_id, 0, "somebody else") is not None
     thread.join(60)
 
     assert not thread.is_alive()
-    assert len(sending.requests()) < 100
-    assert len(segment_rows(work, batch.batch_id)) == shown
+    requests = [request["webhook_id"] for request in sending.requests()]
+    recorded = [delivery_id_text(row["delivery_id"]) for row in segment_rows(work, batch.batch_id) if row["sent"]]
+    assert 2 <= len(requests) < 100
+    assert sorted(recorded) == sorted(requests)
     assert work.ledger.chunk(batch.batch_id, 0).claim == 2
+
+
+def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
+    """The second waits until the first has ended, finds nothing left to do, and no delivery comes twice."""
+    batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
+    with ThreadPoolExecutor(2) as pool:
+        pushes = [pool.submit(push, sending.site.reopen(), batch.batch_id, 0) for _ in range(2)]
+        reports = [each.result() for each in pushes]
+
+    assert sorted((report.claimed, report.delivered) for report in reports) == [(False, 0), (True, 20)]
+    assert len(sending.requests()) == 20
+    assert sending.work.ledger.chunk(batch.batch_id, 0).claim == 1
+
+
+def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending, clock: RunningClock) -> None:
+    """The host of that push is gone: its claim runs out after six seconds, and not before."""
+    batch = sending.routed(5, crm="/healthy/crm")
+    ledger = sending.work.ledger
+    assert ledger.claim_chunk(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
+    with ThreadPoolExecutor(1) as pool:
+        following = pool.submit(push, sending.work, batch.batch_id, 0)
+        assert wait([following], timeout=1.0).not_done
+        assert sending.requests() == []
+        clock.advance(6)
+        assert following.result(60).delivered == 5
+
+
+def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> None:
+    """The event that stops all pushes of a process stays as it is: only an operator or a signal sets it."""
+    batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
+    stop = threading.Event()
+    fault_points.install(_failing("store.put", at=3))
+    with pytest.raises(StoreError):
+        push(sending.work, batch.batch_id, 0, stop)
+
+    assert not stop.is_set()
+
+
+def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) -> None:
+    """Else what that push has in flight would be parked as not sent, and sent again."""
+    batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
+    work = sending.site.reopen()
+    with ThreadPoolExecutor(1) as pool:
+        pushed = pool.submit(push, work, batch.batch_id, 0)
+        _until(lambda: len(sending.requests()) >= 2)
+        write_dead_letters(sending.work, batch.batch_id)
+
+    assert pushed.result().delivered == 20
+    assert Counter(row.verdict for row in read_verdicts(work, batch.batch_id)) == {"Delivered": 20}
 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:

@@ -20,6 +20,8 @@ from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.redrive.plan import begin_redrive
+from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
 
@@ -374,3 +376,19 @@ def test_a_dead_letter_of_a_window_holds_each_attempt_once(window_of_many_chunks
     ]
 
     assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]
+
+
+def test_an_attempt_that_nobody_recorded_is_not_denied(sending: Sending) -> None:
+    """The process of a push may have died after it had sent the delivery, and before it recorded that."""
+    batch = sending.routed(1, crm="/healthy/crm")
+    work = sending.work
+    assert work.ledger.claim_chunk(batch.batch_id, 0, "killed") is not None
+    write_dead_letters(work, batch.batch_id)
+    schedule_retries(work, batch.batch_id)
+
+    (settled,) = (each for each in one(sending).steps if each.what == "settled")
+
+    assert settled.outcome == "Unknown"
+    assert settled.detail == (
+        "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
+    )

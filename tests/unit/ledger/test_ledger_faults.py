@@ -29,6 +29,7 @@ from eventbridge import fault_points
 from eventbridge.decision.breaker import Count, Tally
 from eventbridge.decision.operational_event import of_rule_held_in_version
 from eventbridge.ledger import Ledger
+from eventbridge.model.chunk import LiveClaim
 
 STOPPED = 77  # exit code of a process that a hook has ended
 
@@ -79,6 +80,12 @@ CHANGES = {
     ),
     "claim_chunk": Change(route, lambda ledger: ledger.claim_chunk("batch-1", 0, "host:1")),
     "record_segment": Change(claimed, lambda ledger: ledger.record_segment(a_file(kind="outcome"), 0, 1)),
+    "record_late_segment": Change(claimed, lambda ledger: ledger.record_late_segment(a_file(kind="outcome"))),
+    "renew_claim": Change(claimed, lambda ledger: ledger.renew_claim("batch-1", 0, 1, after(6))),
+    "release_claim": Change(
+        lambda ledger: route(ledger) or ledger.claim_chunk("batch-1", 0, "host:1", after(6)),
+        lambda ledger: ledger.release_claim("batch-1", LiveClaim(0, 1, "host:1", after(6))),
+    ),
     "end_chunk": Change(claimed, lambda ledger: ledger.end_chunk("batch-1", 0, 1, "ERROR", 1, 2, "why")),
     "begin_settlement": Change(claimed, lambda ledger: ledger.begin_settlement("batch-1")),
     "park": Change(settle, lambda ledger: ledger.park([a_parked(number / 10) for number in range(500)])),

@@ -58,12 +58,44 @@ PLACES_OF_RUNNER = (
 #: Whether a chunk still stands under a claim, which it then does until the transaction ends.
 CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
-#: Claims a chunk that is not completed: whoever claimed it before has lost it.
+_UNDER_WAY = delivery_chunk.c.state == "STARTED"
+_LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > _NOW)
+
+#: The claims of a batch that have not run out.
+LIVE_CLAIMS = (
+    select(
+        delivery_chunk.c.chunk_id,
+        delivery_chunk.c.claim,
+        delivery_chunk.c.worker,
+        delivery_chunk.c.claimed_until.label("until"),
+    )
+    .join(batch, batch.c.batch_id == delivery_chunk.c.batch_id)
+    .where(delivery_chunk.c.batch_id == bindparam("of_batch"), batch.c.state == "routed", _LIVE)
+    .order_by(delivery_chunk.c.chunk_id)
+)
+
+#: Whether a push of a batch is at work, whatever the state of the batch.
+ANY_LIVE = select(delivery_chunk.c.chunk_id).where(delivery_chunk.c.batch_id == bindparam("of_batch"), _LIVE).limit(1)
+
+#: Makes a claim last longer, as long as it stands.
+RENEW_CLAIM = (
+    update(delivery_chunk).where(_CHUNK, _CLAIM, _UNDER_WAY).values(claimed_until=bindparam("until", type_=UtcTime))
+)
+
+#: Ends a claim that was not renewed since it was looked at.
+RELEASE_CLAIM = (
+    update(delivery_chunk)
+    .where(_CHUNK, _CLAIM, delivery_chunk.c.claimed_until == bindparam("until", type_=UtcTime))
+    .values(claimed_until=None)
+)
+
+#: Claims a chunk that is not completed, and that no live push has: an earlier claim is lost.
 CLAIM_CHUNK = (
     update(delivery_chunk)
-    .where(_CHUNK, delivery_chunk.c.state != "COMPLETED")
+    .where(_CHUNK, delivery_chunk.c.state != "COMPLETED", ~func.coalesce(_LIVE, False))
     .values(
         claim=delivery_chunk.c.claim + 1,
+        claimed_until=bindparam("until", type_=UtcTime),
         state="STARTED",
         worker=bindparam("by"),
         started_at=_NOW,
@@ -87,8 +119,6 @@ END_CHUNK = (
 
 #: Adds to the CPU time of a chunk.
 SPEND_CPU = update(delivery_chunk).where(_CHUNK).values(cpu=delivery_chunk.c.cpu + bindparam("more"))
-
-_UNDER_WAY = delivery_chunk.c.state == "STARTED"
 
 #: Takes all chunks of a batch from whoever works on them; those that are not ended then ended without a word.
 RAISE_CLAIMS = (

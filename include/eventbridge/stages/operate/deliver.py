@@ -17,6 +17,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.lane import SLOW_LANE_POOL
 from eventbridge.routing.job import Router
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.guards.claims import Others
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
@@ -40,11 +41,13 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Idle:
-    """What `deliver_until_idle` did: batches committed of each kind, and when the next parked delivery falls due."""
+    """What `deliver_until_idle` did: batches committed of each kind; what is parked, and when the next falls due."""
 
     batches: int
     retry_batches: int
     next_due_at: datetime | None
+    parked: int
+    held: int
 
 
 def deliver_batch(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:
@@ -110,7 +113,14 @@ def deliver_until_idle(
                 log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
                 told = True
             stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
-    return Idle(batches, retry_batches, next_due_at(work, runner))
+    parked, held = parked_deliveries(work, runner)
+    return Idle(batches, retry_batches, next_due_at(work, runner), parked, held)
+
+
+def parked_deliveries(work: Runtime, runner: str) -> tuple[int, int]:
+    """Return how many deliveries of a runner are parked, and how many of those are held."""
+    counts = work.ledger.parked_counts(runner=runner)
+    return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "held")
 
 
 def next_due_at(work: Runtime, runner: str) -> datetime | None:
@@ -135,7 +145,10 @@ def push_and_settle(
     stop: threading.Event,
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
-    """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it."""
+    """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it.
+
+    A chunk that another process is sending is waited for; once `stop` is set, the batch is left to that process.
+    """
     written = [file for file in segments(work, batch_id) if is_of_shift(file)]  # read once, and not for each chunk
     of_shift = answers_in(work, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
@@ -147,6 +160,8 @@ def push_and_settle(
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error
+    if stop.is_set() and Others(work, batch_id).live():
+        return  # the process that is sending it finishes it
     write_dead_letters(work, batch_id)
     schedule_retries(work, batch_id)
     commit(work, batch_id)

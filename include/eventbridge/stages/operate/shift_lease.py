@@ -6,8 +6,6 @@ Near its end a shift asks for a process that stands by; it is passed on at the e
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
 import uuid
@@ -18,6 +16,7 @@ from typing import Final
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, ShiftTakenError
+from eventbridge.stages.runtime import processes
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ class Lease:
     """A runner's shift, renewed by a thread of its own; lost, passed on or stopped, or at its bounds, `over` is set."""
 
     def __init__(self, work: Runtime, runner: str, stop: threading.Event, bounds: Bounds = UNBOUNDED) -> None:
-        self.holder = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+        self.holder = f"{processes.this_process()}:{uuid.uuid4().hex}"
         self.stop = stop
         self.bounds = bounds
         self.inherited: Inherited | None = None
@@ -200,19 +199,8 @@ class Lease:
 
 
 def is_gone(holder: str) -> bool:
-    """Return whether a holder was a process of this host that is there no more.
+    """Return whether the holder of a shift was a process of this host that is there no more.
 
     If its number was given to another process, or it is of another host, nobody knows: its shift runs out.
     """
-    host, _, number = holder.rpartition(":")[0].rpartition(":")
-    return host == socket.gethostname() and number.isdecimal() and not _is_there(int(number))
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return processes.is_gone(holder.rpartition(":")[0])

@@ -5,9 +5,6 @@ Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deli
 
 from __future__ import annotations
 
-import logging
-import os
-import socket
 import threading
 import time
 from collections.abc import Collection, Iterable, Sequence
@@ -21,11 +18,13 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.target_state import TargetStatus
+from eventbridge.stages.guards.claims import claim, keeping
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_halt, must_wind_down
 from eventbridge.stages.push.chunk_rows import read_pieces, still_open
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.push.neighbours import Neighbours
+from eventbridge.stages.push.own_stop import OwnStop
 from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
@@ -39,8 +38,6 @@ from eventbridge.stages.runtime.told import tell, told
 from eventbridge.stages.segments.answers import Answers
 from eventbridge.stages.segments.segments import Shown, answers_in, is_of_shift, segments, write_segment
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
-
-log = logging.getLogger(__name__)
 
 #: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
 _THREADS_AT_ONCE = 64
@@ -82,18 +79,21 @@ def push(
     The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
     delivery gets an outcome. `of_shift` is what the segments of a shift show, where they have been read already.
 
-    Does nothing unless the batch is routed and before its deadline. Raises the first error that was not a
-    delivery's own (a target that cannot be opened, the store, the ledger); the other targets are served first.
+    Does nothing unless the batch is routed and before its deadline. While another push is at work on the chunk it
+    waits. A push that lost its claim, as its process stood still, stops and records what it had in flight.
+    Raises the first error that was not a delivery's own (a target that cannot be opened, the store, the ledger); the
+    other targets are served first.
     """
     batch = work.ledger.batch(batch_id)
     now = work.clock()
     if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
         return PushReport()
-    chunk = work.ledger.claim_chunk(batch_id, chunk_id, f"{socket.gethostname()}:{os.getpid()}")
+    stop = OwnStop(stop or threading.Event())
+    chunk = claim(work, batch, chunk_id, stop)
     if chunk is None:
         return PushReport()
-    with seldom_collected():
-        report = _Push(work, batch, chunk, stop or threading.Event(), only, of_shift).run()
+    with keeping(work, chunk, on_lost=stop.set), seldom_collected():
+        report = _Push(work, batch, chunk, stop, only, of_shift).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
     publish_operational_events(work)
@@ -231,8 +231,6 @@ class _Push:
         return left
 
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
-        if self._stale:
-            return
         for row in rows:
             if row.reason == "TargetGone":
                 self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
@@ -244,12 +242,6 @@ class _Push:
         )
         self._segment_number += 1
         if not recorded:
-            log.warning(
-                "chunk %s of batch %s: claim %s is stale, another push or the settlement took over; stopping",
-                self._chunk.chunk_id,
-                self._batch.batch_id,
-                self._chunk.claim,
-            )
             self._stale = True
             self._stop.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -17,6 +18,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
+
+log = logging.getLogger(__name__)
 
 #: What the keys of segments begin with that a shift wrote while its batch was open, and had no chunks.
 _OF_SHIFT = "shift-"
@@ -74,15 +77,23 @@ def _spent(rows: pa.Table, cpu: int) -> Spent | None:
 def write_segment(
     work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
 ) -> bool:
-    """Make rows of schema OUTCOME durable and record them under a claim; False = it is stale, they count for nothing.
+    """Make rows of schema OUTCOME durable and record them under a claim; False = it is lost.
 
+    Rows of a lost claim count as well, as long as the batch is not settled: what they say was sent.
     The file comes first, its record second: a segment counts if and only if the ledger names it. `cpu`: microseconds
     that it took.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
     write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
     file = BatchFile(batch.batch_id, "outcome", segment_key(chunk_id, claim, number), path, rows.num_rows)
-    return work.ledger.record_segment(file, chunk_id, claim, cpu)
+    if work.ledger.record_segment(file, chunk_id, claim, cpu):
+        return True
+    counts = work.ledger.record_late_segment(file)
+    log.warning(
+        "chunk %s of batch %s: another push or the settlement took claim %s over; the last %d responses are %s",
+        *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
+    )
+    return False
 
 
 def segments(work: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:

@@ -18,6 +18,7 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
+from eventbridge.stages.guards.claims import begin_settlement
 from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, is_letter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
@@ -65,11 +66,12 @@ _Flags = npt.NDArray[np.bool_]
 def settle(work: Runtime, batch: Batch) -> Batch:
     """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
 
-    Raises every claim first, so that no segment can be recorded once the verdicts are being read.
+    Waits until no push of the batch is at work. Raises every claim then, so that no segment can be recorded once the
+    verdicts are being read.
     Of two that settle at once the first to create the file wins; the other one's verdicts are thrown away.
     """
     if batch.state == "routed":
-        work.ledger.begin_settlement(batch.batch_id)
+        begin_settlement(work, batch.batch_id)
         batch = work.ledger.batch(batch.batch_id)
     if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
         publish_settlement(work, batch, 0, verdicts_of(work, batch), settlement_key(0))

@@ -16,6 +16,9 @@ from eventbridge.model.why import Step
 
 _Row = Mapping[str, Any]
 
+#: What is said of a delivery that its batch has no attempt of.
+_NO_RESPONSE = "no attempt is on record: it was not sent, or its process ended before it recorded the attempt"
+
 
 def attempt_step(batch: Batch, row: _Row) -> Step:
     """Return the step of a row of a segment."""
@@ -47,7 +50,7 @@ def verdict_step(batch: Batch, row: _Row) -> Step:
         delivery_id=delivery_id_text(row["delivery_id"]),
         outcome=row["verdict"],
         reason=row["reason"],
-        detail=row["detail"] or ("nothing was sent" if row["verdict"] == "Unknown" else None),
+        detail=row["detail"] or (_NO_RESPONSE if row["verdict"] == "Unknown" else None),
     )
 
 

@@ -1,0 +1,136 @@
+"""A push has its chunk for itself: its claim is renewed while it is at work, and others wait until the claim ends.
+
+Only the claim of a push that is dead, or that stood still until its claim ran out, is taken from it. What such a push
+finds in flight when it goes on is recorded as long as the batch is not settled.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from eventbridge.errors import EventBridgeError
+from eventbridge.model.batch import Batch
+from eventbridge.model.chunk import Chunk, LiveClaim
+from eventbridge.stages.runtime.processes import is_gone, this_process
+from eventbridge.stages.runtime.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+#: How long a claim lasts unless it is renewed, and how often it is: a push that dies on another host is followed then.
+_CLAIM: Final = timedelta(seconds=6)
+_RENEW_SECONDS: Final = 2.0
+#: How often a process that waits for a claim looks at it.
+_LOOK_SECONDS: Final = 0.2
+#: A push that hangs beyond its budget has its chunk for itself so much longer: time to read the chunk before, and to
+#: wait for responses after.
+_BEYOND_BUDGET_SECONDS: Final = 120.0
+
+#: The name of the thread that renews the claim of a push.
+CLAIM_THREAD: Final = "claim"
+
+_Key = tuple[str, int, int]
+_claiming = threading.Lock()
+_own: set[_Key] = set()  # claims of the pushes of this process
+
+
+def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
+    """Claim a chunk for a push of this process, once no other push is at work on it.
+
+    None if there is nothing to push: the batch is not routed (any more), the chunk is completed, or `stop` was set or
+    the batch's deadline passed while another push was at work. To be followed by `keeping`.
+    """
+    others = Others(work, batch.batch_id)
+    was_free = False
+    while True:
+        with _claiming:
+            until = work.ledger.now() + _CLAIM
+            chunk = work.ledger.claim_chunk(batch.batch_id, chunk_id, this_process(), until)
+            if chunk is not None:
+                _own.add(_key(chunk))
+                return chunk
+        live = [found for found in others.live() if found.chunk_id == chunk_id]
+        if not live and was_free:  # nobody had it, before and after it was refused: there is nothing to push
+            return None
+        was_free = not live
+        late = batch.deadline_at is not None and work.clock() >= batch.deadline_at
+        if live and (late or stop.wait(_LOOK_SECONDS)):
+            return None
+
+
+@contextmanager
+def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
+    """Renew a claim while the block runs; `on_lost` is called, by another thread, if another push has the chunk."""
+    ended = threading.Event()
+    most = time.monotonic() + work.settings.push_budget_seconds + _BEYOND_BUDGET_SECONDS
+
+    def renew() -> None:
+        while not ended.wait(_RENEW_SECONDS) and time.monotonic() < most:
+            try:
+                until = work.ledger.now() + _CLAIM
+                if not work.ledger.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
+                    if not ended.is_set():
+                        on_lost()
+                    return
+            except EventBridgeError as error:
+                log.warning("chunk %s of batch %s: %s", chunk.chunk_id, chunk.batch_id, error)
+
+    thread = threading.Thread(target=renew, name=CLAIM_THREAD, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(_RENEW_SECONDS)  # one that waits for the ledger longer can renew nothing: the push has ended
+        with _claiming:
+            _own.discard(_key(chunk))
+
+
+def begin_settlement(work: Runtime, batch_id: str) -> None:
+    """Begin the settlement of a routed batch once no push of it is at work, unless another process begins it."""
+    others = Others(work, batch_id)
+    while not work.ledger.begin_settlement(batch_id) and work.ledger.batch(batch_id).state == "routed":
+        if others.live():
+            time.sleep(_LOOK_SECONDS)
+
+
+class Others:
+    """Looks at who is at work on the chunks of a batch, and ends the claims of the dead."""
+
+    def __init__(self, work: Runtime, batch_id: str) -> None:
+        self._work, self._batch_id = work, batch_id
+        self._seen: dict[LiveClaim, float] = {}  # since when a claim stands as it is, by this process's clock
+
+    def live(self) -> list[LiveClaim]:
+        """Return the claims of pushes that are at work, or may be."""
+        found, now = self._work.ledger.live_claims(self._batch_id), time.monotonic()
+        known = {(each.chunk_id, each.claim) for each in self._seen}
+        self._seen = {each: self._seen.get(each, now) for each in found}
+        live = []
+        for each in found:
+            if self._is_dead(each, now):
+                self._work.ledger.release_claim(self._batch_id, each)
+                continue
+            live.append(each)
+            if (each.chunk_id, each.claim) not in known:
+                log.warning(
+                    "batch %s: process %s is sending chunk %d: waiting until it has ended",
+                    *(self._batch_id, each.worker, each.chunk_id),
+                )
+        return live
+
+    def _is_dead(self, found: LiveClaim, now: float) -> bool:
+        if found.worker == this_process():
+            with _claiming:
+                return (self._batch_id, found.chunk_id, found.claim) not in _own
+        # where the clock of the ledger stands still, a claim that is not renewed runs out by this process's clock
+        return is_gone(found.worker) or now - self._seen[found] > _CLAIM.total_seconds()
+
+
+def _key(chunk: Chunk) -> _Key:
+    return chunk.batch_id, chunk.chunk_id, chunk.claim

@@ -1,0 +1,26 @@
+"""What stops one push: itself, or who stops all of them."""
+
+from __future__ import annotations
+
+import threading
+
+
+class OwnStop(threading.Event):
+    """An event that is set once another is; setting this one leaves the other as it is."""
+
+    def __init__(self, of_all: threading.Event) -> None:
+        super().__init__()
+        self._of_all = of_all
+
+    def is_set(self) -> bool:
+        """Return whether this push is to stop."""
+        return super().is_set() or self._of_all.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait so many seconds, or until all are to stop; return whether this push is to stop.
+
+        A wait that has begun does not end when only this push is stopped, so it has to be short.
+        """
+        if not self.is_set():
+            self._of_all.wait(timeout)
+        return self.is_set()

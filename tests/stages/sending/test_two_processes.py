@@ -1,0 +1,138 @@
+"""Two processes that deliver one runner's events: no chunk is sent by both, and each request is on record."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from stages.delivering import RUNNER, Sending, http, segment_rows
+from stages.shifts import ids, until
+
+from eventbridge.event.ids import delivery_id_text
+from eventbridge.stages.operate.audit import audit
+
+#: Delivers in stages until idle, as the command does with a Spark of its own.
+_IN_STAGES = f"""
+import logging, os
+from datetime import UTC, datetime
+from eventbridge.config.connection import connections_from_environment
+from eventbridge.config.settings import Settings
+from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.operate.deliver import deliver_until_idle
+from eventbridge.stages.runtime.runtime import Runtime
+
+logging.basicConfig(level=logging.WARNING)
+work = Runtime.open(
+    Settings.from_mapping(os.environ), connections_from_environment(os.environ), lambda: datetime.now(UTC)
+)
+deliver_until_idle(work, {RUNNER!r}, InProcessRouter(work.store))
+"""
+_TAKE_OVER = f"""
+import sys
+from eventbridge.cli import main
+sys.argv[1:] = ["deliver", "--runner", {RUNNER!r}, "--express", "--take-over"]
+sys.exit(main())
+"""
+_SECONDS = 120
+
+
+@contextmanager
+def _process(sending: Sending, code: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run code in a process of its own, on the installation of the test."""
+    own = {
+        "EVENTBRIDGE_HOME": str(sending.site.folder),
+        "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
+        "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
+    }
+    environ = os.environ | sending.site.environ | own
+    child = subprocess.Popen([sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        yield child
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def _recorded(sending: Sending) -> Counter[str]:
+    """Return how many attempts of each delivery are on record as sent."""
+    rows = (
+        row for batch in sending.work.ledger.batches(limit=None) for row in segment_rows(sending.work, batch.batch_id)
+    )
+    return Counter(delivery_id_text(row["delivery_id"]) for row in rows if row["sent"])
+
+
+def test_two_processes_in_stages_send_no_chunk_twice(sending: Sending) -> None:
+    """As on two hosts with one ledger, or beside a DAG: the second waits for the pushes of the first."""
+    sending.begin(60, crm=http("/delay/200", max_in_flight=4, timeout="10s"))
+    with _process(sending, _IN_STAGES) as first, _process(sending, _IN_STAGES) as second:
+        assert (first.wait(_SECONDS), second.wait(_SECONDS)) == (0, 0)
+
+    assert set(ids(sending).values()) == {1}
+    assert len(ids(sending)) == 60
+    assert _recorded(sending) == ids(sending)
+    assert audit(sending.work).differences == ()
+
+
+def test_a_shift_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
+    """It delivers what comes next, nothing is sent by both, and nothing is parked."""
+    sending.begin(96, crm=http("/delay/500", max_in_flight=4, timeout="10s"))
+    ledger = sending.work.ledger
+    with _process(sending, _IN_STAGES) as first:
+        until(sending.requests)
+        with _process(sending, _TAKE_OVER) as second:
+            until(lambda: ledger.shift(RUNNER))
+            assert len(sending.requests()) < 96, "the first process is still sending"
+            assert first.wait(_SECONDS) == 0
+            sending.publish(1)
+            until(lambda: len(ids(sending)) == 97)
+            second.send_signal(signal.SIGTERM)
+            _, said = second.communicate(timeout=_SECONDS)
+
+    assert set(ids(sending).values()) == {1}
+    assert _recorded(sending) == ids(sending)
+    assert sum(row.count for row in ledger.parked_counts()) == 0
+    assert f"process {socket.gethostname()}:{first.pid} is sending batch" in said.decode()
+    assert "it finishes the chunks that it is sending, and this process delivers the rest" in said.decode()
+    assert audit(sending.work).differences == ()
+
+
+def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sending) -> None:
+    """Another one has taken its chunk over after six seconds; each request of both is on record as sent."""
+    sending.begin(40, crm=http("/delay/1000", max_in_flight=4, timeout="10s"))
+    (work, ledger) = (sending.work, sending.work.ledger)
+    with _process(sending, _IN_STAGES) as first:
+        until(sending.requests)
+        os.kill(first.pid, signal.SIGSTOP)
+        (batch,) = ledger.batches()
+        with _process(sending, _IN_STAGES) as second:
+            until(lambda: ledger.chunk(batch.batch_id, 0).claim == 2)
+            os.kill(first.pid, signal.SIGCONT)
+            assert (first.wait(_SECONDS), second.wait(_SECONDS)) == (0, 0)
+
+    assert len(ids(sending)) == 40
+    assert set(ids(sending).values()) == {1, 2}
+    assert _recorded(sending) == ids(sending)
+    assert audit(work).differences == ()
+
+
+def test_a_shift_says_how_many_deliveries_it_leaves_parked(sending: Sending) -> None:
+    """A script that reads no more than the last lines learns that not all was delivered."""
+    sending.begin(crm=http("/status/503", retry="{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"))
+    with _process(sending, _TAKE_OVER) as shift:
+        until(lambda: sending.work.ledger.batches(state="open"))
+        sending.publish(3)
+        until(lambda: len(sending.requests()) == 3)
+        shift.send_signal(signal.SIGTERM)
+        out, _ = shift.communicate(timeout=_SECONDS)
+
+    assert shift.returncode == 143
+    assert out.decode().splitlines() == [
+        "stopped: 3 events in 1 window committed",
+        "3 deliveries are parked; a later run sends what falls due",
+    ]
