@@ -1,7 +1,7 @@
 """Calls whose cost a caller chooses: SQL, rule files, tests of rules, searches of dead letters.
 
-They have threads of their own, so that every other call is answered while these are busy. SQL ends when its caller
-leaves, and when the server ends.
+They have threads of their own, so that every other call is answered while these are busy. SQL, and work with a pattern,
+ends when its caller leaves, and when the server ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 from fastapi import Request
 
 from eventbridge.api.refusal import Refused
-from eventbridge.store.sql_sandbox import SqlCancelled, cancelled
+from eventbridge.cancelling import Cancelled, cancelled
 
 _T = TypeVar("_T")
 
@@ -46,7 +46,7 @@ class Costly:
     async def run(self, request: Request, call: Callable[[], _T]) -> _T:
         """Return what a call returns, which runs in a thread; raises what it raises.
 
-        Raises Refused where too many run or wait, and SqlCancelled for SQL of a caller who has left.
+        Raises Refused where too many run or wait, and Cancelled for work of a caller who has left.
         """
         await self._enter()
         stop = threading.Event()
@@ -69,7 +69,7 @@ class Costly:
             done.add_done_callback(lambda _: self._free.release())
 
     def end(self) -> None:
-        """Cancel the SQL of every call, and of all that come later; may be called by a signal's handler."""
+        """Cancel the work of every call, and of all that come later; may be called by a signal's handler."""
         self._ended = True
         for stop in tuple(self._running):
             stop.set()
@@ -97,7 +97,7 @@ async def costly(request: Request, call: Callable[[], _T]) -> _T:
     threads: Costly = request.app.state.costly
     try:
         return await threads.run(request, call)
-    except SqlCancelled:
+    except Cancelled:
         said = "The server is ending. Send the call again after Retry-After. Nothing was changed"
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, said, {"retry-after": str(int(WAIT_SECONDS))}) from None
 

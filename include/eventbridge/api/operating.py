@@ -8,9 +8,9 @@ from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import who
+from eventbridge.api.json_call import JsonCall
 from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.api.payloads import shows_payloads
-from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import UserError
 from eventbridge.stages.letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
@@ -19,7 +19,7 @@ from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(route_class=TokenFirst, default_response_class=Response, responses=RESPONSES)
+router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 
 class Word(BaseModel):

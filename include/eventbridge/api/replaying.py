@@ -7,8 +7,8 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Request, Response
 from pydantic import BaseModel, ConfigDict, Field
 
+from eventbridge.api.json_call import JsonCall
 from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
-from eventbridge.api.token_first import TokenFirst
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
@@ -16,7 +16,7 @@ from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(route_class=TokenFirst, default_response_class=Response, responses=RESPONSES)
+router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 
 class ReplayCall(BaseModel):

@@ -9,10 +9,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from eventbridge.api.access import reader
 from eventbridge.api.costly import costly
+from eventbridge.api.json_call import JsonCall
 from eventbridge.api.once import RESPONSES, Operator, document_of, once
 from eventbridge.api.payloads import check_payloads, response_head_seen, shows_payloads
 from eventbridge.api.reading import Time, document
-from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.check_rules import checked_file
@@ -26,7 +26,7 @@ from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.operate.try_target import answer_document, check_target, send_event
 from eventbridge.stages.runtime.runtime import Runtime
 
-router = APIRouter(route_class=TokenFirst, default_response_class=Response, responses=RESPONSES)
+router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 _Rule = Annotated[str, Path(description="The name of a rule.")]
 _Target = Annotated[str, Path(description="The name of a target of it.")]
@@ -67,9 +67,10 @@ class ReleaseCall(BaseModel):
 @router.post("/rules/{rule}/test", summary="Try a pattern on an event", dependencies=[Depends(reader)])
 async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
     """Answer what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
-    written = await _written(request)
+    content = await request.body()
 
     def tried(work: Runtime) -> Any:
+        written = document_of(content)  # numbers as they were written
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
         return try_pattern(work, rule, pattern, _body(request, work, call, written))
 
@@ -139,9 +140,10 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
 
     The beginning of its response is for those who may see payloads: a target may repeat what it was sent.
     """
-    written = await _written(request)
+    content = await request.body()
 
     def sent(work: Runtime) -> dict[str, Any]:
+        written = document_of(content)  # numbers as they were written
         find_target(work.rule_set(), rule, target)
         try:
             answer = send_event(work, rule, target, _body(request, work, call, written))
@@ -162,11 +164,6 @@ async def enable(request: Request, token: Operator, rule: _Rule, target: _Target
         return {"rule": rule, "target": target, "released": enable_target(work, rule, target)}
 
     return await once(request, token, enabled)
-
-
-async def _written(request: Request) -> dict[str, Any]:
-    """Return what was sent, numbers as they were written; raises Refused."""
-    return document_of(await request.body())
 
 
 def _body(request: Request, work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:

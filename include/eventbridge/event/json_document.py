@@ -196,7 +196,7 @@ def write_document(value: object) -> str:
     `EventError` for what has no JSON form.
     """
     pieces: list[str] = []
-    _write(value, pieces.append)
+    write_pieces(value, pieces.append)
     text = "".join(pieces)
     return text if text.isascii() else _SURROGATE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
@@ -274,7 +274,8 @@ def _as_key(key: object) -> str:
     raise EventError(f"{type_name(key)} as a key of an object: {key!r}")
 
 
-def _write(value: object, put: Callable[[str], None]) -> None:
+def write_pieces(value: object, put: Callable[[str], None]) -> None:
+    """Pass the pieces of a value's JSON text to a function, in order; lone surrogates are as they are."""
     if isinstance(value, str):
         put(_quote(value))
     elif isinstance(value, Number):
@@ -285,14 +286,14 @@ def _write(value: object, put: Callable[[str], None]) -> None:
         before = "{"
         for key, inner in value.items():
             put(before + _quote(_as_key(key)) + ":")
-            _write(inner, put)
+            write_pieces(inner, put)
             before = ","
         put("}" if value else "{}")
     elif isinstance(value, (list, tuple)):
         before = "["
         for inner in value:
             put(before)
-            _write(inner, put)
+            write_pieces(inner, put)
             before = ","
         put("]" if value else "[]")
     else:

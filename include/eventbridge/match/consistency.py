@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from eventbridge.cancelling import check_cancelled
 from eventbridge.match.leaves import ArrayPlace
 
 FREE: ArrayPlace = ()
@@ -66,6 +67,12 @@ def some(parts: Iterable[Demand]) -> Demand:
     return kept[0] if len(kept) == 1 else Some(tuple(kept))
 
 
+def some_wanted(parts: Iterable[Demand]) -> Demand:
+    """Return the disjunction of demands without lacks, simplified: one that is met is enough."""
+    kept = list(parts)
+    return MET if MET in kept else some(kept)
+
+
 def want(places: frozenset[ArrayPlace]) -> Demand:
     """Return the demand for a leaf at one of the places, simplified."""
     return MET if places == {FREE} else Want(places) if places else UNMET
@@ -80,7 +87,7 @@ def can_be_met(demand: Demand) -> bool:
     """Tell whether there is a choice of leaves that meets the demand.
 
     Independent arrays are settled one by one, so the cost is that of trying each element of each array. Only `$or`
-    across several arrays, which can state any problem of logic, multiplies the elements of those.
+    across several arrays, which can state any problem of logic, multiplies the elements of those; `time_limit` ends it.
     """
     demand = every([demand])
     if not could_be_met(demand):
@@ -91,7 +98,8 @@ def can_be_met(demand: Demand) -> bool:
 
 def could_be_met(demand: Demand) -> bool:
     """Tell whether the wants alone can be met: an upper bound, exact where no `exists: false` lies in an array."""
-    demand = _without_lacks(demand)
+    check_cancelled()
+    demand = without_lacks(demand)
     if demand in (MET, UNMET):
         return demand == MET
     return all(map(_wants_can_be_met, _components(_conjuncts(demand))))
@@ -167,12 +175,12 @@ def _without(demand: Demand, array: int) -> Demand:
     return want(outside)
 
 
-def _without_lacks(demand: Demand) -> Demand:
+def without_lacks(demand: Demand) -> Demand:
+    """Return what the wants alone demand, simplified."""
     if isinstance(demand, Every):
-        return every(_without_lacks(part) for part in demand.parts)
+        return every(without_lacks(part) for part in demand.parts)
     if isinstance(demand, Some):
-        parts = [_without_lacks(part) for part in demand.parts]
-        return MET if MET in parts else some(parts)
+        return some_wanted(without_lacks(part) for part in demand.parts)
     return MET if isinstance(demand, Lack) or FREE in demand.places else demand
 
 
@@ -188,6 +196,7 @@ def _components(parts: Iterable[Demand]) -> list[list[Demand]]:
     """Group demands that share an array: what two groups choose cannot conflict."""
     groups: list[tuple[set[int], list[Demand]]] = []
     for part in parts:
+        check_cancelled()
         arrays, members = _arrays(part), [part]
         apart = []
         for group in groups:

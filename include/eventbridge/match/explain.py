@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
 
+from eventbridge.cancelling import check_cancelled
 from eventbridge.event.json_document import Document, write_document
-from eventbridge.match.compiled import compile_and
-from eventbridge.match.consistency import can_be_met, could_be_met
+from eventbridge.event.json_head import write_head
+from eventbridge.match.compiled import compile_and, compile_clause
+from eventbridge.match.consistency import (
+    Demand,
+    can_be_met,
+    could_be_met,
+    every,
+    some,
+    some_wanted,
+    without_lacks,
+)
 from eventbridge.match.leaves import Leaves, flatten
 from eventbridge.pattern.location import json_path
-from eventbridge.pattern.nodes import And, Clause, Field, Pattern
-from eventbridge.pattern.write import write_clauses, write_condition
+from eventbridge.pattern.nodes import And, Clause, Field, Path, Pattern
+from eventbridge.pattern.write import join_clauses, write_clauses, write_condition
+
+#: Characters of a sub-pattern in a finding: each sub-pattern holds those below it, and is told with them.
+MOST_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True)
@@ -18,7 +33,8 @@ class Finding:
     """One condition that an event does not meet.
 
     `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
-    holds at that path, each as JSON text; `message` says it in a sentence.
+    holds at that path, each as JSON text; `message` says it in a sentence. The text of a sub-pattern that has more than
+    MOST_CHARACTERS is cut, and ends in "...".
     """
 
     path: str
@@ -31,10 +47,14 @@ class Finding:
 
 
 def explain(pattern: Pattern, document: Document) -> list[Finding]:
-    """Return why the pattern does not match the event, one finding per failed condition; none if it matches."""
-    leaves = flatten(document)
-    findings = [] if _met(pattern.where, leaves) else _explain_and(pattern.where, leaves)
-    if pattern.unless is not None and _met(pattern.unless.pattern, leaves):
+    """Return why the pattern does not match the event, one finding per failed condition; none if it matches.
+
+    The time is linear in the pattern where the event has no arrays of objects.
+    """
+    event = _Event(flatten(document))
+    where = _judged_and(pattern.where, event)
+    findings = [] if can_be_met(where.demand) else _explain_and(where, event)
+    if pattern.unless is not None and _met(pattern.unless.pattern, event.leaves):
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
         findings.append(Finding("$", condition, (), f"the event matches what $not excludes: {condition}"))
     return findings
@@ -51,78 +71,145 @@ class Checked:
 def check_each(pattern: Pattern, document: Document) -> list[Checked]:
     """Return what the event says to each condition of a pattern: those that it meets and those that it fails.
 
-    Of alternatives those are returned that are met or, if none is, why each is not.
+    Of alternatives those are returned that are met or, if none is, why each is not. The time is linear in the pattern
+    where the event has no arrays of objects.
     """
-    leaves = flatten(document)
-    found = _check_and(pattern.where, leaves)
-    if all(each.met for each in found) and not _met(pattern.where, leaves):
-        found.append(Checked(False, _explain_conflict(pattern.where)))
+    event = _Event(flatten(document))
+    where = _judged_and(pattern.where, event)
+    found = _check_and(where, event)
+    if all(each.met for each in found) and not can_be_met(where.demand):
+        found.append(Checked(False, _explain_conflict(where)))
     if pattern.unless is not None:
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
-        excluded = _met(pattern.unless.pattern, leaves)
+        excluded = _met(pattern.unless.pattern, event.leaves)
         message = "the event matches what $not excludes" if excluded else "the event does not match what $not excludes"
         found.append(Checked(not excluded, Finding("$", condition, (), f"{message}: {condition}")))
     return found
 
 
-def _check_and(where: And, leaves: Leaves) -> list[Checked]:
+class _Event:
+    """The leaves of an event, and the values at each path as JSON text, written once for any number of conditions."""
+
+    def __init__(self, leaves: Leaves) -> None:
+        self.leaves = leaves
+        self._values: dict[Path, tuple[str, ...]] = {}
+
+    def values(self, path: Path) -> tuple[str, ...]:
+        """Return the values at a path as JSON text."""
+        if path not in self._values:
+            self._values[path] = tuple(write_document(leaf.value) for leaf in self.leaves.by_path.get(path, ()))
+        return self._values[path]
+
+    @cached_property
+    def above(self) -> frozenset[Path]:
+        """The paths of the objects in which leaves lie, and of the leaves."""
+        paths = self.leaves.by_path
+        return frozenset(path[:length] for path in paths for length in range(len(path) + 1))
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """A clause, what it demands of the event, the wants in that, and the list that the clause is written as."""
+
+    clause: Clause
+    demand: Demand
+    wants: Demand
+    possible: bool
+    written: list[Any]
+    alternatives: tuple[_JudgedAnd, ...] = ()
+
+
+@dataclass(frozen=True)
+class _JudgedAnd:
+    """A sub-pattern, its clauses judged; `possible`: it could be met, whatever `exists: false` rules out."""
+
+    clauses: tuple[_Judged, ...]
+    demand: Demand
+    wants: Demand
+    possible: bool
+
+    def written(self, below: Path = ()) -> Document:
+        """Return it as a document; the lists of its clauses are used as they are, not copied."""
+        return join_clauses(((each.clause, each.written) for each in self.clauses), below)
+
+
+def _judged_and(where: And, event: _Event) -> _JudgedAnd:
+    clauses = tuple(_judged(clause, event) for clause in where.clauses)
+    wants = every(each.wants for each in clauses)
+    return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, could_be_met(wants))
+
+
+def _judged(clause: Clause, event: _Event) -> _Judged:
+    check_cancelled()
+    if isinstance(clause, Field):
+        demand = compile_clause(clause).demand(event.leaves.by_path)
+        wants = without_lacks(demand)
+        return _Judged(
+            clause, demand, wants, could_be_met(wants), [write_condition(each) for each in clause.conditions]
+        )
+    inner = tuple(_judged_and(alternative, event) for alternative in clause.alternatives)
+    wants = some_wanted(each.wants for each in inner)
+    demand = some(each.demand for each in inner)
+    return _Judged(clause, demand, wants, could_be_met(wants), [each.written(clause.path) for each in inner], inner)
+
+
+def _check_and(where: _JudgedAnd, event: _Event) -> list[Checked]:
     found: list[Checked] = []
-    for clause in where.clauses:
-        if not could_be_met(compile_and(And((clause,))).demand(leaves.by_path)):
-            found += [Checked(False, each) for each in _explain_clause(clause, leaves)]
-        elif isinstance(clause, Field):
-            found.append(Checked(True, _field_met(clause, leaves)))
+    for judged in where.clauses:
+        if not judged.possible:
+            found += [Checked(False, each) for each in _explain_clause(judged, event)]
+        elif isinstance(judged.clause, Field):
+            found.append(Checked(True, _field_met(judged, event)))
         else:
-            for inner in clause.alternatives:
-                if could_be_met(compile_and(inner).demand(leaves.by_path)):
-                    found += _check_and(inner, leaves)
+            for inner in judged.alternatives:
+                if inner.possible:
+                    found += _check_and(inner, event)
     return found
 
 
-def _field_met(field: Field, leaves: Leaves) -> Finding:
-    condition = write_document([write_condition(inner) for inner in field.conditions])
-    values = tuple(write_document(leaf.value) for leaf in leaves.by_path.get(field.path, ()))
+def _field_met(judged: _Judged, event: _Event) -> Finding:
+    path, condition = judged.clause.path, write_document(judged.written)
+    values = event.values(path)
     if values:
         message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
     else:
         message = f"no value is there, which meets {condition}"
-    return Finding(json_path(field.path), condition, values, message)
+    return Finding(json_path(path), condition, values, message)
 
 
-def _explain_and(where: And, leaves: Leaves) -> list[Finding]:
+def _explain_and(where: _JudgedAnd, event: _Event) -> list[Finding]:
     """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
-    failed = [
-        clause for clause in where.clauses if not could_be_met(compile_and(And((clause,))).demand(leaves.by_path))
-    ]
+    failed = [judged for judged in where.clauses if not judged.possible]
     if failed:
-        return [finding for clause in failed for finding in _explain_clause(clause, leaves)]
+        return [finding for judged in failed for finding in _explain_clause(judged, event)]
     return [_explain_conflict(where)]
 
 
-def _explain_clause(clause: Clause, leaves: Leaves) -> list[Finding]:
-    if isinstance(clause, Field):
-        return [_explain_field(clause, leaves)]
-    condition = write_document({"$or": [write_clauses(inner, clause.path) for inner in clause.alternatives]})
-    findings = [Finding(json_path(clause.path), condition, (), "no alternative of $or is met")]
-    for alternative in clause.alternatives:
-        findings += _explain_and(alternative, leaves)
+def _explain_clause(judged: _Judged, event: _Event) -> list[Finding]:
+    path = judged.clause.path
+    if isinstance(judged.clause, Field):
+        return [_explain_field(judged, event)]
+    condition = write_head({"$or": judged.written}, MOST_CHARACTERS)
+    findings = [Finding(json_path(path), condition, (), "no alternative of $or is met")]
+    for alternative in judged.alternatives:
+        findings += _explain_and(alternative, event)
     return findings
 
 
-def _explain_field(field: Field, leaves: Leaves) -> Finding:
-    condition = write_document([write_condition(inner) for inner in field.conditions])
-    values = tuple(write_document(leaf.value) for leaf in leaves.by_path.get(field.path, ()))
+def _explain_field(judged: _Judged, event: _Event) -> Finding:
+    path, condition = judged.clause.path, write_document(judged.written)
+    values = event.values(path)
     if values:
         message = f"{_listed(values)} {'does' if len(values) == 1 else 'do'} not meet {condition}"
-    elif any(path[: len(field.path)] == field.path for path in leaves.by_path):
+    elif path in event.above:
         message = f"an object and no value is there, {condition} is wanted"
     else:
         message = f"no value is there, {condition} is wanted"
-    return Finding(json_path(field.path), condition, values, message)
+    return Finding(json_path(path), condition, values, message)
 
 
-def _explain_conflict(where: And) -> Finding:
-    condition = write_document(write_clauses(where))
+def _explain_conflict(where: _JudgedAnd) -> Finding:
+    condition = write_head(where.written(), MOST_CHARACTERS)
     message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
     return Finding("$", condition, (), message)
 

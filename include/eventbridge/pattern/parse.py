@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from eventbridge.cancelling import check_cancelled
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Number, parse_document, type_name
 from eventbridge.pattern.expression import Expressions, ExpressionSizes
@@ -47,9 +49,9 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    keys = [key for key, _ in pairs]
     repeating = _Repeating(found)
-    repeating.repeated = sorted({key for key in keys if keys.count(key) > 1})
+    times = Counter(key for key, _ in pairs)
+    repeating.repeated = sorted(key for key, count in times.items() if count > 1)
     return repeating
 
 
@@ -102,6 +104,7 @@ def _read_clauses(value: Mapping[Any, Any], path: Path, here: Location) -> tuple
         return ()
     clauses: list[Clause] = []
     for key, inner in value.items():
+        check_cancelled()
         if not isinstance(key, str):
             here.wrong(f"{type_name(key)} as a key: {shown(key)}", value, f'Quote it: "{key}".')
         elif key == "$or":
@@ -132,8 +135,13 @@ def _read_field(value: Any, path: Path, here: Location) -> tuple[Field, ...]:
 
 
 def _read_conditions(values: list[Any] | tuple[Any, ...], here: Location) -> tuple[Condition, ...]:
-    conditions = (read_condition(value, here / index) for index, value in enumerate(values))
-    return tuple(condition for condition in conditions if condition is not None)
+    conditions = []
+    for index, value in enumerate(values):
+        check_cancelled()
+        condition = read_condition(value, here / index)
+        if condition is not None:
+            conditions.append(condition)
+    return tuple(conditions)
 
 
 def _read_or(value: Any, path: Path, here: Location) -> tuple[Or, ...]:

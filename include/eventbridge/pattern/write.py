@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from eventbridge.event.json_document import Document, JsonValue
@@ -10,6 +11,7 @@ from eventbridge.pattern.nodes import (
     And,
     AnythingBut,
     Cidr,
+    Clause,
     Condition,
     Contains,
     EqualsIgnoreCase,
@@ -36,16 +38,28 @@ def write_pattern(pattern: Pattern) -> Document:
 
 def write_clauses(where: And, below: Path = ()) -> Document:
     """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands."""
+    return join_clauses(((clause, _written(clause)) for clause in where.clauses), below)
+
+
+def join_clauses(clauses: Iterable[tuple[Clause, list[Any]]], below: Path = ()) -> Document:
+    """Return a sub-pattern as a document, its paths shortened by `below`, the object in which it stands.
+
+    Each clause comes with the list that it is written as: its conditions, or the alternatives of `$or`.
+    """
     written: dict[str, Any] = {}
-    for clause in where.clauses:
+    for clause, values in clauses:
         path = clause.path[len(below) :]
         if isinstance(clause, Field):
-            inner = _object_at(written, path[:-1])
-            inner[path[-1]] = [write_condition(condition) for condition in clause.conditions]
+            _object_at(written, path[:-1])[path[-1]] = values
         else:
-            inner = _object_at(written, path)
-            inner["$or"] = [write_clauses(alternative, clause.path) for alternative in clause.alternatives]
+            _object_at(written, path)["$or"] = values
     return written
+
+
+def _written(clause: Clause) -> list[Any]:
+    if isinstance(clause, Field):
+        return [write_condition(condition) for condition in clause.conditions]
+    return [write_clauses(alternative, clause.path) for alternative in clause.alternatives]
 
 
 def write_condition(condition: Condition) -> JsonValue:

@@ -1,7 +1,7 @@
 """Asks a DuckDB that sees what it is given and nothing else, in a process that is ended when it takes too long.
 
 The process has no secret in its environment, opens no file and no connection, and has limits of time and memory. A
-caller that is interrupted, or whose `cancelled` is set, ends it at once.
+caller that is interrupted, or whose work is cancelled, ends it at once.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Final
 
 import pyarrow as pa
 
+from eventbridge.cancelling import check_cancelled
 from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError
 from eventbridge.store.sql_messages import (
@@ -35,9 +35,6 @@ from eventbridge.store.sql_messages import (
     TABLE,
     TABLE_MEMORY,
 )
-
-#: Set by whoever asks in a thread that others may want to be done: once it is set, a question ends.
-cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
 
 #: Processes that wait for the next question at most.
 _MOST_IDLE: Final = 2
@@ -59,10 +56,6 @@ class SqlLimited(Exception):
     """A question took more time or memory than it may; the text says which, as the end of a sentence."""
 
 
-class SqlCancelled(InfrastructureError):
-    """Who asked has gone, or this process is ending: nobody waits for the answer."""
-
-
 class Database:
     """An empty database in the process; tables are filled first, and then it is asked."""
 
@@ -72,7 +65,7 @@ class Database:
         self._answer(_START_SECONDS)
 
     def fill(self, sql: str, table: pa.Table) -> None:
-        """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, SqlCancelled."""
+        """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, Cancelled, TimeSpent."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, table.schema) as writer:
             writer.write_table(table)
@@ -83,7 +76,7 @@ class Database:
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
         """Return what each query selects; `expression` is checked to be one expression by itself.
 
-        Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, SqlCancelled.
+        Nothing can be filled afterwards. Raises SqlRefused, SqlLimited, Cancelled, TimeSpent.
         """
         self._send(ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []
@@ -121,10 +114,8 @@ class Database:
         poll = select.poll()
         poll.register(pipe.fileno(), select.POLLIN)
         found = bytearray()
-        stop = cancelled.get()
         while len(found) < length:
-            if stop is not None and stop.is_set():
-                raise SqlCancelled("the question was cancelled: nobody waits for its answer")
+            check_cancelled()
             if not poll.poll(_LOOK_MILLISECONDS):
                 if time.monotonic() > until:
                     raise SqlLimited(f"takes more than {seconds:g} s")

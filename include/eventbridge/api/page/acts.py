@@ -120,8 +120,8 @@ async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str
         except UserError as error:
             return values | {"said": str(error)}
 
-    values = await costly(request, lambda: answered(request, tried))
-    return _test(request, act.viewer, name, written | values)
+    # rendered in that thread too: a large pattern makes a large page
+    return await costly(request, lambda: _test(request, act.viewer, name, written | answered(request, tried)))
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:

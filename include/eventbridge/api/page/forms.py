@@ -26,6 +26,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 #: An event that somebody pastes may be as large as one that is published.
 MOST_FORM_BYTES = 2 * 1_048_576
+#: No form of the page has nearly as many.
+_MOST_FIELDS = 100
 
 
 @dataclass(frozen=True)
@@ -95,15 +97,20 @@ Acting = Annotated[Act, Depends(acting, scope="function")]
 
 
 async def read_form(request: Request, most: int) -> dict[str, str]:
-    """Return the fields of a form; raises Refused for one that is longer than `most` bytes."""
+    """Return the fields of a form; raises Refused for one that is longer than `most` bytes, or has too many fields."""
     content = bytearray()
     async for part in request.stream():
         content += part
         if len(content) > most:
             said = f"The form has more than {most:,} bytes. Nothing was changed"
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said)
+    try:
+        found = parse_qs(content.decode("utf-8", "replace"), max_num_fields=_MOST_FIELDS)
+    except ValueError:
+        said = f"The form has more than {_MOST_FIELDS} fields. Nothing was changed"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, said) from None
     # the last one: a box that is ticked comes behind its hidden field
-    return {name: values[-1] for name, values in parse_qs(content.decode("utf-8", "replace")).items()}
+    return {name: values[-1] for name, values in found.items()}
 
 
 def landed_body(request: Request, work: Runtime, event_id: str) -> str:

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
+from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.match.explain import Checked, check_each
 from eventbridge.pattern import parse_pattern
+from eventbridge.pattern.sent import parse_sent_pattern
+from eventbridge.rule.bounds import MOST_SECONDS
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
+
+#: Characters of what is told about all conditions: each tells the values at its path, and many may have one path.
+MOST_TOLD: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."
 
@@ -44,7 +52,8 @@ def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternT
     """Return what a pattern, JSON in place of that of a rule of today, says to an event; nothing is sent or kept.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for what is not an event, UserError for what is not
-    a pattern.
+    a pattern, for a pattern that is too large or takes too much time, and for an answer of more than MOST_TOLD. Raises
+    Cancelled once its caller has left.
     """
     found = find_rule(work.rule_set(), rule)
     try:
@@ -52,11 +61,17 @@ def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternT
         document = parse_document(body)
     except EventError as error:
         raise EventError(f"This is not an event: {error}") from None
-    try:
-        parsed = parse_pattern(pattern.encode("utf-8", "surrogatepass") if pattern.strip() else found.pattern)
-    except (PatternError, ValueError) as error:
-        raise UserError(f"This is not a pattern: {error}") from None
-    checked = tuple(check_each(parsed, document))
+    with time_limit(MOST_SECONDS):
+        try:
+            parsed = parse_sent_pattern(pattern) if pattern.strip() else parse_pattern(found.pattern)
+        except (PatternError, ValueError) as error:
+            raise UserError(f"This is not a pattern: {error}") from None
+        checked = tuple(check_each(parsed, document))
+    if _characters(checked) > MOST_TOLD:
+        raise UserError(
+            f"the answer has more than {MOST_TOLD:,} characters: many conditions look at many or long values. "
+            "Send a part of the pattern, or a smaller event"
+        )
     payloads = []
     for name, target in found.targets.items():
         if target.transform.form == "SQL":
@@ -70,3 +85,8 @@ def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternT
             continue
         payloads.append(Rendered(name, made.payload.decode("utf-8", "replace"), made.content_type))
     return PatternTried(all(each.met for each in checked), checked, tuple(payloads), found.where)
+
+
+def _characters(checked: Iterable[Checked]) -> int:
+    said = (each.finding for each in checked)
+    return sum(len(each.path) + len(each.condition) + len(each.message) + sum(map(len, each.values)) for each in said)

@@ -10,8 +10,8 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eventbridge.errors import PatternError, UserError
-from eventbridge.pattern import parse_pattern
 from eventbridge.pattern.attributes import rule_pattern_mistakes
+from eventbridge.pattern.sent import parse_sent_pattern
 from eventbridge.rule import RuleSet
 from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.time_range import time_range
@@ -156,7 +156,7 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
         mistakes = rule_pattern_mistakes(document) if isinstance(document, dict) else []
         if mistakes:
             raise mistakes[0]
-        parse_pattern(text)
+        parse_sent_pattern(text)
     except ValueError as error:
         raise UserError(f"the pattern is not JSON: {error}. Write one such as '{_EXAMPLE}'") from None
     except PatternError as error:

@@ -1,0 +1,50 @@
+"""Work in a thread that ends early: its caller has left, or it takes too long.
+
+Loops whose length a caller chooses call `check_cancelled` at each step. It does nothing for work that has no limit.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Final
+
+from eventbridge.errors import InfrastructureError, UserError
+
+#: Set by the caller that starts work in a thread; once the event is set, the work ends at its next step.
+cancelled: Final[ContextVar[threading.Event | None]] = ContextVar("cancelled", default=None)
+_ends_at: Final[ContextVar[float | None]] = ContextVar("ends_at", default=None)
+
+
+class Cancelled(InfrastructureError):
+    """The caller has left, or this process is ending: nobody waits for the answer."""
+
+
+class TimeSpent(UserError):
+    """The work takes more processor time than it may."""
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Give the work in this block, in this thread, so many seconds of processor time.
+
+    `check_cancelled` raises TimeSpent after that.
+    """
+    before = _ends_at.set(time.thread_time() + seconds)
+    try:
+        yield
+    finally:
+        _ends_at.reset(before)
+
+
+def check_cancelled() -> None:
+    """Raise Cancelled if the work of this thread is cancelled, TimeSpent if its time is over."""
+    stop = cancelled.get()
+    if stop is not None and stop.is_set():
+        raise Cancelled("the call was cancelled: nobody waits for its answer")
+    ends_at = _ends_at.get()
+    if ends_at is not None and time.thread_time() > ends_at:
+        raise TimeSpent("this takes more processor time than one call may have. Send a smaller pattern or event")

@@ -1,0 +1,180 @@
+"""A pattern that somebody sends costs a bounded amount of work, which ends when the caller leaves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from api.pages import OWN
+from api.server import Installation, Server, order
+
+from eventbridge.api.costly import MOST_RUNNING
+from eventbridge.cancelling import TimeSpent, time_limit
+from eventbridge.event.json_document import parse_document
+from eventbridge.match.explain import check_each, explain
+from eventbridge.pattern import parse_pattern
+from eventbridge.rule.bounds import MOST_BYTES, MOST_VALUES
+from eventbridge.stages.operate.try_pattern import MOST_TOLD
+
+#: Long enough for a busy machine, and far less than the endless pattern takes.
+SOON = 20.0
+
+
+def nested(levels: int) -> dict[str, Any]:
+    """Return a pattern whose size doubles with each level of `$or`."""
+    pattern: dict[str, Any] = {"data": {"a": ["x"]}}
+    for _ in range(levels):
+        pattern = {"$or": [pattern, pattern]}
+    return pattern
+
+
+def wide(fields: int) -> dict[str, Any]:
+    """Return a pattern of so many fields."""
+    return {"data": {str(number): ["x"] for number in range(fields)}}
+
+
+#: Each is larger than a pattern that is sent may be, in depth, fields or bytes.
+TOO_LARGE = {
+    "nested": nested(13),
+    "fields": wide(MOST_VALUES // 2),
+    "values": {"data": {"a": [str(number) for number in range(MOST_VALUES)]}},
+    "bytes": {"data": {"a": ["x" * MOST_BYTES]}},
+}
+
+
+def endless() -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a pattern, and an event with which it takes hours: pigeons, of which no two may be in one hole.
+
+    Each pigeon is an array, its holes are the elements. There is a hole too few, and only trying all choices shows it.
+    """
+    holes = range(9)
+    pairs = list(itertools.combinations(range(10), 2))
+    event: dict[str, Any] = {f"p{pigeon}": [{"h": hole} for hole in holes] for pigeon in range(10)}
+    pattern: dict[str, Any] = {}
+    for depth, (one, other) in enumerate(pairs):
+        apart = [
+            {f"p{one}": {"h": [hole]}, f"p{other}": {"h": [each for each in holes if each != hole]}} for hole in holes
+        ]
+        for _ in range(depth):
+            apart = [{"d": each} for each in apart]
+        pattern = {"d": pattern, "$or": apart} if pattern else {"$or": apart}
+    for _ in pairs[1:]:
+        event = {"d": event}
+    return {"data": pattern}, order(1, data=event)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server of the API."""
+    with Server(Installation(tmp_path_factory.mktemp("patterns"))) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def reading(server: Server) -> Iterator[httpx.Client]:
+    """A client with the scope read, which is logged in to the page too."""
+    token = server.installation.token("reading", "read")
+    with server.client(token) as opened:
+        opened.timeout = httpx.Timeout(120)
+        opened.headers["connection"] = "close"  # the server may close one whose body it refused unread
+        opened.post("/page/login", data={"token": token}, headers=OWN)
+        yield opened
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_a_pattern_that_is_too_large_is_refused(kind: str, reading: httpx.Client) -> None:
+    """The call that tries a pattern, and the form of the page, say how large it may be."""
+    form = reading.get("/page/rules/all-orders/test").text
+    key = form.partition('name="key" value="')[2].partition('"')[0]
+    call = {"event": order(1), "pattern": TOO_LARGE[kind]}
+    sent = {"key": key, "pattern": json.dumps(TOO_LARGE[kind], separators=(",", ":")), "body": json.dumps(order(1))}
+    answers = [
+        reading.post("/rules/all-orders/test", json=call),
+        reading.post("/page/rules/all-orders/test", data=sent, headers=OWN),
+    ]
+
+    assert [(each.status_code, "are the most that may be sent" in each.text) for each in answers] == [
+        (400, True),
+        (200, True),
+    ]
+
+
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
+    """A dry run, which looks through the archive, refuses it before that."""
+    token = server.installation.token(f"replaying-{kind}", "read", "operate", "payloads")
+    call = {"bus": "orders", "since": "1h", "dry_run": True, "pattern": TOO_LARGE[kind]}
+    with server.client(token) as client:
+        answer = client.post("/replays", json=call, timeout=120)
+
+    assert (answer.status_code, "are the most that may be sent" in answer.text) == (400, True)
+
+
+def test_an_explanation_grows_as_its_pattern_does() -> None:
+    """A sub-pattern is not told whole again at each level above it: what is told per character does not grow."""
+    told = {}
+    for levels in (7, 11):
+        text = json.dumps(nested(levels))
+        findings = explain(parse_pattern(text), parse_document(json.dumps(order(1))))
+        told[levels] = sum(len(each.condition) + len(each.message) for each in findings) / len(text)
+
+    assert told[11] < 1.25 * told[7]
+
+
+def test_an_answer_is_bounded(reading: httpx.Client) -> None:
+    """Many conditions that look at one long value do not make an answer of gigabytes."""
+    pattern = {"$or": [{"data": {"a": [str(number)]}} for number in range(5_000)]}
+    call = {"event": order(1, data={"a": "x" * 500_000}), "pattern": pattern}
+    answer = reading.post("/rules/all-orders/test", json=call)
+
+    assert (answer.status_code, f"more than {MOST_TOLD:,} characters" in answer.text) == (400, True)
+
+
+def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:
+    """Processor time is limited also where the size of pattern and event says nothing of it."""
+    pattern, event = endless()
+    with pytest.raises(TimeSpent, match="more processor time"), time_limit(1.0):
+        check_each(parse_pattern(pattern), parse_document(json.dumps(event)))
+
+
+def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None:
+    """A caller who stays is told so."""
+    pattern, event = endless()
+    answer = reading.post("/rules/all-orders/test", json={"event": event, "pattern": pattern})
+
+    assert (answer.status_code, "more processor time" in answer.text) == (400, True)
+
+
+def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None:
+    """The places for costly calls are free again at once, not when the time limit is over."""
+    pattern, event = endless()
+
+    def leave(client: httpx.Client) -> None:
+        with suppress(httpx.ReadTimeout):
+            client.post("/rules/all-orders/test", json={"event": event, "pattern": pattern}, timeout=3)
+
+    with Server(Installation(tmp_path)) as server:
+        # the limit is on processor time: ten calls would hold the two places for 50 s
+        tokens = [server.installation.token(f"leaving{number}", "read") for number in range(5 * MOST_RUNNING)]
+        clients = [server.client(token) for token in tokens]
+        threads = [threading.Thread(target=leave, args=(client,)) for client in clients]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+        before = time.monotonic()
+        answer = clients[0].post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
+        took = time.monotonic() - before
+        for client in clients:
+            client.close()
+
+    assert answer.status_code == 200
+    assert took < SOON
