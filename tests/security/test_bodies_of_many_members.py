@@ -121,7 +121,7 @@ def test_other_calls_are_answered_meanwhile(server: Server, client: httpx.Client
 
     thread = threading.Thread(target=look)
     thread.start()
-    for _ in range(5):
+    for _ in range(3):
         seen = len(waits)
         client.post("/redrives", content=content, headers={"content-type": "application/json"})
         while len(waits) < seen + 2:  # one that began before the call was refused has ended

@@ -20,7 +20,37 @@ from eventbridge.api.page.forms import acting, sent
 
 CARD = "4111111111111111"
 #: Names of fields that hold a condition on events, or a rule that is run over them.
-CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "filter", "candidate"})
+CONDITIONS = frozenset({"sql", "pattern", "where", "condition", "expression", "filter", "candidate", "subject"})
+#: Names of parameters that choose by what every reader is shown: names, ids, types, sources, times, reasons.
+#: `error` is looked for in what the caller may see only; `event_id` names an event, whose body is hidden.
+SHOWN = frozenset(
+    {
+        *("bus", "rule", "target", "rules", "targets", "names", "name", "batch", "delivery", "id", "event", "event_id"),
+        *("type", "source", "since", "until", "reason", "error", "find", "after", "cursor"),
+    }
+)
+#: Names of parameters that choose nothing: how much is told, what is done, and what the caller brings along.
+OTHERS = frozenset(
+    {
+        *("limit", "batches", "days", "samples", "span", "whole", "failures", "all", "file", "content"),
+        *("action", "value", "skip", "everything", "rate", "retransform", "again", "dry_run"),
+        *(
+            "accept",
+            "word",
+            "every_rule",
+            "map",
+            "dag",
+            "run",
+            "as_of",
+            "ids",
+            "same_ids",
+            "skip_delivered",
+            "topic",
+            "idempotency-key",
+            "call",
+        ),
+    }
+)
 #: Routes that take a condition and apply it to an event that the caller sends along, and to no other.
 ON_OWN_EVENT = {("POST", "/rules/{rule}/test"), ("POST", "/page/rules/{name}/test")}
 RULES = """
@@ -132,6 +162,23 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
 
     assert {("POST", "/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
     assert {each for each, said in answered.items() if said != (403, True)} == set()
+
+
+def test_every_parameter_is_known_to_choose_by_what_is_shown(held: Server) -> None:
+    """A new parameter of a route is a condition on payloads, and refused above, or is named here as none."""
+    names = set().union(*(names_of(each.dependant) for each in routes_of(held)))
+
+    assert names - CONDITIONS - SHOWN - OTHERS == set()
+    assert {"sql", "pattern", "subject"} <= names
+
+
+def test_a_subject_is_looked_for_with_the_right(blind: httpx.Client, seeing: httpx.Client) -> None:
+    """No list shows subjects without it, so the form of the page does not ask for one either."""
+    shown = ["subject" in each.get("/page/events").text for each in (blind, seeing)]
+    found = [each.get("/events", params={"bus": "orders", "subject": "x"}) for each in (blind, seeing)]
+
+    assert shown == [False, True]
+    assert [each.status_code for each in found] == [403, 200]
 
 
 def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Client) -> None:

@@ -74,7 +74,7 @@ class SearchQuery:
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None
     type: Annotated[str | None, Query(description="Only of this type.")] = None
     source: Annotated[str | None, Query(description="Only of this source.")] = None
-    subject: Annotated[str | None, Query(description="Only of this subject.")] = None
+    subject: Annotated[str | None, Query(description="Only of this subject; with the scope payloads.")] = None
     since: Time = None
     until: Time = None
     limit: _Limit = 50

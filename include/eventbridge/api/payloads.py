@@ -26,8 +26,8 @@ NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
 #: What stands for a payload.
 HIDDEN = f"hidden: needs {NEEDED}"
 
-#: Fields of queries, bodies and forms that hold a condition on payloads.
-CONDITIONS: Final = ("sql", "pattern")
+#: Fields of queries, bodies and forms that hold a condition on payloads. No list shows the subject of an event.
+CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that try a pattern on an event which the caller sends along, and on no other.
 ON_OWN_EVENT: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
