@@ -64,15 +64,13 @@ class _JsonRequest(Request):
         return self._content
 
     async def json(self) -> Any:
-        """Return what the body holds; raises HTTPException for members that nobody reads."""
+        """Return what the body holds; of the members that the model does not have only the first few.
+
+        The framework refuses those, once it knows that the caller may make this call.
+        """
         found = await asyncio.to_thread(json.loads, await self.body())
-        unknown = [each for each in found if each not in self._known] if self._known and isinstance(found, dict) else []
-        if unknown:
-            raise HTTPException(HTTPStatus.UNPROCESSABLE_ENTITY, _unknown(unknown, self._known or ()))
-        return found
-
-
-def _unknown(members: list[str], known: tuple[str, ...]) -> str:
-    shown = ", ".join(repr(each[:_SHOWN_CHARACTERS]) for each in members[:_SHOWN_MEMBERS])
-    more = f" and {len(members) - _SHOWN_MEMBERS:,} more" if len(members) > _SHOWN_MEMBERS else ""
-    return f"The body has members that this call does not take: {shown}{more}. It takes {', '.join(known)}"
+        if self._known is None or not isinstance(found, dict):
+            return found
+        unknown = [each for each in found if each not in self._known]
+        shown = {each[:_SHOWN_CHARACTERS]: None for each in unknown[:_SHOWN_MEMBERS]}
+        return {name: found[name] for name in self._known if name in found} | shown

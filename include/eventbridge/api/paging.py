@@ -39,7 +39,7 @@ def paged(
 def page(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
     """Answer what `find` finds, with a header that leads to what follows, by the cursor beside it."""
     found, cursor = answered(request, find)
-    answer = written(found)
+    answer = written(request, found)
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
         answer.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'

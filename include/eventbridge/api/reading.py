@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
+from eventbridge.api.host_paths import answer_without_host_paths
 from eventbridge.api.owners import seen
 from eventbridge.api.payloads import groups_seen, held_seen, letter_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
@@ -270,12 +271,13 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
 
 def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
     """Answer what `find` finds as JSON; see `answered`."""
-    return written(answered(request, find))
+    return written(request, answered(request, find))
 
 
-def written(found: Any) -> Response:
+def written(request: Request, found: Any) -> Response:
     """Answer what was found as JSON."""
-    return Response(write_document(plain(found)), media_type="application/json")
+    text = answer_without_host_paths(request, write_document(plain(found)))
+    return Response(text, media_type="application/json")
 
 
 def _following(found: LetterPage) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def load_rules(
     cache: Path | None = None,
     tried_by: Trial | None = None,
     instead: tuple[Path, bytes] | None = None,
+    relative: bool = False,
 ) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
@@ -52,6 +53,7 @@ def load_rules(
     to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
+    `relative`: mistakes in the text of a file name the file relative to the folder.
     `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
     """
     as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
@@ -68,6 +70,7 @@ def load_rules(
         file_folders=file_folders,
         tried_by=tried_by,
         sent=None if instead is None else instead[0],
+        below=folder if relative else None,
     )
 
 
@@ -138,14 +141,18 @@ def _read_files(
     file_folders: Sequence[Path] | None = None,
     tried_by: Trial | None = None,
     sent: Path | None = None,
+    below: Path | None = None,
 ) -> RuleSet:
     """Return what files hold; None stands for the content of one that cannot be read, which is noted already.
 
-    `sent`: the file that somebody sent.
+    `sent`: the file that somebody sent. `below`: the folder to which places are relative.
     """
     todays_time_zones()
     tops = [
-        None if content is None else _top(content, path, mistakes, bounded=path == sent) for path, content in contents
+        None
+        if content is None
+        else _top(content, path.relative_to(below) if below else path, mistakes, bounded=path == sent)
+        for path, content in contents
     ]
     definitions = _Definitions([top for top in tops if top is not None], mistakes)
     read = _read(definitions, mistakes)

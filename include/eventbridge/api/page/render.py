@@ -13,6 +13,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from eventbridge.api.host_paths import answer_without_host_paths
 from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import Refused, refusal_of, refused
@@ -44,7 +45,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     given = {"root": root(request), "name": name, "framed": framed}
     # the server around this one, for links to its own pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
-    text = _templates().get_template(f"{name}.html").render(values, **given)
+    text = answer_without_host_paths(request, _templates().get_template(f"{name}.html").render(values, **given))
     # The one script is our own; where nobody frames the page there is none at all.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.

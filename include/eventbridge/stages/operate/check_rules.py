@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -54,25 +55,33 @@ def checked_folder(
     file_folders: Sequence[Path] | None,
     instead: tuple[Path, bytes] | None = None,
     tried_by: Trial = failures,
+    *,
+    relative: bool = False,
 ) -> RulesChecked:
     """Return what the rule files below a folder come to, with the tests of their rules.
 
     `file_folders`: those that file targets may write below, which are looked at; None: no path of this machine is.
     `instead`: a file, and what it would hold. `tried_by`: says what is wrong with a rule by one of its tests.
+    `relative`: mistakes name files relative to the folder.
     """
     try:
-        rules = load_rules(folder, checked=True, file_folders=file_folders, tried_by=tried_by, instead=instead)
+        rules = load_rules(
+            folder, checked=True, file_folders=file_folders, tried_by=tried_by, instead=instead, relative=relative
+        )
     except RuleFileError as error:
-        return RulesChecked(tuple(error.mistakes))
+        mistakes = tuple(error.mistakes)
+        if relative:  # those too of files and folders that could not be read
+            mistakes = tuple(replace(each, file=os.path.relpath(folder / each.file, folder)) for each in mistakes)
+        return RulesChecked(mistakes)
     return RulesChecked((), rules)
 
 
 def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
     """Return what the rule files come to if one of them, new or not, holds this; nothing is written.
 
-    Where the files do not lie on this host, and for somebody who is limited to owners, the file alone: its rules may be
-    of the buses that are seen. What is at the paths of file targets is not told: the text is anybody's. Raises
-    UserError for a name that is not one of a rule file.
+    Mistakes name files relative to the folder. Where the files do not lie on this host, and for a caller who is limited
+    to owners, the file alone is read: its rules may be of the buses that the caller sees. What is at the paths of file
+    targets is not told: the text is anybody's. Raises UserError for a name that is not one of a rule file.
     """
     file = PurePosixPath(name)
     if file.is_absolute() or ".." in file.parts or file.suffix not in SUFFIXES or name != str(file):
@@ -82,7 +91,7 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
     folder = work.settings.rules_folder
     tried_by = _in_time()
     if work.owners is None and work.settings.rules_from != "published" and isinstance(folder, Path):
-        return checked_folder(folder, None, (folder / file, content), tried_by)
+        return checked_folder(folder, None, (folder / file, content), tried_by, relative=True)
     try:
         rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=tried_by)
     except RuleFileError as error:
