@@ -168,3 +168,10 @@ def reader_sources(root: Path) -> list[Path]:
     """Return the sources below the package's folder that may have a part in reading a rule file."""
     packages = (file for package in _PACKAGES for file in (root / package).rglob("*.py"))
     return sorted([*root.glob("*.py"), *packages])
+
+
+def zones_of(rule_set: RuleSet) -> frozenset[str]:
+    """Return the time zones of all windows: that a machine knows them no longer is seen without a file that changed."""
+    rules = rule_set.with_field("deliver_between")
+    windows = (target.deliver_between for rule in rules for target in rule.targets.values())
+    return frozenset(window.time_zone for window in windows if window is not None)

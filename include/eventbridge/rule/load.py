@@ -13,7 +13,7 @@ from typing import TypeVar
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.pattern import ExpressionSizes
 from eventbridge.rule.bounds import BoundedMistakes
-from eventbridge.rule.cache import RuleCache, keep_joined, last_joined
+from eventbridge.rule.cache import RuleCache, keep_joined, last_joined, zones_of
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.files import NO_RULE_FILE, content_of_file, files_below, is_rule_file
 from eventbridge.rule.model import Bus, Rule
@@ -110,7 +110,7 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
         rule_set = _together(joined)
         if any(_conflicts(rule_set)) or any(webhook_conflicts(rule_set.buses)):
             return None
-        known = keep_joined(parts, rule_set, _zones(rule_set))
+        known = keep_joined(parts, rule_set, zones_of(rule_set))
     return known.rule_set if not known.zones or known.zones <= todays_time_zones() else None
 
 
@@ -290,13 +290,6 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
             f"the rule {first.name!r} gives the pool {rule.pool!r} {first.concurrency} slots, not {rule.concurrency}"
         )
         yield rule.name, "concurrency", message, "Give the pool one concurrency, or name it once"
-
-
-def _zones(rule_set: RuleSet) -> frozenset[str]:
-    """Return the time zones of all windows: that a machine knows them no longer is seen without a file that changed."""
-    rules = rule_set.with_field("deliver_between")
-    windows = (target.deliver_between for rule in rules for target in rule.targets.values())
-    return frozenset(window.time_zone for window in windows if window is not None)
 
 
 def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[Mistake]:
