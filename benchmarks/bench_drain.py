@@ -5,7 +5,6 @@ Called by `benchmarks.bench_retry_lane`.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import closing
@@ -19,6 +18,7 @@ from rich.table import Table
 from eventbridge.model.batch import BatchKind
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
+from eventbridge.stages.runtime.stop import Stop
 
 #: A backlog drains at this share of the live rate at least.
 DRAIN_GOAL = 0.5
@@ -103,11 +103,11 @@ def _delivered(place: Site, kind: BatchKind, count: int) -> _Pass:
 def _batches(place: Site) -> None:
     with closing(place.open()) as work:
         router = InProcessRouter(work.store)
-        while deliver_batch(work, RUNNER, router, threading.Event()) is not None:
+        while deliver_batch(work, RUNNER, router, Stop()) is not None:
             pass
 
 
 def _retries(place: Site) -> None:
     with closing(place.open()) as work:
-        while deliver_retries(work, RUNNER, threading.Event()) is not None:
+        while deliver_retries(work, RUNNER, Stop()) is not None:
             pass

@@ -35,6 +35,7 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.settlement import settled_as
 
 _SIZE = 510
@@ -196,7 +197,7 @@ def _changing(place: Site, load: Load) -> Iterator[None]:
                 child.kill()
 
 
-def deliver_in_stages(place: Runtime, stop: threading.Event) -> None:
+def deliver_in_stages(place: Runtime, stop: Stop) -> None:
     """Deliver batch after batch, as runs of the DAG would."""
     while not stop.is_set():
         if deliver_batch(place, RUNNER, InProcessRouter(place.store), stop) is None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 from contextlib import closing
 
 from benchmarks.bench_express import deliver_in_stages
@@ -12,11 +11,12 @@ from benchmarks.bench_express import deliver_in_stages
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 
 def main() -> None:
     """Deliver until SIGINT."""
-    stop = threading.Event()
+    stop = Stop()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
     with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as work:
         deliver_in_stages(work, stop)

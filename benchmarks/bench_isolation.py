@@ -41,6 +41,7 @@ from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.settlement import settled_as
 
 _RULES = 10
@@ -288,7 +289,7 @@ def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
     with closing(place.open()) as work:
         router = InProcessRouter(work.store)
         while not stop.is_set():
-            if deliver_batch(work, RUNNER, router, threading.Event()) is None:
+            if deliver_batch(work, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 
@@ -312,7 +313,7 @@ def _run_retries(place: Site, stop: Any, bell: Any) -> None:
     with closing(place.open()) as work:
         while not stop.is_set():
             if bell.acquire(timeout=_LOOK_SECONDS):
-                deliver_retries(work, RUNNER, threading.Event())
+                deliver_retries(work, RUNNER, Stop())
 
 
 def _wait(place: Site, events: int) -> None:

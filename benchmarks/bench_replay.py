@@ -13,7 +13,6 @@ import math
 import multiprocessing
 import os
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -39,6 +38,7 @@ from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.settle.settlement import settled_as
@@ -200,7 +200,7 @@ def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
     with closing(place.open()) as work:
         router = open_router(work)
         began = time.perf_counter()
-        while deliver_batch(work, RUNNER, router, threading.Event()) is not None:
+        while deliver_batch(work, RUNNER, router, Stop()) is not None:
             pass
         return events / (time.perf_counter() - began)
 
@@ -264,7 +264,7 @@ def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
     with closing(place.open()) as work:
         router = open_router(work)
         while not stop.is_set():
-            if deliver_batch(work, RUNNER, router, threading.Event()) is None:
+            if deliver_batch(work, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 

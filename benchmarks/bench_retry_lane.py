@@ -14,7 +14,6 @@ import math
 import random
 import statistics
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -37,6 +36,7 @@ from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.push.rows import OutcomeRow, outcome_table
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import write_segment
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import parked_rows, schedule_retries
@@ -208,7 +208,7 @@ def _take_up(work: Runtime, until: datetime) -> None:
     watch = Watch(work)
     while work.clock() < until:
         if RETRIES in watch.look():
-            deliver_retries(work, RUNNER, threading.Event())
+            deliver_retries(work, RUNNER, Stop())
         else:
             time.sleep(_LOOK_EVERY_SECONDS)
 

@@ -35,6 +35,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.receiver import ADDRESSES
@@ -249,7 +250,7 @@ def push_all(site: Site, batch_id: str, chunk_ids: list[int]) -> int:
 
 def push_of(work: Runtime, batch_id: str, chunk_ids: list[int]) -> int:
     """Push chunks one after the other in a runtime that is open."""
-    return sum(push(work, batch_id, chunk_id, threading.Event()).delivered for chunk_id in chunk_ids)
+    return sum(push(work, batch_id, chunk_id, Stop()).delivered for chunk_id in chunk_ids)
 
 
 def settle_before_commit(site: Site, batch_id: str) -> None:

@@ -22,6 +22,7 @@ from eventbridge import fault_points
 from eventbridge.stages.operate import express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.runtime.stop import Stop
 
 _EVENTS = 4
 #: Events that are published and not read: so few that the bus is not what takes memory.
@@ -36,7 +37,7 @@ class _Windows:
     def __init__(self, place: Site, most: int) -> None:
         self._place, self._most = place, most
         self._committed = 0
-        self.stop = threading.Event()
+        self.stop = Stop()
         self.peaks: dict[int, float] = {}
 
     def reach(self, point: str) -> None:

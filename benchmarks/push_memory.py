@@ -12,6 +12,7 @@ from rich.table import Table
 
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_retries
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 
@@ -62,7 +63,7 @@ def _settle(place: Site, batch_id: str) -> None:
 
 def _retry(place: Site) -> None:
     """Do one retry run, which meets the dead target; its budget is cut short by the stop flag."""
-    stop = threading.Event()
+    stop = Stop()
     timer = threading.Timer(3.0, stop.set)
     timer.start()
     with closing(place.open()) as work:

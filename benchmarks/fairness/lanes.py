@@ -25,6 +25,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.settle.settlement import settled_as
@@ -51,7 +52,7 @@ class LaneFound:
 class _Load:
     place: Site
     executor: Executor
-    stop: threading.Event
+    stop: Stop
     published: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LANES, 0))
     delivered: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_LANES, 0))
     failures: list[BaseException] = field(default_factory=list)
@@ -74,7 +75,7 @@ def measure_lanes(receiver: CompiledReceiver, seconds: float) -> dict[str, LaneF
         }
         more = {lane: {"priority": lane, "runner": lane} for lane in _LANES}
         place.write_rules(targets, types={lane: [lane] for lane in _LANES}, more=more)
-        load = _Load(place, Executor(SLOTS, SHARED_POOLS), threading.Event())
+        load = _Load(place, Executor(SLOTS, SHARED_POOLS), Stop())
         end = datetime.now(UTC) + timedelta(seconds=seconds)
         _run(load, seconds)
         with closing(place.open()) as work:

@@ -19,6 +19,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table
 
@@ -129,7 +130,7 @@ def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect
 @contextmanager
 def _running(place: Site) -> Iterator[list[BaseException]]:
     """Publish, deliver and retry for the block; gives what failed."""
-    stop, failures = threading.Event(), list[BaseException]()
+    stop, failures = Stop(), list[BaseException]()
 
     def publish() -> None:
         with place.bus() as bus:

@@ -15,6 +15,7 @@ from benchmarks.compiled_receiver import CompiledReceiver
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.settlement import settled_as
 
 _TOPICS: Final = ("hot", "quiet")
@@ -67,14 +68,14 @@ def _publish(bus: Any, seconds: float, rates: dict[str, float]) -> dict[str, int
 @contextmanager
 def _running(place: Site) -> Iterator[list[BaseException]]:
     """Run the runner for the block; gives what it failed with."""
-    stop, failures = threading.Event(), list[BaseException]()
+    stop, failures = Stop(), list[BaseException]()
 
     def deliver() -> None:
         try:
             with closing(place.open()) as work:
                 router = InProcessRouter(work.store)
                 while not stop.is_set():
-                    if deliver_batch(work, RUNNER, router, threading.Event()) is None:
+                    if deliver_batch(work, RUNNER, router, Stop()) is None:
                         stop.wait(0.1)
         except BaseException as error:
             failures.append(error)

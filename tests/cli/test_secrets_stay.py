@@ -6,7 +6,6 @@ import base64
 import json
 import logging
 import socket
-import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -23,6 +22,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.open import open_store
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
@@ -248,7 +248,7 @@ def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
     eventbridge("bus", "publish", "orders", shop.orders(500))
     work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     with closing(work):
-        deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+        deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
     written = [*texts(shop.folder), ("the log", caplog.text.encode())]
 
     assert [where for where, text in written if MARK.encode() in text] == []

@@ -38,6 +38,7 @@ from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
@@ -186,7 +187,7 @@ def _finish_old(work: World, kind: BatchKind) -> None:
 
 def shift(work: World, bounds: Bounds = _UNTIL_IDLE) -> Shift:
     """Deliver as events come, until none has come for a moment."""
-    return deliver_express(work, RUNNER, threading.Event(), bounds)
+    return deliver_express(work, RUNNER, Stop(), bounds)
 
 
 def _shift(work: World, _: BatchKind) -> None:

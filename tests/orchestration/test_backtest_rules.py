@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 import re
-import threading
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.open import open_store
 
 DAGS = Path(__file__).parents[2] / "dags"
@@ -53,7 +53,7 @@ def archive(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sett
             bus.publish([(_event(number), None) for number in range(3)])
         batch_id = listen(work, "orders") or ""
         buffer(work, batch_id)
-        push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), threading.Event())
+        push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), Stop())
     finally:
         work.close()
     return settings

@@ -40,6 +40,7 @@ from eventbridge.orchestrate.tasks import stage
 from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.stage import PushReport
 from eventbridge.stages.redrive.plan import RedrivePlan
+from eventbridge.stages.runtime.stop import Stop
 
 ROOT = Path(__file__).parents[2]
 
@@ -121,7 +122,7 @@ def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypa
     """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
     running = threading.Event()
 
-    def push(work: Any, batch_id: str, chunk_id: int, stop: threading.Event) -> PushReport:
+    def push(work: Any, batch_id: str, chunk_id: int, stop: Stop) -> PushReport:
         running.set()
         stop.wait(30)
         return PushReport(claimed=True, targets=(TargetReport("big", "log", 1, delivered=1),))

@@ -6,7 +6,6 @@ a queue; one is not well, so that retry batches follow; in the end the dead lett
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -33,6 +32,7 @@ from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.receiver import Receiver
@@ -180,7 +180,7 @@ def _begun(what: str, server: S3Server) -> tuple[Counted, Counting]:
 def _pushed(work: Runtime, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
     def timed(chunk_id: int) -> float:
         began = time.monotonic()
-        report = push(work, batch_id, chunk_id, threading.Event())
+        report = push(work, batch_id, chunk_id, Stop())
         batch.deliveries += report.delivered + report.dead_lettered + report.retried
         return time.monotonic() - began
 

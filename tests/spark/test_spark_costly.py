@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.poison import POISONED, route_with_poison
 
 RULES = """
@@ -72,7 +72,7 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
         ]
         source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
         source.close()
-        deliver_batch(work, "orders", router, threading.Event())
+        deliver_batch(work, "orders", router, Stop())
         return work
 
     return run
@@ -95,7 +95,7 @@ def test_a_program_that_loops_delays_no_other_rule_on_spark(
     assert lines(work, "costly") == list("012")
     assert [(each.reason, each.count) for each in work.ledger.waiting_references()] == [("Budget", 5)]
     (work.settings.home / "program").write_text("$.id")
-    deliver_references(work, "orders", router, threading.Event())
+    deliver_references(work, "orders", router, Stop())
     assert lines(work, "costly") == list("01234567")
     assert audit(work).differences == ()
 
@@ -137,7 +137,7 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
     (left,) = work.ledger.waiting_references()
     assert (left.rule, left.reason) == ("looping", "Budget")
     assert left.count + len(list(dead_letters(work))) == 5
-    deliver_references(work, "orders", router, threading.Event())
+    deliver_references(work, "orders", router, Stop())
     assert {letter["rule"] for letter in dead_letters(work)} == {"looping"}
     assert {letter["reason"] for letter in dead_letters(work)} == {"TransformFailed"}
     assert sorted(letter["event_id"] for letter in dead_letters(work)) == list("34567")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import job_of, route, slices_of
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison
 
@@ -108,7 +108,7 @@ def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: R
 
     for path in left:
         work.store.put(path, b"left over")
-    push_and_settle(work, batch_id, handed_out, threading.Event())
+    push_and_settle(work, batch_id, handed_out, Stop())
 
     lines = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert sorted(int(json.loads(line)["id"]) for line in lines) == list(range(EVENTS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 #: A runner of its own has a session, and so workers, of its own; one queue is one slice, which needs one of them.
 BUS = "buses: {reloads: {source: {type: embedded, queues: 1, start_at: earliest}}}\nrules:\n"
@@ -78,7 +78,7 @@ def test_changed_rules_are_in_force_at_the_next_batch_of_the_same_worker(
         return result
 
     def delivered() -> tuple[int, int]:
-        batch_id = deliver_batch(work, "reloads", ConnectRouter(spark_server.url, noting), threading.Event()) or ""
+        batch_id = deliver_batch(work, "reloads", ConnectRouter(spark_server.url, noting), Stop()) or ""
         worker, program = work.store.get(f"noted/{batch_id}").split()
         return int(worker), int(program)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.poison import POISONED, route_with_poison
@@ -68,7 +68,7 @@ class Place:
 
     def __init__(self, site: Any) -> None:
         self.site = site
-        self.stop = threading.Event()
+        self.stop = Stop()
         self.write_rules()
         self.program("$.id")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
@@ -164,7 +164,7 @@ class Sending:
 
     def retry(self) -> str | None:
         """Move one retry batch through its stages and return its id; None = nothing is due."""
-        return deliver_retries(self.work, RUNNER, threading.Event())
+        return deliver_retries(self.work, RUNNER, Stop())
 
     def push(self, batch: Batch) -> None:
         """Push every chunk of a batch."""

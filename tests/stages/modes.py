@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -13,6 +12,7 @@ from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.express_waiting import waiting_events
 from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "staged")
 
@@ -97,7 +97,7 @@ def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: floa
     `idle_seconds`: so long the shift waits for more, and its targets for retries, where that is longer than usual.
     """
     if mode == "staged":
-        return deliver_batch(work, runner, InProcessRouter(work.store), threading.Event())
+        return deliver_batch(work, runner, InProcessRouter(work.store), Stop())
     known = {batch.batch_id for batch in work.ledger.batches(limit=None, state="committed")}
     shift(work, runner, idle_seconds)
     done = work.ledger.batches(limit=None, state="committed")
@@ -113,7 +113,7 @@ def shift(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
     for _ in range(_SHIFTS):
         TOLD.shifts += 1
         bounds = Bounds(idle_seconds=max(idle, idle_seconds), makes_retries=False)
-        deliver_express(work, runner, threading.Event(), bounds)
+        deliver_express(work, runner, Stop(), bounds)
         if bus is None or not waiting_events(work, runner):
             return
 

@@ -17,6 +17,7 @@ from stages.delivering import RUNNER, Sending, rules
 from eventbridge import fault_points
 from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
+from eventbridge.stages.runtime.stop import Stop
 
 #: What the command `eventbridge` is.
 _COMMAND = "import sys; from eventbridge.cli import main; sys.exit(main())"
@@ -31,9 +32,14 @@ def until(reached: Callable[[], Any], seconds: float = 60) -> None:
 
 
 @contextmanager
-def a_shift(sending: Sending, *, opens: bool = True, bounds: Bounds = UNBOUNDED) -> Iterator[None]:
-    """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held."""
-    stop = threading.Event()
+def a_shift(
+    sending: Sending, *, opens: bool = True, at_once: bool = False, bounds: Bounds = UNBOUNDED
+) -> Iterator[None]:
+    """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held.
+
+    `at_once`: at the end of the block the shift does not listen for the responses to what is in flight.
+    """
+    stop = Stop()
     failed: list[BaseException] = []
 
     def run() -> None:
@@ -49,7 +55,7 @@ def a_shift(sending: Sending, *, opens: bool = True, bounds: Bounds = UNBOUNDED)
         until(lambda: failed or (ledger.batches(state="open") if opens else ledger.shift(RUNNER)))
         yield
     finally:
-        stop.set()
+        (stop.set_at_once if at_once else stop.set)()
         thread.join()
         assert failed == []
 

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
@@ -22,6 +21,7 @@ from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.manifest import books_of_manifest
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.sources import InMemoryLog
 
@@ -264,7 +264,7 @@ def test_tombstones_are_in_the_books_of_a_batch(site: Any, clock: Any, order: Or
         log.append(Queue("placed", "", 0), body, b"key")
     work = OnLog(site.reopen(), log)
 
-    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
 
     events = audit(work).events
     assert {name: events[name] for name in ("read", "valid", "malformed", "tombstone")} == {

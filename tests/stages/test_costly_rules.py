@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -29,6 +28,7 @@ from eventbridge.stages.retry.deferred import due_references, plan_references
 from eventbridge.stages.retry.plan import settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 from eventbridge.testing.poison import route_with_poison
@@ -320,7 +320,7 @@ def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order)
     site.publish(*[order(number) for number in range(5)], key="k")
     work = site.reopen()
 
-    batch_id = deliver_batch(work, "orders", Answering(work), threading.Event()) or ""
+    batch_id = deliver_batch(work, "orders", Answering(work), Stop()) or ""
 
     (path,) = work.store.list("manifests/")
     assert json.loads(work.store.get(path))["turned_down"]["cheap"][0] == 2
@@ -336,4 +336,4 @@ def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) ->
     work = site.reopen()
 
     with pytest.raises(BooksError, match="cheap: routed = admitted \\+ turned down"):
-        deliver_batch(work, "orders", Answering(work, lies=True), threading.Event())
+        deliver_batch(work, "orders", Answering(work, lies=True), Stop())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.runtime.stop import Stop
 
 RULES = """
 buses:
@@ -55,14 +55,14 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     def delivered(rule: str, member: str = "order") -> list[str]:
         return [json.loads(line)[member] for line in (site.folder / f"{rule}.jsonl").read_text().splitlines()]
 
-    deliver_batch(work, "orders", router, threading.Event())
+    deliver_batch(work, "orders", router, Stop())
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert delivered("costly") == ["0"]
     (left,) = work.ledger.waiting_references()
     failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(work)]
     assert (left.rule, left.reason, left.count) == ("costly", "Budget", 6 - len(failed))
     assert failed == [("costly", str(number + 1), "TransformFailed") for number in range(len(failed))] != []
-    deliver_references(work, "orders", router, threading.Event())
+    deliver_references(work, "orders", router, Stop())
 
     assert delivered("costly") == ["0", "6"]
     assert sorted(row["event_id"] for row in dead_letters(work)) == list("12345")

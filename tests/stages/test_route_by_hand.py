@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -27,6 +26,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.route.stage import slices_of
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
 from eventbridge.transform import Scope, compile_transform
 
@@ -189,7 +189,7 @@ def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     site.publish(*[order(number, data=data) for number, data in enumerate(bodies)], key="k")
     work = site.reopen()
 
-    deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+    deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
 
     (path,) = work.store.list("manifests/")
     counts = json.loads(work.store.get(path))["matching"]

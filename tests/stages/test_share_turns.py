@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 from eventbridge.stages.retry.deferred import due_references
 from eventbridge.stages.route.stage import job_of, route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.poison import POISONED, compile_program, route_with_poison
 
 Order = Callable[..., bytes]
@@ -89,7 +89,7 @@ def received(work: Runtime, name: str) -> int:
 
 def test_many_rules_that_loop_cost_the_others_one_total(work: Looping) -> None:
     """Who began before that has its budget, all others are referred whole; mended, each delivers everything, once."""
-    deliver_batch(work, "orders", router(work), threading.Event())
+    deliver_batch(work, "orders", router(work), Stop())
 
     found = reasons(work)
     assert received(work, "cheap") == 2
@@ -100,19 +100,19 @@ def test_many_rules_that_loop_cost_the_others_one_total(work: Looping) -> None:
 
     mended = Mended(**vars(work))
     while due_references(mended) is not None:
-        deliver_references(mended, "orders", router(mended), threading.Event())
+        deliver_references(mended, "orders", router(mended), Stop())
     assert [received(work, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
     assert audit(work).differences == ()
 
 
 def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(work: Looping) -> None:
     """Nothing is known against it; the references of a batch are of the same age."""
-    deliver_batch(work, "orders", router(work), threading.Event())
+    deliver_batch(work, "orders", router(work), Stop())
     crowded = reasons(work)["Crowded"]
     mended = Mended(**vars(work))
 
     for _ in range(crowded):
-        deliver_references(mended, "orders", router(mended), threading.Event())
+        deliver_references(mended, "orders", router(mended), Stop())
 
     assert crowded
     assert set(reasons(work)) == {"Budget"}
@@ -178,8 +178,8 @@ def test_a_batch_of_references_has_no_total(work: Looping) -> None:
             return super().route_slices(job, tasks)
 
     noting: Router = Noting(work.store, route_with_poison)
-    deliver_batch(work, "orders", noting, threading.Event())
+    deliver_batch(work, "orders", noting, Stop())
     normal = len(asked)
-    deliver_references(work, "orders", noting, threading.Event())
+    deliver_references(work, "orders", noting, Stop())
 
     assert asked == [TOTAL_SECONDS] * normal + [0.0]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed
 from eventbridge.testing.telemetry import KeptTelemetry
 
@@ -49,7 +49,7 @@ def work(site: Any, order: Order, telemetry: KeptTelemetry, tmp_path: Path) -> R
 
 def delivered(work: Runtime) -> str:
     """Move one batch through all stages and return its id."""
-    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), threading.Event())
+    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
     assert batch_id is not None
     return batch_id
 
@@ -83,7 +83,7 @@ def test_a_push_is_told_by_target(work: Runtime, telemetry: KeptTelemetry) -> No
 
 def test_planning_that_finds_nothing_names_no_batch(work: Runtime, telemetry: KeptTelemetry) -> None:
     """The stages of retries are told with their runner."""
-    assert deliver_retries(work, "orders", threading.Event()) is None
+    assert deliver_retries(work, "orders", Stop()) is None
 
     told = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
     assert told == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]

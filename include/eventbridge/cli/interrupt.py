@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import signal
-import threading
 from types import FrameType, TracebackType
 from typing import Self
 
 import typer
 
 from eventbridge.cli.output import note
+from eventbridge.stages.runtime.stop import Stop
 
 #: What a shell shows for a process that a signal ended.
 _EXIT_CODE_BASE = 128
@@ -18,12 +18,12 @@ _EXIT_CODE_BASE = 128
 class Interrupts:
     """While the context is open, SIGINT and SIGTERM end what the process is at, and its children with it.
 
-    Before `begin` they end it at once. After it the first one sets `stop`, and the next one ends it at once.
-    Ended at once, the command has the exit code of its signal.
+    Before `begin` they end it at once. After it the first one sets `stop`, the second one `stop.set_at_once`, and the
+    third one ends it at once. Ended at once, the command has the exit code of its signal.
     """
 
     def __init__(self) -> None:
-        self.stop = threading.Event()
+        self.stop = Stop()
         self._signal: int | None = None
         self._orderly = False
 
@@ -49,9 +49,13 @@ class Interrupts:
             raise typer.Exit(self.exit_code)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
-        first = self._signal is None
         self._signal = number
-        self.stop.set()
-        if not (first and self._orderly):
+        if not self._orderly or self.stop.is_over():
+            self.stop.set_at_once()
             raise KeyboardInterrupt
-        note("stopping once what is under way is settled; a second signal stops at once")
+        if self.stop.is_set():
+            self.stop.set_at_once()
+            note("stopping without the responses to requests in flight; a third signal ends the process at once")
+        else:
+            self.stop.set()
+            note("stopping once each request in flight has its response or its time-out; a second signal ends the wait")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +10,7 @@ from airflow.sdk import BaseOperator, Context
 
 from eventbridge.orchestrate.names import EXPRESS
 from eventbridge.orchestrate.plain_failure import plain_failures
+from eventbridge.orchestrate.task_stop import task_stop
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.express import Shift
@@ -40,7 +40,7 @@ class ExpressOperator(BaseOperator):
     """Delivers a runner's events for a shift; passes on the batch that the stages are to deliver, if there is one.
 
     An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
-    by itself, and 5 s later comes SIGKILL.
+    by itself, and SIGKILL follows 5 s later.
     """
 
     ui_color = "#cfe2f3"
@@ -48,7 +48,7 @@ class ExpressOperator(BaseOperator):
     def __init__(self, *, runner: str, **options: Any) -> None:
         super().__init__(**options)
         self.runner = runner
-        self._stop = threading.Event()
+        self._stop = task_stop()
 
     def execute(self, context: Context) -> None:
         """Deliver until the shift is over; then hand a backlog over, or skip the rest of the run."""
@@ -85,7 +85,7 @@ class ExpressOperator(BaseOperator):
         tell_batch(batch_id)
 
     def on_kill(self) -> None:
-        """Ask the shift to end: its window is closed first."""
+        """Ask the shift to end; it records first what it sent."""
         self._stop.set()
 
     def _is_express(self, work: Runtime) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import timedelta
@@ -17,9 +16,11 @@ from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.orchestrate.names import PUSH
 from eventbridge.orchestrate.plain_failure import plain_failures
 from eventbridge.orchestrate.settings import configured_settings
+from eventbridge.orchestrate.task_stop import task_stop
 
 if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
+    from eventbridge.stages.runtime.stop import Stop
 
 #: For opening the ledger, reading the chunk, and the last answers.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
@@ -29,7 +30,7 @@ class PushOperator(BaseOperator):
     """Delivers one chunk; `batch_id` is templated, "" does nothing.
 
     An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
-    by itself, and 5 s later comes SIGKILL. Until then push writes down the answers it has.
+    by itself, and SIGKILL follows 5 s later. Until then the push listens for responses and records what it sent.
     """
 
     template_fields: Sequence[str] = ("batch_id",)
@@ -39,7 +40,7 @@ class PushOperator(BaseOperator):
         super().__init__(**options)
         self.batch_id = batch_id
         self.chunk_id = chunk_id
-        self._stop: threading.Event | None = None
+        self._stop: Stop | None = None
         self._killed = False
 
     @cached_property
@@ -68,7 +69,7 @@ class PushOperator(BaseOperator):
         if not self.batch_id:
             self.log.info("nothing is sent: this run has no batch")
             return
-        self._stop = threading.Event()
+        self._stop = task_stop()
         with plain_failures(), stage() as work:
             report = push(work, self.batch_id, self.chunk_id, self._stop)
             say(batch_sentences.of_push(work, report, self.batch_id, self.chunk_id))
@@ -76,7 +77,7 @@ class PushOperator(BaseOperator):
             self.log.warning("Airflow asked the push to stop; what was not sent is tried again later")
 
     def on_kill(self) -> None:
-        """Ask the push to stop; what it has been answered is written down first."""
+        """Ask the push to stop; it records first what it sent."""
         if self._stop is not None:
             self._killed = True  # told when it has stopped: this may be called in the middle of writing to the log
             self._stop.set()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import socket
@@ -11,6 +12,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -24,6 +26,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.express_waiting import anything_waits, in_stages
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.runtime.stop import Stop
 
 _STANDS_BY = Bounds(idle_seconds=120, stands_by=True, patience_seconds=30)
 
@@ -34,9 +37,9 @@ def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def an_heir(sending: Sending, bounds: Bounds = _STANDS_BY) -> Iterator[Future[Shift]]:
-    """Stand by in a thread for the shift that there is, and go on with it until the block ends."""
-    stop = threading.Event()
+def an_heir(sending: Sending, bounds: Bounds = _STANDS_BY, stop: Stop | None = None) -> Iterator[Future[Shift]]:
+    """Stand by in a thread for the shift that there is, and go on with it until the block ends and sets `stop`."""
+    stop = stop or Stop()
     with ThreadPoolExecutor(1) as pool:
         heir = pool.submit(deliver_express, sending.site.reopen(), RUNNER, stop, bounds)
         try:
@@ -104,7 +107,7 @@ def test_one_stands_by_and_a_second_is_refused(sending: Sending) -> None:
     with an_heir(sending):
         until(lambda: (shift := ledger.shift(RUNNER)) is not None and shift.next_holder)
         with pytest.raises(ShiftTakenError):
-            deliver_express(sending.work, RUNNER, threading.Event(), _STANDS_BY)
+            deliver_express(sending.work, RUNNER, Stop(), _STANDS_BY)
         ledger.end_shift(RUNNER, "another")
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
@@ -180,7 +183,7 @@ def test_near_its_end_a_shift_asks_for_the_next_and_waits_for_it_a_while(
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    deliver_express(sending.work, RUNNER, threading.Event(), Bounds(seconds=0.5, asks_for_next=True))
+    deliver_express(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, asks_for_next=True))
     watcher.join()
 
     assert asked.is_set()
@@ -199,11 +202,11 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     assert anything_waits(sending.work, RUNNER)
 
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
-    shift = deliver_express(sending.work, RUNNER, threading.Event(), beside)
+    shift = deliver_express(sending.work, RUNNER, Stop(), beside)
 
     assert (shift.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
     alone = Bounds(idle_seconds=0.3)
-    deliver_express(sending.work, RUNNER, threading.Event(), alone)
+    deliver_express(sending.work, RUNNER, Stop(), alone)
     assert sending.work.ledger.batch(batch_id).state == "committed"
     assert audit(sending.work).differences == ()
 
@@ -225,9 +228,32 @@ def test_a_change_of_shift_sends_nothing_twice_to_a_target_that_answers_slowly(s
         (row["outcome"], row["sent"], row["attempt"])
         for batch in sending.work.ledger.batches()
         for row in segment_rows(sending.work, batch.batch_id)
-        if row["reason"] != "Interrupted"  # by the end of the second shift, which is told to stop
     ]
-    assert outcomes == [("Delivered", True, 1)] * len(outcomes)
-    assert len(outcomes) >= 20
+    assert outcomes == [("Delivered", True, 1)] * 40
+    assert set(ids(sending).values()) == {1}
+    assert audit(sending.work).differences == ()
+
+
+@pytest.mark.parametrize("listens_seconds", [math.inf, 0.5])
+def test_a_stop_just_after_the_change_leaves_the_last_window_to_the_former_shift(
+    sending: Sending, listens_seconds: float
+) -> None:
+    """That one still listens for responses: the new shift neither takes its window over nor sends it again."""
+    sending.rules(crm=http("/delay/6000", timeout="10s", max_in_flight=100))
+    begun = threading.Event()
+    with a_shift(sending):
+        sending.publish(20)
+        until(lambda: len(sending.requests()) == 20)
+        with an_heir(sending, replace(_STANDS_BY, on_begin=begun.set), Stop(listens_seconds)):
+            until(begun.is_set)
+        until(lambda: len(sending.work.ledger.batches(state="committed")) >= 1)
+
+    sending.deliver()
+    outcomes = [
+        (row["outcome"], row["sent"], row["attempt"])
+        for batch in sending.work.ledger.batches()
+        for row in segment_rows(sending.work, batch.batch_id)
+    ]
+    assert outcomes == [("Delivered", True, 1)] * 20
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()

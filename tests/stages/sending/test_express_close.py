@@ -23,6 +23,7 @@ from eventbridge.stages.operate import closer, express_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.runtime.stop import Stop
 
 #: Run first in a process, it never ends a close.
 _CLOSES_FOR_EVER = """
@@ -126,7 +127,7 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
 def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
     """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
     quick_windows(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
-    with a_shift(sending):
+    with a_shift(sending, at_once=True):
         for number in range(1, 5):
             sending.publish(15)
             until(lambda number=number: len(crm_requests(sending)) == 15 * number)
@@ -144,7 +145,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
     monkeypatch.setattr(express_window, "_SENDING_SECONDS", 6.0)
     hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
     quick_windows(sending, hanging=hanging, crm="/healthy/crm")
-    with a_shift(sending):
+    with a_shift(sending, at_once=True):
         began = time.monotonic()
         count = 0
         while time.monotonic() - began < 2:  # a window lasts for one
@@ -251,7 +252,7 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: 
 
 def test_a_closer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
     """To import what it needs takes seconds of CPU time, at the priority of books; signals are not for it meanwhile."""
-    started = Closer(sending.work.settings, threading.Event())
+    started = Closer(sending.work.settings, Stop())
     before = closers(os.getpid())
     started.start()
     try:
@@ -272,7 +273,7 @@ def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.M
     monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
     before = closers(os.getpid())
 
-    given_up = Closer(sending.work.settings, threading.Event())
+    given_up = Closer(sending.work.settings, Stop())
     assert not given_up.do_books(batch_id, None)
     monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 60.0)
     assert not given_up.do_books(batch_id, None)
@@ -291,7 +292,7 @@ def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
     assert batch_id is not None
     monkeypatch.setattr(closer, "_STOPPED_SECONDS", 0.05)
     before = closers(os.getpid())
-    stop = threading.Event()
+    stop = Stop()
     left = Closer(sending.work.settings, stop)
     asks_to_stop = threading.Timer(0.05, stop.set)
     asks_to_stop.start()

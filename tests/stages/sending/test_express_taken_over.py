@@ -23,6 +23,7 @@ from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.runtime.stop import Stop
 
 #: Windows so short that a test sees the next one.
 SHORT = "runners: {orders: {mode: express, express: {window: 1s}}}\n"
@@ -34,7 +35,7 @@ def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> 
 
     def run(seconds: float) -> Shift:
         bounds = Bounds(seconds=seconds, idle_seconds=60, patience_seconds=60)
-        return deliver_express(sending.site.reopen(), RUNNER, threading.Event(), bounds)
+        return deliver_express(sending.site.reopen(), RUNNER, Stop(), bounds)
 
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(run, 2.0), pool.submit(run, 2.0)]
@@ -68,7 +69,7 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     thief = threading.Thread(target=steal)
     thief.start()
     with pytest.raises(InfrastructureError, match="another process has taken the shift"):
-        deliver_express(sending.work, RUNNER, threading.Event())
+        deliver_express(sending.work, RUNNER, Stop())
     thief.join()
     clock.advance(40)
     sending.rules(hanging="/healthy/hanging", crm="/healthy/crm")
@@ -105,7 +106,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sendi
     (rule,) = sending.work.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
     look: Callable[[], Any] = lambda: dict(pools)  # noqa: E731
-    stop = threading.Event()
+    stop = Stop()
     thread = threading.Thread(target=deliver_express, args=(sending.work, RUNNER, stop, Bounds(pools=look)))
     thread.start()
     try:

@@ -15,6 +15,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.runtime.stop import Stop
 
 _RUNNERS = ("one", "two")
 _OTHERS = """\
@@ -44,7 +45,7 @@ def got(sending: Sending, target: str) -> list[str]:
 @contextmanager
 def shifts(sending: Sending, *runners: str) -> Iterator[None]:
     """Deliver for runners, each in a shift of its own, until the block ends."""
-    stop, opened = threading.Event(), len(runners)
+    stop, opened = Stop(), len(runners)
     with ThreadPoolExecutor(opened) as pool:
         running = [pool.submit(deliver_express, sending.site.reopen(), runner, stop) for runner in runners]
         try:

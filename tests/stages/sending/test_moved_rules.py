@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +21,7 @@ from eventbridge.stages.operate.stalled_runners import StalledRunner
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.upkeep.maintain import maintain
 
 CRM = {"crm": "/healthy/crm"}
@@ -45,7 +45,7 @@ def finish(sending: Sending, batch_id: str) -> None:
     """Move a batch on to its commit."""
     work = sending.work
     buffer(work, batch_id)
-    push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), threading.Event())
+    push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), Stop())
 
 
 def test_a_rule_that_leaves_an_open_batch_begins_behind_it(sending: Sending) -> None:

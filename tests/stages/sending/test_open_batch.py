@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -23,6 +22,7 @@ from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.push.rows import OutcomeRow, outcome_table
 from eventbridge.stages.route.stage import route
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import write_open_segment, write_segment
 from eventbridge.store.rule_sets import freeze_rules
 
@@ -81,7 +81,7 @@ def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: 
     assert killed is not None
     assert write_segment(work, batch, chunk_id, killed.claim, 0, delivered(sending, [3]))
 
-    push_and_settle(work, batch.batch_id, [chunk_id], threading.Event())
+    push_and_settle(work, batch.batch_id, [chunk_id], Stop())
 
     assert len(sending.requests()) == 3
     assert audit(work).differences == ()

@@ -32,6 +32,7 @@ from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -92,7 +93,7 @@ def test_a_batch_that_two_tries_routed_keeps_the_order(
         route(work, batch_id, Try(work, "z", slices=2))
     chunk_ids = route(work, batch_id, Try(work, "a"))
 
-    push_and_settle(work, batch_id, chunk_ids, threading.Event())
+    push_and_settle(work, batch_id, chunk_ids, Stop())
     later(sending, clock)
 
     assert recorder.asked == [("a", n) for n in range(12)]

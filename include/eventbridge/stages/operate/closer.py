@@ -34,6 +34,7 @@ from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.telemetry.chosen import chosen_telemetry
 
 log = logging.getLogger(__name__)
@@ -62,7 +63,7 @@ answer()
 """
 
 #: Stops a push before it sends.
-ALREADY: Final = threading.Event()
+ALREADY: Final = Stop()
 ALREADY.set()
 
 
@@ -70,7 +71,7 @@ def do_books(
     work: Runtime,
     batch_id: str,
     pools: Pools,
-    stop: threading.Event = ALREADY,
+    stop: Stop = ALREADY,
     only: Collection[tuple[str, str]] | None = None,
     check: Check = check_singly,
     taken: TakenMessages | None = None,
@@ -90,7 +91,7 @@ class Closer:
     Once `stop` is set it takes none any more, and what it is at is not waited for long.
     """
 
-    def __init__(self, settings: Settings, stop: threading.Event) -> None:
+    def __init__(self, settings: Settings, stop: Stop) -> None:
         self._settings = settings
         self._stop = stop
         self._process: subprocess.Popen[bytes] | None = None

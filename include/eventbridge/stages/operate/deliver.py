@@ -6,7 +6,6 @@ Called by `eventbridge deliver` and by tests; the DAGs call the same stages one 
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from eventbridge.stages.retry.deferred import due_references, plan_references
 from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import answers_in, is_of_shift, segments
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
@@ -50,7 +50,7 @@ class Idle:
     held: int
 
 
-def deliver_batch(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:
+def deliver_batch(work: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
     """Move one batch of a runner through all stages and return its id; None = nothing is available."""
     batch_id = listen(work, runner)
     if batch_id is None:
@@ -60,7 +60,7 @@ def deliver_batch(work: Runtime, runner: str, router: Router, stop: threading.Ev
     return batch_id
 
 
-def deliver_retries(work: Runtime, runner: str, stop: threading.Event) -> str | None:
+def deliver_retries(work: Runtime, runner: str, stop: Stop) -> str | None:
     """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
     settle_stale(work, runner)
     plan = plan_retries(work, runner, _LANES)
@@ -75,7 +75,7 @@ def anything_waits_for_retry(work: Runtime, runner: str) -> bool:
     return bool(ledger.waiting_targets(runner) or ledger.waiting_references(runner) or stale_batches(work, runner))
 
 
-def deliver_references(work: Runtime, runner: str, router: Router, stop: threading.Event) -> str | None:
+def deliver_references(work: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
     """Move one batch of references of a runner through its stages and return its id; None = none is due."""
     batch_id = plan_references(work, runner)
     if batch_id is not None:
@@ -89,10 +89,10 @@ def deliver_until_idle(
     router: Router,
     *,
     wait_seconds: float = 0.0,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
 ) -> Idle:
     """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
-    stop = stop or threading.Event()
+    stop = stop or Stop()
     batches = retry_batches = 0
     told = False
     while not stop.is_set():
@@ -142,7 +142,7 @@ def push_and_settle(
     work: Runtime,
     batch_id: str,
     chunk_ids: Sequence[int],
-    stop: threading.Event,
+    stop: Stop,
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
     """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it.

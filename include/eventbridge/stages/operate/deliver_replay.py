@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import threading
 from functools import partial
 
 from eventbridge.routing.job import Router
 from eventbridge.stages.operate.in_turn import deliver_in_turn
 from eventbridge.stages.replay.plan import plan_replay
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 
-def deliver_replay(work: Runtime, replay_id: str, router: Router, stop: threading.Event | None = None) -> int:
+def deliver_replay(work: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
     """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
 
     `stop` ends it after the batch under way; the replay stays running and can be gone on with. What is to be tried
     again is parked, as that of any batch.
     """
-    return deliver_in_turn(work, partial(plan_replay, work, replay_id), router, stop or threading.Event())
+    return deliver_in_turn(work, partial(plan_replay, work, replay_id), router, stop or Stop())
 
 
 def pause_replay(work: Runtime, replay_id: str) -> bool:

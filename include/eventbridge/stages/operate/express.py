@@ -39,6 +39,7 @@ from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
 from eventbridge.stages.push.seldom_collected import never_collected
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ class Shift:
     backlog: bool = False
 
 
-def deliver_express(work: Runtime, runner: str, stop: threading.Event, bounds: Bounds = UNBOUNDED) -> Shift:
+def deliver_express(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> Shift:
     """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
 
     Raises UserError for rules that it cannot deliver, ShiftTakenError where another process has the shift,
@@ -265,7 +266,7 @@ class _Loop:
         budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
         return replace(self._work, settings=self._work.settings.model_copy(update={"push_budget_seconds": budget}))
 
-    def _close(self, work: Runtime, batch_id: str, stop: threading.Event, only: Collection[Key] | None = None) -> None:
+    def _close(self, work: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
         do_books(work, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
         self._taken.pop(batch_id, None)
         self._done.windows += 1

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from contextlib import closing, suppress
 from itertools import islice
 from typing import Final
 
-from eventbridge.errors import EventBridgeError
+from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.queue import Queue
 from eventbridge.routing.in_memory import route_in_memory
@@ -19,14 +18,15 @@ from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.shift_lease import Inherited, is_gone
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
 #: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
 _TARGETS_AHEAD: Final = 100
 #: How long the former shift may take to close its window: it waits for responses until their time-outs, of 30 s at
-#: most, are over, and then does the books. A shift that is to stop waits for less.
-_CLOSE_SECONDS, _STOPPED_SECONDS = 75.0, 3.0
+#: most, are over, and then does the books.
+_CLOSE_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
 
 _CANARY: Final = FreshEvent(
@@ -64,13 +64,17 @@ def _open_targets(work: Runtime, rules: RuleSet) -> None:
             pass
 
 
-def wait_until_closed(work: Runtime, left: Inherited, stop: threading.Event) -> None:
-    """Wait until the former shift has committed the window that it left, has died over it, or takes too long."""
+def wait_until_closed(work: Runtime, left: Inherited, stop: Stop) -> None:
+    """Wait until the former shift has committed the window that it left, has died over it, or takes too long.
+
+    Raises InfrastructureError once `stop` is over: the window is the former shift's still, which listens for responses.
+    """
     end = time.monotonic() + _CLOSE_SECONDS
     while work.ledger.batch(left.batch_id).state != "committed":
         now = time.monotonic()
-        end = min(end, now + _STOPPED_SECONDS) if stop.is_set() else end
         if is_gone(left.holder) or now >= end:
             log.warning("batch %s is finished here: the shift that left it does not", left.batch_id)
             return
+        if stop.is_over():
+            raise InfrastructureError(f"stopped before the former shift had closed batch {left.batch_id}")
         time.sleep(_LOOK_SECONDS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -28,6 +27,7 @@ from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.multi import HasFileno
 
@@ -40,7 +40,7 @@ _LIVE_THREADS = 32
 #: How often the ledger is told of attempts, and asked what others found of the targets.
 _TELL_SECONDS = 1.0
 #: How long a run that is stopped has to notice; one that hangs in a call is left.
-_LAST_ANSWERS_SECONDS = 2.0
+_LAST_ANSWERS_SECONDS = 1.0
 
 
 class TargetQueues:
@@ -55,7 +55,7 @@ class TargetQueues:
         self, work: Runtime, batch: Batch, rules: RuleSet, http: HttpLoop, before: TargetQueues | None, turns: Turns
     ) -> None:
         self._work, self._batch, self._rules = work, batch, rules
-        self._stop = threading.Event()
+        self._stop = Stop()
         self._out = OutcomeRows(work.settings.segment_answers)
         self._kept: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
         self._gone: list[Key] = []  # targets that answered 410, of which the ledger was not told yet
@@ -136,6 +136,8 @@ class TargetQueues:
 
     def wind_down(self) -> None:
         """Start nothing more: what was not sent keeps no outcome."""
+        if self._wound_down:
+            return
         self._wound_down = True
         self._waiting.clear()
         for run in self._runs.values():
@@ -176,7 +178,7 @@ class TargetQueues:
         if self._closed:
             return
         self._waiting.clear()
-        self._stop.set()
+        self._stop.set_at_once()
         for live in self._live.values():
             live.told.set()
         until = time.monotonic() + _LAST_ANSWERS_SECONDS

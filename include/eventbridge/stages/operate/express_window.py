@@ -234,7 +234,10 @@ class Window:
         return self._last_segment()
 
     def _await_answers(self) -> bool:
-        """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken."""
+        """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken.
+
+        A shift that is to stop sends nothing more.
+        """
         began = time.monotonic()
         answered, looked_at = self._answered, began
         sends_until = began + _SENDING_SECONDS
@@ -249,17 +252,20 @@ class Window:
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         answers_until = time.monotonic() + self.targets.timeout_seconds
-        while not self.lease.stop.is_set() and self._waits_until(answers_until):
+        while self._waits_until(answers_until):
             if not self._carry_on():
                 return False
         return True
 
     def _waits_until(self, end: float) -> bool:
-        return self.targets.busy and time.monotonic() < end and not self.lease.lost.is_set()
+        gives_up = self.lease.lost.is_set() or self.lease.stop.is_over()
+        return self.targets.busy and time.monotonic() < end and not gives_up
 
     def _carry_on(self) -> bool:
         """Deliver what was offered for a moment; False: the batch is another's now."""
         mark, answers = time.thread_time(), self.targets.answers
+        if self.lease.stop.is_set():
+            self.targets.wind_down()
         self.targets.poll()
         if not self._segment_if_due():
             return False

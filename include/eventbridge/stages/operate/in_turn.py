@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from datetime import datetime
 from typing import Protocol
@@ -12,6 +11,7 @@ from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.retry.plan import settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 #: How long to wait at most until it is asked again what is to be done.
 _LOOK_AGAIN_SECONDS = 1.0
@@ -29,7 +29,7 @@ class Plan(Protocol):
         """When the next one may be planned."""
 
 
-def deliver_in_turn(work: Runtime, plan: Callable[[], Plan], router: Router, stop: threading.Event) -> int:
+def deliver_in_turn(work: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
     """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
     batches = 0
     while not stop.is_set():

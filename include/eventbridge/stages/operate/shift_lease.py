@@ -18,6 +18,7 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, ShiftTakenError
 from eventbridge.stages.runtime import processes
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ class Inherited:
 class Lease:
     """A runner's shift, renewed by a thread of its own; lost, passed on or stopped, or at its bounds, `over` is set."""
 
-    def __init__(self, work: Runtime, runner: str, stop: threading.Event, bounds: Bounds = UNBOUNDED) -> None:
+    def __init__(self, work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
         self.holder = f"{processes.this_process()}:{uuid.uuid4().hex}"
         self.stop = stop
         self.bounds = bounds

@@ -25,6 +25,7 @@ from eventbridge.decision.ordering import (
 )
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
+from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
@@ -147,13 +148,15 @@ class InTurn:
     def _send(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[None]:
         target, run = self._send_by.target, self._run
         until = min(self._until, last_start(self._lease, self._timeout))
-        requests = [replace(item.request, index=index) for index, item in enumerate(ready)]
+        feed = Feed(
+            [replace(item.request, index=index) for index, item in enumerate(ready)], lambda *_: not run.stop_asked
+        )
         answers: list[tuple[OrderedItem, Answer]] = []
         unsure = True
         sent_at = self._clock()
         self._sent = [(item, sent_at) for item in ready]
         try:
-            with closing(self._send_by.deliver(requests, until)) as steps:
+            with closing(self._send_by.deliver(feed, until)) as steps:
                 for step in steps:
                     if isinstance(step, tuple):
                         index, answer = step
@@ -161,18 +164,18 @@ class InTurn:
                         answers.append((ready[index], answer))
                     else:
                         yield step
-                    if run.stop_asked:
+                    if run.gives_up:
                         break
-            unsure = run.stop_asked
+            unsure = run.stop_asked and len(answers) < len(ready) - feed.left
         finally:
             self._unclear = self._unclear or unsure
         self._sent = []
         lost = flush(target)
         for item, answer in answers:
             self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
-        if run.stop_asked:  # what is in flight may arrive: it is recorded as sent
+        if unsure:  # what is in flight may arrive: it is recorded as sent
             answered = {item.delivery_id for item, _ in answers}
-            for item in ready:
+            for item in ready[: len(ready) - feed.left]:
                 if item.delivery_id not in answered:
                     self._take(turns, item, run.interrupted(sent_at))
 

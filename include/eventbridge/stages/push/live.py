@@ -116,7 +116,7 @@ class _LiveRound(Rounds):
                     self._unflushed.append((self._of_index.pop(index), answer))
                     if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                         self._settle_answers(target)
-                if run.stop_asked:
+                if run.gives_up:
                     break
         self._settle_answers(target)
         self._break_off()

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-import threading
+import math
+
+from eventbridge.stages.runtime.stop import Stop
 
 
-class OwnStop(threading.Event):
-    """An event that is set once another is; setting this one leaves the other as it is."""
+class OwnStop(Stop):
+    """A stop that is set once another is; setting this one leaves the other as it is."""
 
-    def __init__(self, of_all: threading.Event) -> None:
+    def __init__(self, of_all: Stop) -> None:
         super().__init__()
         self._of_all = of_all
 
     def is_set(self) -> bool:
         """Return whether this push is to stop."""
         return super().is_set() or self._of_all.is_set()
+
+    def is_over(self, within_seconds: float = math.inf) -> bool:
+        """Return whether this push listens no longer, by its own stop or by that of all."""
+        return super().is_over(within_seconds) or self._of_all.is_over(within_seconds)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait so many seconds, or until all are to stop; return whether this push is to stop.

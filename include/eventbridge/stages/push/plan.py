@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,6 +37,7 @@ from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import Shown
 from eventbridge.targets.http_fields import HttpFields
 
@@ -55,7 +55,7 @@ class ChunkRuns:
     chunk: Chunk
     read: Sequence[ReadPiece]
     until: datetime
-    stop: threading.Event
+    stop: Stop
     rows: OutcomeRows
     live: Mapping[tuple[str, str], LiveQueue] = field(default_factory=dict)
     judges_speed: bool = True

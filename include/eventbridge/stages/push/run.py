@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from eventbridge.stages.push.progress import Progress
 from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.push.steps import OWN_THREAD, Steps, drive
 from eventbridge.stages.push.token_lease import Pace, Pause
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.http_engine import Seat
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.steps import Aside, Step, is_seated
@@ -54,7 +54,7 @@ class RunSettings:
     pace: Pace
     until: datetime
     clock: Callable[[], datetime]
-    stop: threading.Event
+    stop: Stop
     rows: OutcomeRows
     window: DeliverBetween | None = None
     slow_lane: bool = False
@@ -100,7 +100,7 @@ class TargetRun:
         self._deliveries = deliveries
         self.in_flight: Callable[[], Sequence[tuple[Item, datetime]]] = tuple  # and when each was sent
         self._slow_after = slow_after(settings.timeout_seconds, self._budget.total_seconds())
-        self._halted = self._wound_down = False
+        self._halted = self._wound_down = self._abandoned = False
         self.starts_until = last_start(self.until, self._budget, 0.0)  # so that a response comes within the budget
         self._ended = False
 
@@ -139,7 +139,16 @@ class TargetRun:
     @property
     def stop_asked(self) -> bool:
         """Whether the whole push is to stop."""
-        return self.settings.stop.is_set()
+        return self._abandoned or self.settings.stop.is_set()
+
+    @property
+    def gives_up(self) -> bool:
+        """Whether the push is to stop without the responses to what is in flight, which is recorded as sent."""
+        return self._abandoned or self.settings.stop.is_over()
+
+    def abandon(self) -> None:
+        """Stop it without the responses to what is in flight."""
+        self._abandoned = True
 
     def wind_down(self) -> None:
         """Start nothing more, and wait for the responses to what is in flight."""
@@ -231,7 +240,7 @@ class TargetRun:
         if self.progress.heard(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1
-        if seconds < self._slow_after or (answer.error_class == INTERRUPTED and self.stop_asked):
+        if seconds < self._slow_after or (answer.error_class == INTERRUPTED and self.gives_up):
             return
         unanswered = answer.code is None and not answer.accepted
         report.slow += 1

@@ -140,7 +140,7 @@ class Rounds:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.stop_asked and not target.more_of_answer:
+                    if run.gives_up and not target.more_of_answer:
                         break
                     continue
                 index, answer = step
@@ -149,10 +149,10 @@ class Rounds:
                 self._unflushed.append((self._of_index[index], answer))
                 if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
                     self._settle_answers(target)
-                if run.stop_asked and not target.more_of_answer:
+                if run.gives_up and not target.more_of_answer:
                     break
         self._settle_answers(target)
-        if run.stop_asked:
+        if run.stop_asked:  # what has no response, or was not judged, is recorded as sent
             answered.update(self._sent_at)
             self._break_off()
         self._sent_at.clear()

@@ -23,6 +23,7 @@ from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.push.admission import must_halt, must_wind_down
 from eventbridge.stages.push.chunk_rows import read_pieces, still_open
 from eventbridge.stages.push.http_loop import HttpLoop
+from eventbridge.stages.push.last_responses import NOTICE_SECONDS, LastResponses
 from eventbridge.stages.push.neighbours import Neighbours
 from eventbridge.stages.push.own_stop import OwnStop
 from eventbridge.stages.push.pending import TargetReport
@@ -34,6 +35,7 @@ from eventbridge.stages.push.shared_flush import SharedFlushes
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.runtime.told import tell, told
 from eventbridge.stages.segments.answers import Answers
 from eventbridge.stages.segments.segments import Shown, answers_in, is_of_shift, segments, write_segment
@@ -44,8 +46,6 @@ _THREADS_AT_ONCE = 64
 #: How often the collector looks up when no answer comes.
 _TICK_SECONDS = 0.05
 
-#: How long a push that is stopped or fails waits for its targets' threads to notice: Airflow kills it after 5 s.
-_LAST_ANSWERS_SECONDS = 2.0
 #: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
 _LET_GO_SECONDS = 0.5
 
@@ -70,11 +70,11 @@ def push(
     work: Runtime,
     batch_id: str,
     chunk_id: int,
-    stop: threading.Event | None = None,
+    stop: Stop | None = None,
     only: Collection[tuple[str, str]] | None = None,
     of_shift: Answers | None = None,
 ) -> PushReport:
-    """Deliver what of a chunk has no outcome yet, within the push budget; setting `stop` ends it early.
+    """Deliver what of a chunk has no outcome yet, within the push budget, or until `stop` is set.
 
     The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
     delivery gets an outcome. `of_shift` is what the segments of a shift show, where they have been read already.
@@ -88,11 +88,11 @@ def push(
     now = work.clock()
     if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
         return PushReport()
-    stop = OwnStop(stop or threading.Event())
+    stop = OwnStop(stop or Stop())
     chunk = claim(work, batch, chunk_id, stop)
     if chunk is None:
         return PushReport()
-    with keeping(work, chunk, on_lost=stop.set), seldom_collected():
+    with keeping(work, chunk, on_lost=stop.set_at_once), seldom_collected():
         report = _Push(work, batch, chunk, stop, only, of_shift).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
@@ -114,7 +114,7 @@ class _Push:
         work: Runtime,
         batch: Batch,
         chunk: Chunk,
-        stop: threading.Event,
+        stop: Stop,
         only: Collection[tuple[str, str]] | None,
         of_shift: Answers | None,
     ) -> None:
@@ -127,8 +127,8 @@ class _Push:
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
-        self._stale = self._left = False
-        self._stopped_at: float | None = None
+        self._stale = False
+        self._last = LastResponses(stop)
         self._threads = Threads("push", 0)
         self._loop: list[threading.Thread] = []
 
@@ -149,8 +149,9 @@ class _Push:
         try:
             self._collect(runs)
         except BaseException as error:
-            self._stop.set()
-            self._let_go(_LAST_ANSWERS_SECONDS)
+            for run in runs:
+                run.abandon()
+            self._let_go(NOTICE_SECONDS)
             self._end("ERROR", runs, error)
             raise
         return self._finish(runs)
@@ -189,7 +190,7 @@ class _Push:
             if time.monotonic() - woken_at >= _TICK_SECONDS:
                 self._neighbours.wake()
                 woken_at = time.monotonic()
-            finished = self._abandoned(pending) or not pending
+            finished = self._last.are_over(pending, is_stale=self._stale) or not pending
             if not finished:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at
@@ -217,19 +218,6 @@ class _Push:
         for thread in [*self._loop, *self._threads.running()]:
             thread.join(timeout=max(0.0, until - time.monotonic()))
 
-    def _abandoned(self, pending: Sequence[TargetRun]) -> bool:
-        """Return whether the push was stopped and its threads had time to notice; what one that hangs sent is told."""
-        if not self._stop.is_set():
-            return False
-        if self._stopped_at is None:
-            self._stopped_at = time.monotonic()
-        left = time.monotonic() - self._stopped_at > _LAST_ANSWERS_SECONDS
-        if left and not self._left:
-            self._left = True
-            for run in pending:
-                run.record_in_flight()
-        return left
-
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         for row in rows:
             if row.reason == "TargetGone":
@@ -243,7 +231,6 @@ class _Push:
         self._segment_number += 1
         if not recorded:
             self._stale = True
-            self._stop.set()
 
     def _tell(self, runs: Iterable[TargetRun]) -> None:
         """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""

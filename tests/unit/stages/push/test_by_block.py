@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -24,6 +23,7 @@ from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store import schemas
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.targets import InMemoryBlockTarget, InMemoryTarget, accept
@@ -66,7 +66,7 @@ class Bench:
 
     target: Target
     rows: OutcomeRows = field(default_factory=lambda: OutcomeRows(1_000))
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     clock: Callable[[], datetime] = now
 
     def settings(self, seconds: float = 20.0) -> RunSettings:

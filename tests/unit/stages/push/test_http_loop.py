@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.token_lease import Pace
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.access import Access
 from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.credentials import Credentials
@@ -54,7 +54,7 @@ def over(queue: LiveQueue) -> TargetRun:
         pace=Pace(no_lease, None),
         until=now(),
         clock=now,
-        stop=threading.Event(),
+        stop=Stop(),
         rows=OutcomeRows(1_000),
         seated=True,
     )

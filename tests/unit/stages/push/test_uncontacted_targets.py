@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from datetime import UTC, datetime, timedelta
 
 from unit.stages.push.test_unjudged_deliveries import items
@@ -17,6 +16,7 @@ from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -52,7 +52,7 @@ def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
         pace=Pace(_no_lease, None),
         until=NOW + timedelta(seconds=10),
         clock=clock,
-        stop=threading.Event(),
+        stop=Stop(),
         rows=OutcomeRows(1_000),
     )
     run = TargetRun(settings, SingleDeliveries(items(10)))

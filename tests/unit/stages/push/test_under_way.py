@@ -15,6 +15,7 @@ from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.push.under_way import Begun, UnderWay
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.targets import InMemoryTarget, accept
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -30,7 +31,7 @@ def _run(target: str) -> TargetRun:
         pace=Pace(lambda _rate, _wanted: NotImplemented, None),
         until=NOW + timedelta(seconds=10),
         clock=lambda: NOW,
-        stop=threading.Event(),
+        stop=Stop(),
         rows=OutcomeRows(1_000),
     )
     return TargetRun(settings, SingleDeliveries(items(2)))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Generator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace
+from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -33,7 +33,7 @@ def items(count: int) -> list[Item]:
     return [Item(request.payload, "orders", "crm", request, now(), 0, 0.0) for request in requests]
 
 
-def run_of(target: InMemoryTarget, deliveries: Sequence[Item], pace: Pace, stop: threading.Event) -> TargetRun:
+def run_of(target: InMemoryTarget, deliveries: Sequence[Item], pace: Pace, stop: Stop) -> TargetRun:
     settings = RunSettings(
         "orders",
         "crm",
@@ -65,7 +65,7 @@ def test_they_are_sent_until_they_are_judged_and_count_as_one() -> None:
         return None if request.index % 3 == 0 and seen[request.index] < 3 else accept(request)
 
     deliveries = items(20)
-    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), threading.Event())
+    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), Stop())
 
     assert {index: times for index, times in seen.items() if times > 1} == dict.fromkeys(range(0, 20, 3), 3)
     assert (run.report.delivered, run.report.sent, run.report.settled) == (20, 20, 20)
@@ -85,7 +85,7 @@ def test_each_sending_takes_a_token() -> None:
         seen[request.index] += 1
         return None if seen[request.index] < 2 else accept(request)
 
-    run = run_of(InMemoryTarget(answer), items(4), Pace(lease, 1_000.0), threading.Event())
+    run = run_of(InMemoryTarget(answer), items(4), Pace(lease, 1_000.0), Stop())
 
     assert run.report.delivered == 4
     assert sum(leased) == 8
@@ -93,7 +93,7 @@ def test_each_sending_takes_a_token() -> None:
 
 def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
     """They may have arrived, so each waits for its time-out; what was not sent has no attempt."""
-    stop = threading.Event()
+    stop = Stop()
 
     def answer(request: Request) -> Answer | None:
         if request.index == 3:
@@ -127,7 +127,7 @@ class Together(InMemoryTarget):
 @pytest.mark.parametrize("reason", ["stop", "gone"])
 def test_an_answer_that_has_come_is_taken_whole(reason: str) -> None:
     """Also if the push is stopped meanwhile, or one of its deliveries says that the target is gone."""
-    stop = threading.Event()
+    stop = Stop()
 
     def answer(request: Request) -> Answer:
         if request.index == 3 and reason == "gone":

@@ -1,0 +1,48 @@
+"""How long a push that is to end waits for the responses to what is in flight."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from eventbridge.stages.push.run import TargetRun
+from eventbridge.stages.runtime.stop import Stop
+
+#: How long a push that stops listening, or fails, waits for its targets' threads to notice.
+NOTICE_SECONDS: Final = 1.0
+
+
+class LastResponses:
+    """Waits for the last responses of a push: until the time-outs of what is in flight, or until its stop is over.
+
+    After that what is in flight is recorded as sent. A thread that hangs in a call is not waited for.
+    """
+
+    def __init__(self, stop: Stop) -> None:
+        self._stop = stop
+        self._abandoned_at: float | None = None
+        self._are_over = False
+
+    def are_over(self, pending: Sequence[TargetRun], *, is_stale: bool) -> bool:
+        """Return whether nothing is waited for any more, although runs are `pending`; call it again and again.
+
+        `is_stale`: the push can record nothing more, so it listens for nothing.
+        """
+        if self._abandoned_at is None:
+            if not (is_stale or self._timed_out(pending)):
+                return False
+            self._abandoned_at = time.monotonic()
+            for run in pending:
+                run.abandon()
+        if not self._are_over and time.monotonic() - self._abandoned_at > NOTICE_SECONDS:
+            self._are_over = True
+            for run in pending:
+                run.record_in_flight()
+        return self._are_over
+
+    def _timed_out(self, pending: Sequence[TargetRun]) -> bool:
+        if not self._stop.is_set():
+            return False
+        timeout = max((run.settings.timeout_seconds for run in pending if not run.ended), default=0.0)
+        return self._stop.is_over(timeout + NOTICE_SECONDS)

@@ -1,0 +1,35 @@
+"""How deliveries that are under way are asked to stop: they start nothing more, and listen for what was sent."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+
+
+class Stop(threading.Event):
+    """Once it is set, no request is started, and each request in flight has its response or its time-out.
+
+    `listens_seconds` bounds that: so long after it was set nobody listens any more, and what is in flight is recorded
+    as sent. The first `set` counts. A signal handler may call every method.
+    """
+
+    def __init__(self, listens_seconds: float = math.inf) -> None:
+        super().__init__()
+        self._listens_seconds = listens_seconds
+        self._set_at = math.inf
+
+    def set(self) -> None:
+        """Ask for the stop."""
+        if not super().is_set():  # a handler that interrupts this thread must not wait for the lock that it holds
+            self._set_at = time.monotonic()
+            super().set()
+
+    def set_at_once(self) -> None:
+        """Ask for the stop, and listen no longer."""
+        self._listens_seconds = -math.inf
+        self.set()
+
+    def is_over(self, within_seconds: float = math.inf) -> bool:
+        """Return whether nobody listens any more, as the stop was asked for that long ago, or its own bound is over."""
+        return super().is_set() and time.monotonic() - self._set_at >= min(within_seconds, self._listens_seconds)
