@@ -24,6 +24,7 @@ from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.runtime.stop import Stop
 
 Order = Callable[..., bytes]
 
@@ -94,7 +95,7 @@ def test_a_shift_delivers_what_comes_to_a_queue(
 ) -> None:
     """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
-    work, stop = site.work, threading.Event()
+    work, stop = site.work, Stop()
 
     def send(number: int) -> None:
         body, name = order(str(number), 2000).decode(), f"shift-{number}"
