@@ -168,7 +168,7 @@ def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending,
 def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> None:
     """The event that stops all pushes of a process stays as it is: only an operator or a signal sets it."""
     batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
-    stop = threading.Event()
+    stop = Stop()
     fault_points.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
         push(sending.work, batch.batch_id, 0, stop)
