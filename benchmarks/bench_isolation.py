@@ -294,7 +294,7 @@ def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
 
 
 def _run_shift(place: Site, stop: Any, _bell: Any) -> None:
-    ends = threading.Event()
+    ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
     with closing(place.open()) as work:
         deliver_express(work, RUNNER, ends, Bounds(makes_retries=False))

@@ -222,7 +222,9 @@ def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:
         call = {"bus": BUS, "since": "1h", "rules": ["r00007"]}
         replay = browser.post("/replays", json=call, headers=bearer).json()["replay_id"]
         event = browser.get(f"/events/e{0:09d}", headers=bearer).json()["events"][0]
-        letters = re.findall(r'href="/page/dead-letters/([0-9a-f-]{36})"', browser.get("/page/dead-letters").text)
+        letters = re.findall(
+            r'href="/page/dead-letters/([0-9a-f-]{36}%40[0-9a-f]{8})"', browser.get("/page/dead-letters").text
+        )
         reports = re.findall(r'href="/page/backtests/([0-9a-f-]+)"', browser.get("/page/backtests").text)
         names = {"REPORT": reports[0], "BATCH": batch[0], "LETTER": letters[0], "DELIVERED": f"e{0:09d}", "OLD": old}
         names |= {"REPLAY": replay, "SENT": event["deliveries"][-1]["delivery_id"]}

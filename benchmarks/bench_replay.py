@@ -13,6 +13,7 @@ import math
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -270,11 +271,13 @@ def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
 
 def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
     os.nice(OLD_NICENESS)
+    ends = Stop()
+    threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
     with closing(place.open()) as work:
         router, turn = open_router(work), 0
-        while not stop.is_set():
+        while not ends.is_set():
             turn += 1
-            deliver_replay(work, _begin(work, f"{os.getpid()} {turn}"), router, stop)
+            deliver_replay(work, _begin(work, f"{os.getpid()} {turn}"), router, ends)
 
 
 def _begin(work: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +13,10 @@ from eventbridge.routing.job import Router
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.runtime.stop import Stop
 
 #: Stops a delivery that goes on for too long: nobody sets it.
-STOP = threading.Event()
+STOP = Stop()
 
 #: Events with a number each.
 SUBJECT = [

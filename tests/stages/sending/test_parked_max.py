@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from threading import Event
 
 import pytest
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, rules
@@ -17,6 +16,7 @@ from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.route.costly_rules import BEHIND, PARKED_MAX
+from eventbridge.stages.runtime.stop import Stop
 
 
 def write(sending: Sending, log: Path, crm: str) -> None:
@@ -166,7 +166,7 @@ def test_references_of_another_runner_come_first_too(sending: Sending, clock: Ru
     sending.deliver_batch("other")
     recorder.down = False
 
-    work, router, stop = sending.work, InProcessRouter(sending.work.store), Event()
+    work, router, stop = sending.work, InProcessRouter(sending.work.store), Stop()
     for _ in range(12):
         clock.advance(600)
         for runner in (RUNNER, "other"):
