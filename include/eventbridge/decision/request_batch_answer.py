@@ -21,8 +21,9 @@ INDEX: Final = "acknowledge_index"
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
-#: An id is shown as far as it can be one: a longer text is cut by nobody before what is secret in it is hidden.
-_SHOWN_CHARACTERS = 100
+#: The error of an item in place of the target's own text, which may quote the event: readers without the right to
+#: payloads see errors, but no recorded responses.
+_SAYS_WHY = "the recorded response has the target's error text"
 
 
 class Said(NamedTuple):
@@ -115,8 +116,8 @@ def _by_results(answer: Answer, said: Said, results: Any, ids: Sequence[str]) ->
     by_id = {str(each["id"]).lower(): its for each, its in zip(results, answers, strict=True)}
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
-    if strangers := by_id.keys() - {each.lower() for each in ids}:
-        raise _Unclear(f"{_shown(min(strangers))} is not an id of a delivery in this request")
+    if by_id.keys() - {each.lower() for each in ids}:
+        raise _Unclear("a result has an id of no delivery in this request")
     missing = _refused(answer, said, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
@@ -128,7 +129,7 @@ def _of_result(answer: Answer, said: Said, result: dict[str, Any]) -> Answer:
     return answer._replace(
         accepted=status < 300,
         code=status,
-        error=error if isinstance(error, str) else None,
+        error=_SAYS_WHY if isinstance(error, str) else None,
         retry_after=str(wait) if type(wait) in (int, str) else said.retry_after,
         response_head=json.dumps(result, ensure_ascii=False).encode(errors="backslashreplace"),
     )
@@ -138,13 +139,6 @@ def _refused(answer: Answer, said: Said, error_class: str, error: str) -> Answer
     return answer._replace(
         accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
     )
-
-
-def _shown(text: str) -> str:
-    """Return a text as JSON, in which secrets are found, if it is short; a piece of it might be a piece of a secret."""
-    if len(text) > _SHOWN_CHARACTERS:
-        return f"a text of {len(text):,} characters"
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _no_number(text: str) -> NoReturn:

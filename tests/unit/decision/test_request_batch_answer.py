@@ -80,8 +80,25 @@ def test_each_is_judged_by_its_own_status() -> None:
     assert isinstance(gone, DeadLettered)
     assert gone.disable_target
     assert answers[1] is not None
-    assert (answers[1].code, answers[1].error, answers[1].duration_ms) == (503, "busy", 12.0)
+    assert (answers[1].code, answers[1].error, answers[1].duration_ms) == (
+        503,
+        "the recorded response has the target's error text",
+        12.0,
+    )
     assert json.loads(answers[1].response_head) == body[RESULTS][1]
+
+
+@pytest.mark.parametrize("member", ["error", "id"])
+def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
+    """What a target says may quote the event, so that only the recorded response has it."""
+    body = {RESULTS: [{"status": 422, member: f"card 4111 {number}"} for number in range(4)]}
+    answers = [each for each in read(body) if each is not None]
+
+    assert len(answers) == 4
+    for each in answers:
+        assert not each.accepted
+        assert "4111" not in (each.error or "")
+        assert "4111" not in str(outcome(each))
 
 
 def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
