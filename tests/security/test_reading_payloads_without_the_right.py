@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import httpx
 import pytest
 from api.pages import OWN
 from api.server import Installation, Server, order
-from fastapi import FastAPI
+from fastapi import FastAPI, Request
 from fastapi.dependencies.models import Dependant
 from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from eventbridge.api.app import create_app
 from eventbridge.api.page.forms import acting, sent
+from eventbridge.api.payloads import HIDDEN, held_seen, quality_seen
+from eventbridge.event.plain import plain
+from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.quality import Measure, QualityRecord, Subject
 
 CARD = "4111111111111111"
 #: Names of fields that hold a condition on events, or a rule that is run over them.
@@ -273,3 +278,31 @@ def test_a_condition_that_somebody_else_wrote_is_hidden(blind: httpx.Client, see
 
     assert [path for path in (*looks, *pages) if CARD not in seeing.get(path).text] == []
     assert [path for path in (*looks, *pages) if CARD in blind.get(path).text] == []
+
+
+def _request(*, payloads: bool) -> Request:
+    return Request({"type": "http", "state": {"payloads": payloads}})
+
+
+def test_the_check_of_an_hour_tells_no_value_of_an_event() -> None:
+    """The least and the greatest value of a field are payloads; rates of the same field are not."""
+    at, salary = datetime(2026, 3, 1, tzinfo=UTC), Subject("field", "numbers", "$.data.salary")
+    rate, value = Measure(salary, "null_rate", 0.25), Measure(salary, "greatest_value", 987654.0, at_most=1000.0)
+    record = QualityRecord(at, at, 1, 0, (rate, value), (value,), "")
+
+    told = json.dumps(plain(quality_seen(_request(payloads=False), record)))
+
+    assert "987654" not in told
+    assert told.count(HIDDEN) == 2
+    assert "0.25" in told
+    assert quality_seen(_request(payloads=True), record) is record
+
+
+def test_an_expectation_that_failed_names_no_value_of_an_event() -> None:
+    """The reader still sees that the rule is held by an expectation."""
+    held = HeldRule("numbers", "1", "ExpectationFailed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
+
+    assert held_seen(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
+    assert held_seen(_request(payloads=True), held) is held
+    of_counts = HeldRule("numbers", "1", "ExpectationFailed: matches is 12, expected at most 10", datetime.now(UTC))
+    assert held_seen(_request(payloads=False), of_counts) is of_counts

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
 from eventbridge.api.paging import paged
-from eventbridge.api.payloads import actions_seen, selection_seen, shows_payloads
+from eventbridge.api.payloads import actions_seen, quality_seen, selection_seen, shows_payloads
 from eventbridge.api.reading import RESPONSES, Cursor, Time, document
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.plain import plain
@@ -140,8 +140,8 @@ def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="A time in the hour, in UTC.")]
 ) -> Response:
-    """Answer every measure of an hour that was checked, with its bounds."""
-    return document(request, lambda work: found_in_hour(work, hour))
+    """Answer every measure of an hour that was checked, with its bounds; values of events are payloads."""
+    return document(request, lambda work: quality_seen(request, found_in_hour(work, hour)))
 
 
 @router.get("/chunks", summary="Tell chunks of the newest batches")

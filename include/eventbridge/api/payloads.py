@@ -15,8 +15,10 @@ from fastapi import Request
 
 from eventbridge.api.refusal import Refused
 from eventbridge.decision.ordering import delivery_held_at
+from eventbridge.decision.quality import VALUE_MEASURES
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.why import EventAnswer, Step, Why
 from eventbridge.stages.letters.groups import LetterGroup, letter_groups
 from eventbridge.stages.letters.selection import QUOTING_REASONS
@@ -129,9 +131,28 @@ def _event_hidden(event: EventAnswer) -> EventAnswer:
 
 
 def held_seen(request: Request, held: HeldRule) -> HeldRule:
-    """Return a rule that is held as the caller may see it: Spark's words may quote an event, the others do not."""
-    ours = held.reason.startswith(EXPECTATION_FAILED) or delivery_held_at(held.reason) is not None
-    return held if ours or shows_payloads(request) else replace(held, reason=HIDDEN)
+    """Return a rule that is held as the caller may see it.
+
+    Spark's words may quote an event, and an expectation of a field's value that failed names that of one.
+    """
+    if shows_payloads(request) or delivery_held_at(held.reason) is not None:
+        return held
+    if not held.reason.startswith(EXPECTATION_FAILED):
+        return replace(held, reason=HIDDEN)
+    names_value = any(each in held.reason for each in VALUE_MEASURES)
+    return replace(held, reason=f"{EXPECTATION_FAILED}: {HIDDEN}") if names_value else held
+
+
+def quality_seen(request: Request, record: QualityRecord) -> QualityRecord | dict[str, Any]:
+    """Return what the check of an hour found as the caller may see it: without values of events, or whole."""
+    if shows_payloads(request):
+        return record
+
+    def seen(measures: Iterable[Measure]) -> list[dict[str, Any]]:
+        hidden = {"value": None, "note": HIDDEN}
+        return [vars(each) | (hidden if each.name in VALUE_MEASURES else {}) for each in measures]
+
+    return vars(record) | {"measures": seen(record.measures), "failures": seen(record.failures)}
 
 
 def selection_seen(request: Request, told: dict[str, Any]) -> dict[str, Any]:

@@ -127,6 +127,10 @@ def _volume(subject: Subject, name: str, count: int, history: History, limits: Q
     return Measure(subject, name, float(count), at_least, max(before) * (1.0 + limits.volume_tolerance))
 
 
+#: Measures that are values of events.
+VALUE_MEASURES = frozenset({"least_value", "greatest_value"})
+
+
 def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
     """Return what failed of each rule's `expect`, by rule: those are held; other failures are only told."""
     found: dict[str, list[str]] = {}
