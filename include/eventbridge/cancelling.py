@@ -20,7 +20,7 @@ _ends_at: Final[ContextVar[float | None]] = ContextVar("ends_at", default=None)
 
 
 class Cancelled(InfrastructureError):
-    """The caller has left, or this process is ending: nobody waits for the answer."""
+    """The caller has left, or this process is ending."""
 
 
 class TimeSpent(UserError):

@@ -6,12 +6,11 @@ import json
 import socket
 import time
 import uuid
-from collections.abc import Iterator
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from api.server import Installation, Server
+from api.server import Server
 
 from eventbridge.api.app import create_app
 
@@ -27,13 +26,6 @@ CALLS = (
     "POST /replays",
 )
 _ANNOUNCED = 8_700_000
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the API."""
-    with Server(Installation(tmp_path_factory.mktemp("unread"))) as running:
-        yield running
 
 
 def token(server: Server, *scopes: str) -> str:

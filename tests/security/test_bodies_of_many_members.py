@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 from api.pages import OWN
-from api.server import Installation, Server, order
+from api.server import Server, order
 from fastapi.routing import APIRoute
 from pydantic import BaseModel, ValidationError
 
@@ -30,13 +30,6 @@ CALLS = (
     "/targets/all-orders/archive/send",
 )
 MANY = {f"k{number}": 1 for number in range(200_000)}
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the API."""
-    with Server(Installation(tmp_path_factory.mktemp("members"))) as running:
-        yield running
 
 
 @pytest.fixture(scope="module")

@@ -72,13 +72,6 @@ def endless() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the API."""
-    with Server(Installation(tmp_path_factory.mktemp("patterns"))) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def reading(server: Server) -> Iterator[httpx.Client]:
     """A client with the scope read, which is logged in to the page too."""
     token = server.installation.token("reading", "read")

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 import pytest
-from api.server import Installation, Server
+from api.server import Server
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -46,13 +46,6 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
     opened = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
     yield opened
     opened.close()
-
-
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server of the API."""
-    with Server(Installation(tmp_path_factory.mktemp("probed"))) as running:
-        yield running
 
 
 @pytest.mark.parametrize(

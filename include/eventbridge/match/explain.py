@@ -24,7 +24,7 @@ from eventbridge.pattern.location import json_path
 from eventbridge.pattern.nodes import And, Clause, Field, Path, Pattern
 from eventbridge.pattern.write import join_clauses, write_clauses, write_condition
 
-#: Characters of a sub-pattern in a finding: each sub-pattern holds those below it, and is told with them.
+#: The most characters of a sub-pattern in a finding: the text of each sub-pattern includes those below it.
 MOST_CHARACTERS: Final = 2_000
 
 

@@ -57,7 +57,7 @@ class Chunk:
     failed: int = 0
     error: str = ""
     cpu: int = 0  # microseconds that its pushes took
-    claimed_until: datetime | None = None  # while STARTED: nobody else claims it before, unless its push is dead
+    claimed_until: datetime | None = None  # while STARTED: no other push claims it before, unless its push is dead
 
 
 class LiveClaim(NamedTuple):

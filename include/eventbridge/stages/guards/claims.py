@@ -1,7 +1,7 @@
-"""A push has its chunk for itself: its claim is renewed while it is at work, and others wait until the claim ends.
+"""Claims on chunks: a push renews its claim while it works, and other pushes wait until the claim ends.
 
-Only the claim of a push that is dead, or that stood still until its claim ran out, is taken from it. What such a push
-finds in flight when it goes on is recorded as long as the batch is not settled.
+A claim ends early only if its process is dead. A push that stood still until its claim ran out loses the chunk. When it
+continues, it records what it had in flight, unless the batch has been settled.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long a claim lasts unless it is renewed, and how often it is: a push that dies on another host is followed then.
+#: How long a claim lasts unless it is renewed, and how often a push renews it. After a push on another host dies, the
+#: next push waits at most so long.
 _CLAIM: Final = timedelta(seconds=6)
 _RENEW_SECONDS: Final = 2.0
 #: How often a process that waits for a claim looks at it.
 _LOOK_SECONDS: Final = 0.2
-#: A push that hangs beyond its budget has its chunk for itself so much longer: time to read the chunk before, and to
-#: wait for responses after.
+#: A push renews its claim for this long beyond its budget: it reads the chunk before the budget begins, and waits for
+#: responses after the budget ends. A push that hangs for longer loses its chunk.
 _BEYOND_BUDGET_SECONDS: Final = 120.0
 
 #: The name of the thread that renews the claim of a push.
@@ -42,8 +43,8 @@ _own: set[_Key] = set()  # claims of the pushes of this process
 def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, once no other push is at work on it.
 
-    None if there is nothing to push: the batch is not routed (any more), the chunk is completed, or `stop` was set or
-    the batch's deadline passed while another push was at work. To be followed by `keeping`.
+    Call `keeping` after it. None if there is nothing to push: the batch is not (or no longer) routed, the chunk is
+    completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
     others = Others(work, batch.batch_id)
     was_free = False
@@ -55,7 +56,7 @@ def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> 
                 _own.add(_key(chunk))
                 return chunk
         live = [found for found in others.live() if found.chunk_id == chunk_id]
-        if not live and was_free:  # nobody had it, before and after it was refused: there is nothing to push
+        if not live and was_free:  # no push had it, before and after the refusal: there is nothing to push
             return None
         was_free = not live
         late = batch.deadline_at is not None and work.clock() >= batch.deadline_at
@@ -65,7 +66,7 @@ def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> 
 
 @contextmanager
 def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
-    """Renew a claim while the block runs; `on_lost` is called, by another thread, if another push has the chunk."""
+    """Renew a claim while the block runs; call `on_lost`, in another thread, once another push has the chunk."""
     ended = threading.Event()
     most = time.monotonic() + work.settings.push_budget_seconds + _BEYOND_BUDGET_SECONDS
 
@@ -86,7 +87,7 @@ def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterato
         yield
     finally:
         ended.set()
-        thread.join(_RENEW_SECONDS)  # one that waits for the ledger longer can renew nothing: the push has ended
+        thread.join(_RENEW_SECONDS)  # a thread that waits for the ledger any longer no longer matters
         with _claiming:
             _own.discard(_key(chunk))
 
@@ -100,14 +101,14 @@ def begin_settlement(work: Runtime, batch_id: str) -> None:
 
 
 class Others:
-    """Looks at who is at work on the chunks of a batch, and ends the claims of the dead."""
+    """Lists the live claims on chunks of a batch, and ends those of dead processes."""
 
     def __init__(self, work: Runtime, batch_id: str) -> None:
         self._work, self._batch_id = work, batch_id
         self._seen: dict[LiveClaim, float] = {}  # since when a claim stands as it is, by this process's clock
 
     def live(self) -> list[LiveClaim]:
-        """Return the claims of pushes that are at work, or may be."""
+        """Return the claims of pushes that work, or may work."""
         found, now = self._work.ledger.live_claims(self._batch_id), time.monotonic()
         known = {(each.chunk_id, each.claim) for each in self._seen}
         self._seen = {each: self._seen.get(each, now) for each in found}

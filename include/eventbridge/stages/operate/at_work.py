@@ -1,4 +1,4 @@
-"""Which processes deliver a runner's events now: what somebody who is about to take them over has to know."""
+"""The processes that deliver a runner's events now, for a command that takes the runner over."""
 
 from __future__ import annotations
 

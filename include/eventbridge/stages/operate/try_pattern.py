@@ -19,7 +19,7 @@ from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.transform import Scope, compile_transform
 
-#: Characters of what is told about all conditions: each tells the values at its path, and many may have one path.
+#: The most characters of the result for all conditions: each lists the values at its path, and many may share a path.
 MOST_TOLD: Final = 8 << 20
 
 _NO_SQL = "Only Spark evaluates the form SQL."

@@ -1,4 +1,4 @@
-"""How long a push that is to end waits for the responses to what is in flight."""
+"""Decides how long a push that is to end waits for responses to its requests in flight."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOTICE_SECONDS: Final = 1.0
 class LastResponses:
     """Waits for the last responses of a push: until the time-outs of what is in flight, or until its stop is over.
 
-    After that what is in flight is recorded as sent. A thread that hangs in a call is not waited for.
+    After that, requests in flight are recorded as sent. A thread that hangs in a call is abandoned.
     """
 
     def __init__(self, stop: Stop) -> None:

@@ -1,4 +1,4 @@
-"""What stops one push: itself, or who stops all of them."""
+"""The stop of one push: it is set by the push itself, or with the stop of all pushes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OwnStop(Stop):
         return super().is_set() or self._of_all.is_set()
 
     def is_over(self, within_seconds: float = math.inf) -> bool:
-        """Return whether this push listens no longer, by its own stop or by that of all."""
+        """Return whether this push no longer waits for responses, by its own stop or by that of all."""
         return super().is_over(within_seconds) or self._of_all.is_over(within_seconds)
 
     def wait(self, timeout: float | None = None) -> bool:

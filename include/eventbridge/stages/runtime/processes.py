@@ -1,4 +1,4 @@
-"""Whether a process that the ledger names is there: one of another host may be, for all that is known here."""
+"""The name of a process in the ledger, and whether it still exists; a process on another host counts as alive."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ def this_process() -> str:
 
 
 def is_gone(name: str) -> bool:
-    """Return whether `host:number` was a process of this host that is there no more.
+    """Return whether `host:number` names a process of this host that no longer exists.
 
-    False where nobody knows: the process is of another host, or its number was given to another process.
+    False if that cannot be known: the process is on another host, or the system gave its number to another process.
     """
     host, _, number = name.rpartition(":")
     return host == socket.gethostname() and number.isdecimal() and not _is_there(int(number))

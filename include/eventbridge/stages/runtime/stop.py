@@ -1,4 +1,4 @@
-"""How deliveries that are under way are asked to stop: they start nothing more, and listen for what was sent."""
+"""Asks deliveries that are under way to stop: they start no new request, and wait for responses to those in flight."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 class Stop(threading.Event):
     """Once it is set, no request is started, and each request in flight has its response or its time-out.
 
-    `listens_seconds` bounds that: so long after it was set nobody listens any more, and what is in flight is recorded
-    as sent. The first `set` counts. A signal handler may call every method.
+    `listens_seconds` bounds the wait: after that the requests in flight are recorded as sent. The first `set` counts. A
+    signal handler may call every method.
     """
 
     def __init__(self, listens_seconds: float = math.inf) -> None:
@@ -26,10 +26,10 @@ class Stop(threading.Event):
             super().set()
 
     def set_at_once(self) -> None:
-        """Ask for the stop, and listen no longer."""
+        """Ask for the stop, and end the wait for responses."""
         self._listens_seconds = -math.inf
         self.set()
 
     def is_over(self, within_seconds: float = math.inf) -> bool:
-        """Return whether nobody listens any more, as the stop was asked for that long ago, or its own bound is over."""
+        """Return whether the wait is over: the stop was set that long ago, or its own bound has passed."""
         return super().is_set() and time.monotonic() - self._set_at >= min(within_seconds, self._listens_seconds)

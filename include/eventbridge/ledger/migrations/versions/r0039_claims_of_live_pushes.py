@@ -1,4 +1,4 @@
-"""Until when a push has its chunk for itself: nobody claims the chunk before, unless the push is known to be dead."""
+"""The end of the claim of a push: before it, another push takes the chunk only if the first one is known to be dead."""
 
 from __future__ import annotations
 
