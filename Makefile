@@ -36,7 +36,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
 .PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
-  bench-end-to-end bench-express bench-windows requirements
+  bench-end-to-end bench-streaming bench-windows requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -74,7 +74,7 @@ wheel: setup ## build the wheel, into dist/
 	trap 'rm -rf build $(EGG_INFO)' EXIT
 	$(BIN)/python -c "from setuptools.build_meta import build_wheel as build; print('dist/' + build('dist'))" | tail -1
 
-demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=express
+demo: setup ## deliver EVENTS flights (60000, or all) through Airflow and Spark, prove that none is lost; STORE=s3, LEDGER=postgresql, BUS=kafka|rocketmq, MODE=streaming
 	@exec $(BIN)/python -m demo.run
 
 up: setup ## start Airflow, Spark and the receiver, with the data of the last time, and leave them running; prints URL, user and password
@@ -134,7 +134,7 @@ services: setup ## fetch the real servers that tests start, into .services and .
 test-s3: setup ## the tests of store and target, and a batch of 50,000 events, on each of two S3 servers that are fetched, one built by Go: 10 minutes
 	@PYTHONPATH=tests exec $(BIN)/python -m s3proxy.deep
 
-test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, versions before beside this one, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, changes of shift, a backlog of an express runner, the demo on Kafka, spark-submit part by part, every benchmark at a small size, the stages in both modes
+test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million random pairs, a million damaged documents, every pair of kills, 1,000 random stories of faults, versions before beside this one, PostgreSQL and ordered targets killed at more calls, the models of deliveries, order and JSONata with 5,000 examples, Schemathesis with 300 calls of each route, the page in an Airflow with FAB, changes of shift, a backlog of a streaming runner, the demo on Kafka, spark-submit part by part, every benchmark at a small size, the stages in both modes
 	@PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs $(PAIRS) --documents $(DOCUMENTS)
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard end
 	PYTHONPATH=tests $(BIN)/python -m generative.deep --pairs 500000 --documents 20000 --guard beginning
@@ -149,7 +149,7 @@ test-deep: setup ## test-s3, smoke-production with 100,000 flights, 10 million r
 	$(BIN)/pytest -q -s tests/end_to_end/deep_page_with_fab.py tests/end_to_end/deep_change_of_shift.py tests/end_to_end/deep_backlog.py \
 	  tests/end_to_end/deep_idle_runs.py tests/end_to_end/deep_demo_on_kafka.py \
 	  tests/spark/deep_spark_connect.py tests/spark/deep_spark_submit.py tests/benchmarks/deep_small_benchmarks.py
-	for mode in staged express; do
+	for mode in batch streaming; do
 	  EVENTBRIDGE_TEST_MODE=$$mode $(BIN)/pytest -q tests/stages
 	done
 
@@ -194,8 +194,8 @@ bench-isolation: setup ## what a dead, a slow and a flapping target cost seven o
 bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
-bench-express: setup ## milliseconds, CPU, windows and files of the mode express, staged beside it, from 1 to 9,000 events/s
-	@exec $(BIN)/python -m benchmarks.bench_express $(if $(AIRFLOW),--airflow)
+bench-streaming: setup ## milliseconds, CPU, windows and files of streaming mode, batch mode beside it, from 1 to 9,000 events/s
+	@exec $(BIN)/python -m benchmarks.bench_streaming $(if $(AIRFLOW),--airflow)
 
 bench-windows: setup ## the peak of memory of a shift after 1,000 windows, and after 10,000
 	@exec $(BIN)/python -m benchmarks.bench_windows

@@ -25,8 +25,8 @@ from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
-from benchmarks.bench_express_airflow import airflow
 from benchmarks.bench_site import BUS, RUNNER, Site, event, site
+from benchmarks.bench_streaming_airflow import airflow
 from benchmarks.compiled_receiver import CompiledReceiver, NoCompiler, compiled_receiver
 from benchmarks.push_memory import memory_is_flat
 from rich.console import Console
@@ -38,8 +38,8 @@ from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.settlement import settled_as
@@ -52,7 +52,7 @@ _OTHERS = [f"rule-{number}" for number in range(_RULES) if number not in _BAD]
 #: At most this of the others' throughput may be lost, and their p99 may be at most so many times as long.
 LOST_GOAL, P99_GOAL = 0.05, 1.2
 #: Their p99 in the seconds in which a target begins to hang, beside those before, at most so many times as long; with a
-#: staged runner, which waits for one time-out of that target, so many seconds longer beyond that.
+#: runner in batch mode, which waits for one time-out of that target, so many seconds longer beyond that.
 BEGINS_GOAL, TIMEOUT_SECONDS = 1.3, 10.0
 
 _PUBLISH_SECONDS = 0.05
@@ -187,15 +187,15 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
     for title in ("mode", "p99 s before", "p99 s from then on", "times", "longest s"):
         table.add_column(title, justify="left" if title == "mode" else "right")
     kept = True
-    for mode in ("staged", "express"):
+    for mode in ("batch", "streaming"):
         loads = [_begins(receiver, options, mode) for _ in range(options.begin_rounds)]
         before, after = _line(mode, loads, -seconds, 0.0), _line(mode, loads, 0.0, seconds)
         times = after.p99 / before.p99
-        waits = TIMEOUT_SECONDS if mode == "staged" else 0.0
+        waits = TIMEOUT_SECONDS if mode == "batch" else 0.0
         kept = kept and after.p99 <= BEGINS_GOAL * before.p99 + waits
         table.add_row(mode, f"{before.p99:.3f}", f"{after.p99:.3f}", f"{times:.2f}", f"{after.longest:.3f}")
     Console(width=120).print(table)
-    goal = f"goal: p99 at most {BEGINS_GOAL:g} times, staged one time-out of {TIMEOUT_SECONDS:g} s more"
+    goal = f"goal: p99 at most {BEGINS_GOAL:g} times, in batch mode one time-out of {TIMEOUT_SECONDS:g} s more"
     print(f"{goal}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
     return kept
 
@@ -209,7 +209,9 @@ def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) 
         place.write_rules(
             {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
         )
-        window = ", express: {window: 1s}" if mode == "express" and options.rate < 10 else ""  # else it lasts a minute
+        window = (
+            ", streaming: {window: 1s}" if mode == "streaming" and options.rate < 10 else ""
+        )  # else it lasts a minute
         (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{window}}}}}\n")
 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
@@ -265,11 +267,11 @@ def _publish(bus: Any, first: int, end: int) -> None:
 
 
 @contextmanager
-def _running(place: Site, mode: str = "staged") -> Iterator[None]:
+def _running(place: Site, mode: str = "batch") -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
     stop, bell = context.Event(), context.Semaphore(0)
-    bodies = [_run_batches if mode == "staged" else _run_shift, _ring] + [_run_retries] * _RETRY_RUNS
+    bodies = [_run_batches if mode == "batch" else _run_shift, _ring] + [_run_retries] * _RETRY_RUNS
     processes = [context.Process(target=body, args=(place, stop, bell)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
@@ -297,7 +299,7 @@ def _run_shift(place: Site, stop: Any, _bell: Any) -> None:
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
     with closing(place.open()) as work:
-        deliver_express(work, RUNNER, ends, Bounds(makes_retries=False))
+        deliver_streaming(work, RUNNER, ends, Bounds(makes_retries=False))
 
 
 def _ring(place: Site, stop: Any, bell: Any) -> None:

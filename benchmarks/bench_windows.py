@@ -14,14 +14,14 @@ import threading
 import time
 from contextlib import closing
 
-from benchmarks.bench_express import Load, write_rules
 from benchmarks.bench_site import RUNNER, Site, event, site
+from benchmarks.bench_streaming import Load, write_rules
 from benchmarks.compiled_receiver import NoCompiler, compiled_receiver
 
 from eventbridge import fault_points
-from eventbridge.stages.operate import express_window
+from eventbridge.stages.operate import streaming_window
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop
 
 _EVENTS = 4
@@ -73,10 +73,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--windows", type=int, default=10_000, help="(default: 10000)")
     options = parser.parse_args()
-    express_window._WINDOW_EVENTS = _EVENTS
+    streaming_window._WINDOW_EVENTS = _EVENTS
     try:
         with compiled_receiver() as receiver, site(large=False) as place:
-            load = Load("express", "http", 0, 0)
+            load = Load("streaming", "http", 0, 0)
             write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
             windows = _Windows(place, options.windows)
             publisher = threading.Thread(target=windows.publish)
@@ -85,7 +85,7 @@ def main() -> int:
                 publisher.start()
                 fault_points.install(windows.reach)
                 try:
-                    deliver_express(work, RUNNER, windows.stop)
+                    deliver_streaming(work, RUNNER, windows.stop)
                 finally:
                     windows.stop.set()
                     publisher.join()

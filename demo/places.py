@@ -48,8 +48,8 @@ STORES = ("file", "s3")
 #: What the ledger may be: a file, or a database of a PostgreSQL server of the environment's own.
 LEDGERS = ("sqlite", "postgresql")
 #: Ways the runner may work; the second one by two lines more in a copy of the rule file.
-MODES = ("staged", "express")
-_EXPRESS = {"\nrules:\n": "\nrunners:\n  flights: {mode: express, express: {idle: 10s}}\n\nrules:\n"}
+MODES = ("batch", "streaming")
+_STREAMING = {"\nrules:\n": "\nrunners:\n  flights: {mode: streaming, streaming: {idle: 10s}}\n\nrules:\n"}
 #: What the bus may be: the embedded one, or a topic of a broker of the environment's own, with so many ports.
 BUSES = {"embedded": 0, "kafka": 3, "rocketmq": 2}
 #: The source of the shipped rule files, and what stands there instead.
@@ -149,8 +149,8 @@ def fresh(
     changes = {f"127.0.0.1:{RECEIVER_PORT}": f"127.0.0.1:{receiver_port}"}
     if BUSES[bus]:
         changes[EMBEDDED] = ON_BROKER.format(bus=bus, connection="demo_bus")
-    if mode == "express":
-        changes |= _EXPRESS
+    if mode == "streaming":
+        changes |= _STREAMING
     places = Places(
         folder,
         airflow_port=reserve(AIRFLOW_PORT if usual else None),

@@ -26,7 +26,7 @@ EventBridgeError
 │   ├── LedgerError
 │   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
 │   ├── BusError
-│   ├── ShiftTakenError       another process delivers the events of a runner in express mode
+│   ├── ShiftTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
 ├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later
 └── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)

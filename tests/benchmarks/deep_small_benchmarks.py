@@ -17,7 +17,7 @@ _SMALL = {
             *("--rate", "5", "--rounds", "1", "--seconds", "2", "--warm", "1"),
             *("--parked", "100", "--begins", "1", "--begin-rounds", "1"),
         ],
-        ["all ten healthy", "one hangs", "100", "p99 s from then on", "express", "goal: p99 at most 1.3 times"],
+        ["all ten healthy", "one hangs", "100", "p99 s from then on", "streaming", "goal: p99 at most 1.3 times"],
     ),
     "bench_fairness": (
         ["--seconds", "5", "--rounds", "1", "--topic-seconds", "2", "--hot", "20", "--between", "1.5"],
@@ -34,9 +34,9 @@ _SMALL = {
             "goal: rocketmq: 60,000 a CPU-second",
         ],
     ),
-    "bench_express": (
-        ["--rates", "20", "--targets", "http", "--modes", "express", "staged", "--seconds", "2", "--slow", "1"],
-        ["express", "staged", "idle", "goal: express, http, 20/s: p99 ms at most 50", "differences of the audit"],
+    "bench_streaming": (
+        ["--rates", "20", "--targets", "http", "--modes", "streaming", "batch", "--seconds", "2", "--slow", "1"],
+        ["streaming", "batch", "idle", "goal: streaming, http, 20/s: p99 ms at most 50", "differences of the audit"],
     ),
 }
 

@@ -163,7 +163,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "store_quota": "null",
         "unregistered": [],
         "stalled": [],
-        "express": [],
+        "streaming": [],
         "batches": [BATCH],
         "chunks": {},
         "parked": [

@@ -125,12 +125,12 @@ def test_check_warns_of_shifts_that_take_every_slot(
 ) -> None:
     """Where the environment says how many tasks Airflow runs; it is no mistake."""
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    shop.write("rules/runners.yaml", "runners:", "  orders: {mode: express}")
+    shop.write("rules/runners.yaml", "runners:", "  orders: {mode: streaming}")
 
     result = eventbridge("rules", "check")
 
     assert result.code == 0
-    assert result.err.startswith("warning: 1 runner has the mode express, and core.parallelism of Airflow is 1: ")
+    assert result.err.startswith("warning: 1 runner is in streaming mode, and core.parallelism of Airflow is 1: ")
 
 
 def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:

@@ -20,8 +20,8 @@ from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
 
 MODES = {
-    "express": ("deliver", "--runner", "orders", "--express"),
-    "staged": ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"),
+    "streaming": ("deliver", "--runner", "orders", "--streaming"),
+    "batch": ("deliver", "--runner", "orders", "--until-idle", "--spark", "sc://127.0.0.1:1"),
 }
 EVENTS = 40
 IN_FLIGHT = 16
@@ -101,10 +101,10 @@ def test_a_second_signal_ends_the_wait(
 
 
 def _make_ready(mode: str, shop: Any, url: str, timeout: str, eventbridge: Callable[..., Any]) -> None:
-    """Let events wait for the target: on the bus, or parked, so that the mode staged sends them without Spark."""
+    """Let events wait for the target: on the bus, or parked, so that batch mode sends them without Spark."""
     shop.write_rules(more=RULE.format(url=url, timeout=timeout, in_flight=IN_FLIGHT))
     assert eventbridge("bus", "publish", "orders", shop.orders(*range(EVENTS))).code == 0
-    if mode == "staged":
+    if mode == "batch":
         assert eventbridge("targets", "pause", "slow", "crm").code == 0
         shop.deliver()
         assert eventbridge("targets", "resume", "slow", "crm").code == 0

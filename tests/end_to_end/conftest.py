@@ -88,7 +88,7 @@ def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Start the same with a runner of the mode express to which few events are a backlog."""
+    """Start the same with a runner in streaming mode to which few events are a backlog."""
     settings = {**_SELDOM_PARSED, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "heaped", "file", settings) as running:
         yield running

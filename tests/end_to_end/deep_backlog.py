@@ -1,4 +1,4 @@
-"""A backlog of an express runner on a real Airflow: handed to Spark and mapped pushes as one batch, then a shift again.
+"""A backlog of a streaming runner on Airflow: handed to Spark and mapped pushes as one batch, then a shift again.
 
 Part of `make test-deep`.
 """
@@ -43,7 +43,7 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_come_at_once_again
     heaped.until_settled()
 
     assert size(heaped, large) == _BACKLOG
-    assert {"express", "buffer", "route", "push", "commit"} <= set(done)
+    assert {"streaming", "buffer", "route", "push", "commit"} <= set(done)
     assert done.count("push") == len(heaped.work.ledger.chunks(large.batch_id)) > 1
     for path in PATHS:
         sent = heaped.requests(path)

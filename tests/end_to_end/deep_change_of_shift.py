@@ -180,7 +180,7 @@ def distinct(directed: Running) -> int:
 
 def warnings(directed: Running) -> list[str]:
     """Return what tasks of the runner warned of: why something came twice."""
-    logs = (directed.places.airflow_home / "logs").glob("dag_id=deliver_quick/*/task_id=express/*.log")
+    logs = (directed.places.airflow_home / "logs").glob("dag_id=deliver_quick/*/task_id=streaming/*.log")
     found = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     return [line[:400] for line in found if '"level":"warning"' in line or '"level":"error"' in line]
 

@@ -8,7 +8,7 @@ from end_to_end.demo_runs import deliver
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.mark.parametrize("mode", ["staged", "express"])
+@pytest.mark.parametrize("mode", ["batch", "streaming"])
 def test_the_demo_balances_its_books_on_kafka(mode: str) -> None:
     """Every flight is accounted for, by the receiver too."""
     assert "The books balance: every flight is accounted for." in deliver(BUS="kafka", MODE=mode)

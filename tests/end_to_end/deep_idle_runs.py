@@ -12,12 +12,12 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
-    """Of a runner, staged or express, and of the retries."""
+    """Of a runner, in batch or streaming mode, and of the retries."""
     directed.publish("orders", range(3))
     directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until_settled()
 
-    for dag_id, first in (("deliver_orders", "listen"), ("deliver_quick", "express"), ("retry_deliveries", None)):
+    for dag_id, first in (("deliver_orders", "listen"), ("deliver_quick", "streaming"), ("retry_deliveries", None)):
         found = states(directed, dag_id, directed.trigger(dag_id))
         started = {name for name, state in found.items() if state != "skipped"}
         assert started == {first or "plan_retries"}

@@ -1,6 +1,6 @@
 """What operators do by triggering DAGs, over Airflow's REST API on a real Airflow: each form, and what comes of it.
 
-In the same Airflow, which takes as long to start as any of them, a runner of the mode express.
+In the same Airflow, which takes as long to start as any of them, a runner in streaming mode.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from eventbridge.stages.replay.wish import WrittenWish
 
 pytestmark = pytest.mark.timeout(600)
 
-#: A runner of the mode express.
+#: A runner in streaming mode.
 QUICK = "quick"
 
 #: What the form of `publish_events` takes.

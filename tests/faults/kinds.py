@@ -24,13 +24,13 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
-from eventbridge.stages.operate import express_change, shift_lease
+from eventbridge.stages.operate import shift_lease, streaming_change
 from eventbridge.stages.operate.closer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import Shift, deliver_streaming
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
@@ -59,7 +59,7 @@ KindName = Literal[
     "index",
     "handover",
     "queue",
-    "express",
+    "streaming",
     "takeover",
     "backlog",
     "change",
@@ -187,7 +187,7 @@ def _finish_old(work: World, kind: BatchKind) -> None:
 
 def shift(work: World, bounds: Bounds = _UNTIL_IDLE) -> Shift:
     """Deliver as events come, until none has come for a moment."""
-    return deliver_express(work, RUNNER, Stop(), bounds)
+    return deliver_streaming(work, RUNNER, Stop(), bounds)
 
 
 def _shift(work: World, _: BatchKind) -> None:
@@ -195,7 +195,7 @@ def _shift(work: World, _: BatchKind) -> None:
 
 
 def _hand_over(work: World, _: BatchKind) -> None:
-    """End a shift for what waits, and plan that: the first task of an express runner does no more of it."""
+    """End a shift for what waits, and plan that: the first task of a streaming runner does no more of it."""
     if shift(work, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
         listen(work, RUNNER)
 
@@ -203,7 +203,7 @@ def _hand_over(work: World, _: BatchKind) -> None:
 def _change(work: World, _: BatchKind) -> None:
     """Pass a shift with events in its window on to one that stands by; the former closes it meanwhile."""
     shift_lease._RENEW_SECONDS = 0.05
-    express_change._CLOSE_SECONDS = _CLOSE_SECONDS
+    streaming_change._CLOSE_SECONDS = _CLOSE_SECONDS
     failed: list[EventBridgeError] = []
 
     def first() -> None:
@@ -335,7 +335,7 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"listen"}),
         every=2,  # two thirds of its calls plan the batch, as ever
     ),
-    "express": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=28, requests=4),
+    "streaming": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=28, requests=4),
     "takeover": Kind(
         "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=16, requests=4
     ),

@@ -13,7 +13,7 @@ from faults.kinds import KINDS, KindName
 from faults.proof import check
 from faults.trial import AT_ONCE, LATE, SHIFT_AT_ONCE, SHIFT_LATE, Scene, Trial
 from faults.tried import TRIED, Tried
-from faults.world import LANE_KINDS
+from faults.world import STREAMING_KINDS
 
 #: Worlds that are stopped and recover at the same time, in each process of tests: one more than there are processors
 #: for it, as one that dies is waited for.
@@ -262,7 +262,7 @@ def _schedule(scene: Scene, dice: random.Random, among: Sequence[Place]) -> None
 
 def _recoveries(trial: Trial) -> list[str]:
     """Return how a trial may recover, at once and late by turns."""
-    return [AT_ONCE, LATE, *([SHIFT_AT_ONCE, SHIFT_LATE] if trial.kind in LANE_KINDS else [])]
+    return [AT_ONCE, LATE, *([SHIFT_AT_ONCE, SHIFT_LATE] if trial.kind in STREAMING_KINDS else [])]
 
 
 def how_to_recover(trial: Trial, how: str) -> str:

@@ -13,7 +13,7 @@ from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
 from eventbridge.stages.letters.reader import letters
-from eventbridge.stages.operate import express, express_targets
+from eventbridge.stages.operate import streaming, streaming_targets
 from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
@@ -42,8 +42,8 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     place: a shift begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
-    push_stage._TELL_SECONDS = express_targets._TELL_SECONDS = 3600.0
-    express._RETRY_SECONDS = 0.05
+    push_stage._TELL_SECONDS = streaming_targets._TELL_SECONDS = 3600.0
+    streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):
         tell(["look", look(work)])

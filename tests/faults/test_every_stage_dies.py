@@ -15,11 +15,11 @@ from faults.kinds import KINDS
 from faults.page import page_rows, table_rows
 from faults.receiver import receiving
 from faults.trial import Scene
-from faults.world import LANE_KINDS
+from faults.world import STREAMING_KINDS
 
 _PLACES = matrix.places_of_test()
 _FAILING = [place for place in _PLACES if matrix.fails_in_test(place)]
-_SENDING = [place for place in _PLACES if place[1] == "push" or place[0] in ("express", "takeover")]
+_SENDING = [place for place in _PLACES if place[1] == "push" or place[0] in ("streaming", "takeover")]
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_to_die_again_while_recovering_loses_nothing(scene: Scene) -> None:
 
 def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
     """Shifts and stages take turns at one runner, by chance, and one to four faults meet them."""
-    places = [place for place in _PLACES if place[0] in LANE_KINDS]
+    places = [place for place in _PLACES if place[0] in STREAMING_KINDS]
 
     tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=places))
 

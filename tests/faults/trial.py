@@ -16,7 +16,7 @@ from faults.crash import Crashes, Run
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, LATER, WELL, Kind, KindName
 from faults.receiver import Drop, Log, Request
-from faults.world import LANE_KINDS, Size, ledger_url, make_world
+from faults.world import STREAMING_KINDS, Size, ledger_url, make_world
 from services.postgresql import Postgresql
 
 from eventbridge.ledger import Ledger
@@ -165,7 +165,7 @@ class Trial:
         }
         if drop is not None:
             log.drops[self.name, self.runs] = drop
-        if fault is not None and fault.mode == "fail" and (recovers or self.kind in LANE_KINDS):
+        if fault is not None and fault.mode == "fail" and (recovers or self.kind in STREAMING_KINDS):
             self.unsettled.add(self.runs)
         ahead = own.ahead if recovers else kind.ahead
         hours = ahead.total_seconds() / 3600 + self.runs * _RUN_HOURS
@@ -184,7 +184,7 @@ class Trial:
         if not how:
             turn = int(self.name.rpartition("-")[2])
             how = AT_ONCE if KINDS[self.kind].early and turn % 3 == 0 else LATE
-            if self.kind in LANE_KINDS and turn % 2:
+            if self.kind in STREAMING_KINDS and turn % 2:
                 how = SHIFT_AT_ONCE if how == AT_ONCE else SHIFT_LATE
         told = self.run(how, fault)
         if fault is None:

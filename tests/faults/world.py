@@ -82,10 +82,10 @@ rules:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
-#: Of the express lane's worlds: an ordered target too, which is left to the close of a window, and no costly rule.
+#: Of streaming mode's worlds: an ordered target too, which is left to the close of a window, and no costly rule.
 _LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
-LANE_KINDS = ("express", "takeover", "backlog", "change", "closer")
+STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "closer")
 #: Whose bus is a queue.
 QUEUE_KIND = "queue"
 
@@ -125,8 +125,8 @@ class World(Runtime):
     spark: str = ""
 
     def rule_files(self) -> RuleSet:
-        """Return the rules of every world, those of the express lane's, or those of one whose rule has moved."""
-        if self.kind in LANE_KINDS:
+        """Return the rules of every world, those of streaming mode's, or those of one whose rule has moved."""
+        if self.kind in STREAMING_KINDS:
             return lane_rule_set()
         return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
 
@@ -236,7 +236,7 @@ def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool 
     `split`: a batch takes all of them but one.
     """
     (folder / "rules").mkdir(parents=True)
-    (folder / "rules" / "orders.yaml").write_text(_LANE_RULES if kind in LANE_KINDS else _RULES)
+    (folder / "rules" / "orders.yaml").write_text(_LANE_RULES if kind in STREAMING_KINDS else _RULES)
     # Early in the day: the hours that a world is put forward by end on the same, so that it has one day at any time.
     made_at = datetime.now(UTC).replace(hour=1, minute=0, second=0, microsecond=0)
     records = [(json.dumps(each).encode(), key) for each, key in valid_events(events, size)]

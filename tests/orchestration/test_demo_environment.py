@@ -102,15 +102,15 @@ def test_a_ledger_on_a_server_is_known_to_all(tmp_path: Path) -> None:
         fresh(tmp_path / "demo", ledger="mysql")
 
 
-def test_the_mode_express_is_two_lines_of_the_rules(tmp_path: Path) -> None:
-    """MODE=express: the shipped rules, all of which express delivers, with a runner in that mode."""
-    made, usual = fresh(tmp_path / "demo", mode="express"), fresh(tmp_path / "other")
+def test_streaming_mode_is_two_lines_of_the_rules(tmp_path: Path) -> None:
+    """MODE=streaming: the shipped rules, all of which streaming mode delivers, with a runner in that mode."""
+    made, usual = fresh(tmp_path / "demo", mode="streaming"), fresh(tmp_path / "other")
     rules = load_rules(places.ROOT / made.rules_folder)
 
-    assert rules.mode_of("flights").mode == "express"
+    assert rules.mode_of("flights").mode == "streaming"
     assert rules.rules.keys() == load_rules(places.ROOT / usual.rules_folder).rules.keys()
-    assert load_rules(places.ROOT / usual.rules_folder).mode_of("flights").mode == "staged"
-    with pytest.raises(DemoError, match="MODE is 'fast'; it must be staged or express"):
+    assert load_rules(places.ROOT / usual.rules_folder).mode_of("flights").mode == "batch"
+    with pytest.raises(DemoError, match="MODE is 'fast'; it must be batch or streaming"):
         fresh(tmp_path / "third", mode="fast")
 
 
@@ -190,7 +190,7 @@ def test_an_environment_that_is_started_again_is_the_same(tmp_path: Path) -> Non
     files = ("eventbridge/ledger.db", "airflow/airflow.db", "rules/mine.yaml")
     for file in files:
         (folder / file).write_text("mine")
-    again = kept(folder, {"store": "file", "mode": "staged"})
+    again = kept(folder, {"store": "file", "mode": "batch"})
 
     assert again is not None
     assert again == load(folder)

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import pytest
 from stages.costly import Place
-from stages.modes import MODE, STAGED, TOLD, why_left_out
+from stages.modes import MODE, ONLY_IN_BATCH_MODE, TOLD, why_left_out
 
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
@@ -64,14 +64,14 @@ _READS = fault_points.READS - {"bus.read"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the mode express leave out what only stages can tell; that table names nothing that is not there."""
+    """In streaming mode leave out what only stages can tell; that table names nothing that is not there."""
     stories = {item.nodeid.rpartition("stages/")[2]: item for item in items if "tests/stages/" in str(item.path)}
     names = {story.partition("[")[0] for story in stories} | {story.partition("::")[0] for story in stories}
     files = {name.partition("::")[0] for name in names}
-    unknown = [name for name in STAGED if name.partition("::")[0] in files and name not in names]
+    unknown = [name for name in ONLY_IN_BATCH_MODE if name.partition("::")[0] in files and name not in names]
     if unknown and not config.option.keyword and not any("::" in each for each in config.args):
         raise pytest.UsageError(f"tests/stages/modes.py names stories that are not there: {unknown}")
-    if MODE == "express":
+    if MODE == "streaming":
         TOLD.left_out.update({story: why for story in stories if (why := why_left_out(story)) is not None})
         left = {stories[story] for story in TOLD.left_out}
         config.hook.pytest_deselected(items=list(left))
@@ -90,10 +90,10 @@ def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """In the mode express say how many stories were told by shifts, and which were not, with the reason."""
-    if MODE == "express":
+    """In streaming mode say how many stories were told by shifts, and which were not, with the reason."""
+    if MODE == "streaming":
         counted = Counter(TOLD.left_out.values())
-        terminalreporter.section("mode express")
+        terminalreporter.section("streaming mode")
         terminalreporter.line(f"{TOLD.with_shifts} stories delivered in {TOLD.shifts} shifts")
         terminalreporter.line(f"{len(TOLD.without)} hold no shift of their helper:")
         for file, number in sorted(Counter(story.partition("::")[0] for story in TOLD.without).items()):

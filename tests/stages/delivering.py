@@ -105,7 +105,7 @@ class Sending:
     site: Any
     receiver: Received
     order: Callable[..., bytes]
-    mode: str = "staged"
+    mode: str = "batch"
     _published: int = 0
 
     @property
@@ -152,14 +152,14 @@ class Sending:
                 self.site.publish(each)
 
     def deliver_batch(self, runner: str = RUNNER, *, idle_seconds: float = 0.0) -> str | None:
-        """Move one batch through all stages, or in the mode express what a shift delivers, and return its id.
+        """Move one batch through all stages, or in streaming mode what a shift delivers, and return its id.
 
         `idle_seconds`: how long that shift lasts at least after its last event, for what its targets try again.
         """
         return carry_batch(self.work, runner, self.mode, idle_seconds)
 
     def deliver(self) -> None:
-        """Deliver until nothing is available or due; in the mode express a shift begins."""
+        """Deliver until nothing is available or due; in streaming mode a shift begins."""
         carry(self.work, RUNNER, self.mode)
 
     def retry(self) -> str | None:

@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
-from eventbridge.stages.operate.express import deliver_express
-from eventbridge.stages.operate.express_waiting import waiting_events
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import deliver_streaming
+from eventbridge.stages.operate.streaming_waiting import waiting_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
-MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "staged")
+MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 
 #: A shift of a story ends so long after its last event; one whose brokers are asked beside it has more time.
 _IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
 #: As the bell does, what waits after a shift has another: one that finishes a window of the dead is idle meanwhile.
 _SHIFTS = 3
 
-#: Stories of tests/stages that are left out in the mode express, by why: a file is all of its stories.
+#: Stories of tests/stages that are left out in streaming mode, by why: a file is all of its stories.
 _LEFT_OUT = {
     "calls stages one by one, or none": """
         test_backtest.py test_bucket_rules.py test_buffer.py test_compile_ahead.py test_costly_rules.py
@@ -34,9 +34,9 @@ _LEFT_OUT = {
         sending/test_try_target.py
     """,
     "tells of shifts and stages together in any mode": """
-        test_dropped_window.py sending/test_chunk_pages.py sending/test_express.py sending/test_express_change.py
-        sending/test_express_close.py sending/test_express_file.py sending/test_express_left.py
-        sending/test_express_taken_over.py sending/test_express_targets.py sending/test_moved_between_shifts.py
+        test_dropped_window.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_change.py
+        sending/test_streaming_close.py sending/test_streaming_file.py sending/test_streaming_left.py
+        sending/test_streaming_taken_over.py sending/test_streaming_targets.py sending/test_moved_between_shifts.py
         sending/test_open_batch.py
     """,
     "a shift as short as a story's makes one attempt: the rest is the retries'": """
@@ -67,12 +67,12 @@ _LEFT_OUT = {
         sending/test_rocketmq_order.py::test_a_broker_that_dies_during_a_push_loses_nothing
     """,
 }
-STAGED: Mapping[str, str] = {story: why for why, stories in _LEFT_OUT.items() for story in stories.split()}
+ONLY_IN_BATCH_MODE: Mapping[str, str] = {story: why for why, stories in _LEFT_OUT.items() for story in stories.split()}
 
 
 @dataclass
 class Told:
-    """What became of a run in the mode express: shifts that were held, stories that held none, and those left out."""
+    """What became of a run in streaming mode: shifts that were held, stories that held none, and those left out."""
 
     shifts: int = 0
     with_shifts: int = 0
@@ -84,19 +84,19 @@ TOLD = Told()
 
 
 def carry(work: Runtime, runner: str, mode: str = MODE) -> None:
-    """Deliver until nothing is available or due; in the mode express a shift takes all that is available."""
-    if mode == "express":
+    """Deliver until nothing is available or due; in streaming mode a shift takes all that is available."""
+    if mode == "streaming":
         shift(work, runner)
     idle = deliver_until_idle(work, runner, InProcessRouter(work.store))
-    assert mode == "staged" or idle.batches == 0, "the shift left events to the stages"
+    assert mode == "batch" or idle.batches == 0, "the shift left events to the stages"
 
 
 def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
-    """Deliver one batch, or in the mode express what a shift delivers, and return the id of it, or of its first.
+    """Deliver one batch, or in streaming mode what a shift delivers, and return the id of it, or of its first.
 
     `idle_seconds`: so long the shift waits for more, and its targets for retries, where that is longer than usual.
     """
-    if mode == "staged":
+    if mode == "batch":
         return deliver_batch(work, runner, InProcessRouter(work.store), Stop())
     known = {batch.batch_id for batch in work.ledger.batches(limit=None, state="committed")}
     shift(work, runner, idle_seconds)
@@ -113,11 +113,11 @@ def shift(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
     for _ in range(_SHIFTS):
         TOLD.shifts += 1
         bounds = Bounds(idle_seconds=max(idle, idle_seconds), makes_retries=False)
-        deliver_express(work, runner, Stop(), bounds)
+        deliver_streaming(work, runner, Stop(), bounds)
         if bus is None or not waiting_events(work, runner):
             return
 
 
 def why_left_out(story: str) -> str | None:
     """Return why a story, such as `sending/test_push.py::test_a`, is told in stages only; None: in both modes."""
-    return STAGED.get(story.partition("[")[0], STAGED.get(story.partition("::")[0]))
+    return ONLY_IN_BATCH_MODE.get(story.partition("[")[0], ONLY_IN_BATCH_MODE.get(story.partition("::")[0]))

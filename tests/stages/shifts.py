@@ -1,4 +1,4 @@
-"""Shifts of the express lane for tests: in a thread or a process, with windows that are soon closed."""
+"""Shifts in streaming mode for tests: in a thread or a process, with windows that are soon closed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from stages.delivering import RUNNER, Sending, rules
 
 from eventbridge import fault_points
-from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop
 
 #: What the command `eventbridge` is.
@@ -44,7 +44,7 @@ def a_shift(
 
     def run() -> None:
         try:
-            deliver_express(sending.work, RUNNER, stop, bounds)
+            deliver_streaming(sending.work, RUNNER, stop, bounds)
         except BaseException as error:
             failed.append(error)
 
@@ -89,7 +89,7 @@ def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[sub
         "EVENTBRIDGE_RULES_FOLDER": str(sending.site.folder / "rules"),
     }
     child = subprocess.Popen(
-        [sys.executable, "-c", f"{first}\n{_COMMAND}", "deliver", "--runner", RUNNER, "--express"],
+        [sys.executable, "-c", f"{first}\n{_COMMAND}", "deliver", "--runner", RUNNER, "--streaming"],
         env=os.environ | sending.site.environ | own | environ,
         stderr=subprocess.PIPE,
     )
@@ -108,7 +108,7 @@ def ids(sending: Sending) -> Counter[str]:
 
 def quick_windows(sending: Sending, **targets: str) -> None:
     """Write the rule, of a runner whose windows are closed after a second of load."""
-    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: express, express: {{window: 1s}}}}\n")
+    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: streaming, streaming: {{window: 1s}}}}\n")
 
 
 def crm_requests(sending: Sending) -> list[Any]:

@@ -15,7 +15,7 @@ from eventbridge.errors import OffsetGapError
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express_window import Window
+from eventbridge.stages.operate.streaming_window import Window
 from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
@@ -96,7 +96,7 @@ def test_what_a_shift_passes_over_takes_a_batch_of_its_own(
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, if_deleted: latest"))
     publish(shop, order("first", 5000))
-    carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "streaming")
     left = [1]
 
     def drop() -> None:
@@ -113,12 +113,12 @@ def test_what_a_shift_passes_over_takes_a_batch_of_its_own(
             return super().run()
 
     if has_window:
-        monkeypatch.setattr("eventbridge.stages.operate.express.Window", LateWindow)
+        monkeypatch.setattr("eventbridge.stages.operate.streaming.Window", LateWindow)
     else:
         drop()
-    carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "streaming")
     publish(shop, order("new", 5000))
-    carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "streaming")
 
     found = audit(shop.work)
     assert delivered(tmp_path) == ["first", "new"]

@@ -1,4 +1,4 @@
-"""A broker drops what a window of the express lane has sent, before the books of it are done."""
+"""A broker drops what a window in streaming mode has sent, before the books of it are done."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from stages.modes import carry
 
 from eventbridge import fault_points
 from eventbridge.errors import StoreError
-from eventbridge.stages.operate import express
+from eventbridge.stages.operate import streaming
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express_window import Window
+from eventbridge.stages.operate.streaming_window import Window
 
 Order = Callable[..., bytes]
 
@@ -65,14 +65,14 @@ def after_the_first_window(monkeypatch: pytest.MonkeyPatch, then: Callable[[], N
                 then()
             return kept
 
-    monkeypatch.setattr(express, "Window", EndedWindow)
+    monkeypatch.setattr(streaming, "Window", EndedWindow)
 
 
 def retry(shop: Any) -> None:
     """Deliver what is parked, and what has come: a target that failed is probed first."""
     for _ in range(3):
         shop.clock.advance(3601)
-        carry(shop.work, "orders", "staged")
+        carry(shop.work, "orders", "batch")
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
@@ -90,7 +90,7 @@ def test_what_a_window_has_taken_is_in_its_books(
 
     after_the_first_window(monkeypatch, drop)
     publish(shop, order("first", 5000), order("first", 5000), b"no event", order("small"), order("second", 5000))
-    carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 
@@ -126,9 +126,9 @@ def test_books_that_failed_are_done_from_memory_as_well(
 
     after_the_first_window(monkeypatch, drop)
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    shop.write_rules(rules + "runners:\n  orders: {mode: express, express: {window: 1s}}\n")
+    shop.write_rules(rules + "runners:\n  orders: {mode: streaming, streaming: {window: 1s}}\n")
     publish(shop, *(order(number, 5000) for number in range(30)))
-    carry(shop.work, "orders", "express")
+    carry(shop.work, "orders", "streaming")
     fault_points.install(None)
     (tmp_path / "away").unlink()
     retry(shop)
@@ -155,10 +155,10 @@ def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
             raise Killed
 
     with monkeypatch.context() as dying:
-        dying.setattr(express, "Window", DyingWindow)
+        dying.setattr(streaming, "Window", DyingWindow)
         with pytest.raises(Killed):
-            carry(shop.work, "orders", "express")
-    carry(shop.work, "orders", "express")
+            carry(shop.work, "orders", "streaming")
+    carry(shop.work, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 

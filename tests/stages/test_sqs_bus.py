@@ -23,7 +23,7 @@ from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop
 
 Order = Callable[..., bytes]
@@ -102,7 +102,7 @@ def test_a_shift_delivers_what_comes_to_a_queue(
         sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=name)
 
     with ThreadPoolExecutor(1) as pool:
-        shift = pool.submit(deliver_express, work, "orders", stop)
+        shift = pool.submit(deliver_streaming, work, "orders", stop)
         try:
             for number in (1, 2):  # one read takes both over, or the second does
                 send(number)

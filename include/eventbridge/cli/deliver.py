@@ -32,7 +32,7 @@ TAKE_OVER_SECONDS = 60.0
 def deliver(
     runner: Annotated[str, typer.Option(metavar="NAME", help="Runner to deliver for; by default a bus has one.")],
     until_idle: Annotated[
-        bool, typer.Option("--until-idle", help="End once nothing is available or due; required without --express.")
+        bool, typer.Option("--until-idle", help="End once nothing is available or due; required without --streaming.")
     ] = False,
     wait: Annotated[
         float,
@@ -46,33 +46,33 @@ def deliver(
             " else one of its own is started, which takes about 15 s.",
         ),
     ] = None,
-    express: Annotated[
-        bool, typer.Option("--express", help="Deliver events as they come, in milliseconds, until Ctrl-C or SIGTERM.")
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Deliver events as they come, in milliseconds, until Ctrl-C or SIGTERM.")
     ] = False,
     take_over: Annotated[
         bool,
         typer.Option(
             "--take-over",
-            help="With --express: take the runner over from the process that delivers it; says from which, and waits.",
+            help="With --streaming: take the runner over from the process that delivers it; says which, and waits.",
         ),
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Deliver a runner's events through the same stages as the DAGs, until idle; with --express as they come.
+    """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they come.
 
     What is not delivered now is parked in the ledger, and taken up again by the next run when it is due.
     """
-    if express:
+    if streaming:
         if until_idle or spark is not None:
             raise typer.BadParameter(
-                "--express goes on until it is stopped, and needs no Spark: leave out --until-idle and --spark"
+                "--streaming goes on until it is stopped, and needs no Spark: leave out --until-idle and --spark"
             )
-        _deliver_express(runner, take_over=take_over, as_json=as_json)
+        _deliver_streaming(runner, take_over=take_over, as_json=as_json)
         return
     if take_over:
-        raise typer.BadParameter("--take-over needs --express: without it no process has a shift to take over")
+        raise typer.BadParameter("--take-over needs --streaming: without it no process has a shift to take over")
     if not until_idle:
-        raise typer.BadParameter("give --until-idle or --express; to deliver batches continuously takes Airflow")
+        raise typer.BadParameter("give --until-idle or --streaming; to deliver batches continuously takes Airflow")
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver import deliver_until_idle
     from eventbridge.stages.operate.find import find_runner
@@ -103,13 +103,13 @@ def deliver(
         raise OperatorError(f"No new batch is planned since {since} UTC, whatever waits on the bus: {stopped.reason}.")
 
 
-def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
+def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.operate.deliver import parked_deliveries
-    from eventbridge.stages.operate.express import deliver_express
     from eventbridge.stages.operate.find import find_runner
     from eventbridge.stages.operate.shift_lease import Bounds
+    from eventbridge.stages.operate.streaming import deliver_streaming
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
@@ -126,7 +126,7 @@ def _deliver_express(runner: str, *, take_over: bool, as_json: bool) -> None:
         begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(stands_by=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
-        shift = deliver_express(work, runner, interrupts.stop, bounds)
+        shift = deliver_streaming(work, runner, interrupts.stop, bounds)
         parked, held = parked_deliveries(work, runner)
     if as_json:
         show_json(asdict(shift) | {"parked": parked, "held": held})

@@ -121,7 +121,7 @@ def show(
 
 def _runner_cell(rules: RuleSet, runner: str, bus: str) -> str:
     said = runner if runner == bus else f"{runner} on {bus}"
-    return said if rules.mode_of(runner).mode == "staged" else f"{said} (express)"
+    return said if rules.mode_of(runner).mode == "batch" else f"{said} (streaming)"
 
 
 @app.command()

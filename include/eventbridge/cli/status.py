@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from eventbridge.model.batch import Batch
     from eventbridge.model.store_size import StoreQuota
     from eventbridge.stages.operate.queue_status import QueueStatus
-    from eventbridge.stages.operate.status import ExpressRunner, NewRunner, Status
+    from eventbridge.stages.operate.status import NewRunner, Status, StreamingRunner
 
 
 def show_status(
@@ -77,18 +77,18 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
     runners = [
         *map(_never_ran, found.unregistered),
         *(f"The runner {stalled.runner} takes nothing. {stalled.why}." for stalled in found.stalled),
-        *map(_express, found.express),
+        *map(_streaming, found.streaming),
         *reversed(gaps.values()),
     ]
     if runners:
         yield runners
 
 
-def _express(runner: ExpressRunner) -> str:
+def _streaming(runner: StreamingRunner) -> str:
     shift = "no shift is under way"
     if runner.holder:
         shift = f"{runner.holder} delivers its events, by a lease until {cell_text(runner.until)} UTC that it renews"
-    return f"The runner {runner.runner} is express: {shift}."
+    return f"The runner {runner.runner} is in streaming mode: {shift}."
 
 
 def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:

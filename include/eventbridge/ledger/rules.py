@@ -33,7 +33,7 @@ class Rules(Database):
     ) -> bool:
         """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
 
-        `shifts`: the runners in the mode express, with the seconds of a shift.
+        `shifts`: the runners in streaming mode, with the seconds of a shift.
         False, and nothing changes, if another one is in force by now.
         """
         now = self.now()

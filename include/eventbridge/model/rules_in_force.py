@@ -11,7 +11,7 @@ from datetime import datetime
 class RulesInForce:
     """The last rule files without a mistake: their hash, each runner's bus, and since when they are in force.
 
-    `shifts` are the seconds of a shift, of the runners in the mode express. `mistakes` are those of newer files, as
+    `shifts` are the seconds of a shift, of the runners in streaming mode. `mistakes` are those of newer files, as
     they are told to people; () = today's files are in force.
     """
 

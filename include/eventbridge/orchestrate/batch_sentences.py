@@ -15,7 +15,7 @@ from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_abou
 
 if TYPE_CHECKING:
     from eventbridge.model.parked import Parked
-    from eventbridge.stages.operate.express import Shift
+    from eventbridge.stages.operate.streaming import Shift
     from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
 

@@ -18,7 +18,7 @@ EXPLAIN_DAG = "explain_event"
 DELIVER_PREFIX = "deliver_"
 
 LISTEN = "listen"
-EXPRESS = "express"
+STREAMING = "streaming"
 PLAN_RETRIES = "plan_retries"
 SETTLE_STALE = "settle_stale"
 RESUME_REPLAY = "resume_replay"
@@ -29,7 +29,7 @@ BEGIN_REPLAY = "begin_replay"
 GO_ON = "go_on"
 PUSH = "push"
 
-#: The XCom of listen, express, plan_retries, plan_redrive and plan_replay that tells the other tasks their batch.
+#: The XCom of listen, streaming, plan_retries, plan_redrive and plan_replay that tells the other tasks their batch.
 BATCH_ID = "batch_id"
 #: The XCom of plan_redrive that tells which redrive a run belongs to.
 REDRIVE_ID = "redrive_id"

@@ -15,7 +15,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.decision.shift_slots import short_of_slots
 from eventbridge.errors import LedgerError, RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
-from eventbridge.orchestrate.names import EXPRESS, runner_of
+from eventbridge.orchestrate.names import STREAMING, runner_of
 from eventbridge.orchestrate.settings import airflow_settings
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def fallback_cron(ledger_url: str) -> str:
 
 
 def runners_to_parse() -> dict[str, float | None]:
-    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a shift; None: staged.
+    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a shift; None: batch mode.
 
     All runners of the rule files or, with mistakes in them, of the last ones without (the DAG file `rule_mistakes.py`
     shows the mistakes); in a task's process only the one it belongs to, without reading a rule file:
@@ -95,7 +95,7 @@ def runners_to_parse() -> dict[str, float | None]:
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
         runner = runner_of(parsed.dag_id)
-        return {} if runner is None else {runner: 0.0 if parsed.task_id == EXPRESS else None}
+        return {} if runner is None else {runner: 0.0 if parsed.task_id == STREAMING else None}
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()
@@ -111,8 +111,8 @@ def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
     """Return, and log, what to say of runners, by their shifts, that can take every slot of the executor."""
     from airflow.configuration import conf
 
-    express = sum(shift is not None for shift in runners.values())
-    warning = short_of_slots(express, conf.getint("core", "parallelism", fallback=0))
+    streaming = sum(shift is not None for shift in runners.values())
+    warning = short_of_slots(streaming, conf.getint("core", "parallelism", fallback=0))
     if warning is not None and get_parsing_context().dag_id is None:
         log.warning("%s", warning)
     return warning

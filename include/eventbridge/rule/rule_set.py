@@ -110,13 +110,13 @@ class RuleSet(Frozen):
         return cls(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions)
 
     def mode_of(self, runner: str) -> Runner:
-        """Return what the files say of a runner: that it is staged, if nothing else."""
+        """Return what the files say of a runner: that it is in batch mode, if nothing else."""
         return self.modes.get(runner, Runner())
 
     def shifts(self) -> dict[str, float]:
-        """Return the runners of the mode express that have rules, and the seconds of their shifts."""
-        said = {name: each for name, each in self.modes.items() if each.mode == "express"}
-        return {name: said[name].express.shift for name in self.runners() if name in said} if said else {}
+        """Return the runners in streaming mode that have rules, and the seconds of their shifts."""
+        said = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
+        return {name: said[name].streaming.shift for name in self.runners() if name in said} if said else {}
 
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""

@@ -1,4 +1,4 @@
-"""How a runner works: in stages, a batch a DAG run, or express, a shift that delivers events as they come."""
+"""How a runner works: in stages, a batch a DAG run, or streaming, a shift that delivers events as they come."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import MODES
 
 
-class Express(Frozen):
-    """The times of an express runner, in seconds."""
+class StreamingTimes(Frozen):
+    """The times of a streaming runner, in seconds."""
 
     shift: float = 600.0  # a task stays so long
     window: float = 10.0  # one batch holds so much
@@ -25,8 +25,8 @@ class Express(Frozen):
 class Runner(Frozen):
     """What the rule files say of one runner."""
 
-    mode: Literal["staged", "express"] = "staged"
-    express: Express = Field(default_factory=Express)
+    mode: Literal["batch", "streaming"] = "batch"
+    streaming: StreamingTimes = Field(default_factory=StreamingTimes)
 
 
 def read_runner(name: str, node: Node, mistakes: list[Mistake]) -> Runner:
@@ -34,20 +34,20 @@ def read_runner(name: str, node: Node, mistakes: list[Mistake]) -> Runner:
     if not NAME.fullmatch(name):
         mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
     fields = Fields(node, mistakes, "a runner")
-    read = Runner(mode=fields.choice("mode", "staged", MODES), express=_express(fields))
-    if read.mode == "staged":
+    read = Runner(mode=fields.choice("mode", "batch", MODES), streaming=_streaming(fields))
+    if read.mode == "batch":
         fields.refuse(
-            ["express"], "{} is for mode: express, and the mode is staged", "Write mode: express, or remove it"
+            ["streaming"], "{} is for mode: streaming, and the mode is batch", "Write mode: streaming, or remove it"
         )
     fields.close()
     return read
 
 
-def _express(fields: Fields) -> Express:
-    if fields.get("express") is None:
-        return Express()
-    own, usual = fields.below("express", "an express lane"), Express()
-    read = Express(
+def _streaming(fields: Fields) -> StreamingTimes:
+    if fields.get("streaming") is None:
+        return StreamingTimes()
+    own, usual = fields.below("streaming", "streaming mode"), StreamingTimes()
+    read = StreamingTimes(
         shift=own.duration("shift", usual.shift, 60.0, 86_400.0),
         window=own.duration("window", usual.window, 1.0, 60.0),
         idle=own.duration("idle", usual.idle, 5.0, 86_400.0),

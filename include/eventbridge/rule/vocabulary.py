@@ -7,8 +7,8 @@ from typing import Final
 FIELDS: Final = {
     "a rule file": ("owners", "buses", "runners", "rules"),
     "an owner": ("published", "parked", "stored"),
-    "a runner": ("mode", "express"),
-    "an express lane": ("shift", "window", "idle", "backlog"),
+    "a runner": ("mode", "streaming"),
+    "streaming mode": ("shift", "window", "idle", "backlog"),
     "a bus": ("source", "owner", "retention", "weights", "max_backlog", "webhooks"),
     "a webhook": ("signature", "connection", "mapping"),
     "a webhook's mapping": ("type", "source", "id", "subject", "time"),
@@ -61,7 +61,7 @@ FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
     "a rule file": (),
     "an owner": (),
     "a runner": (),
-    "an express lane": (),
+    "streaming mode": (),
     "a bus": (),
     "a source": (),
     "a mapping": (),
@@ -86,7 +86,7 @@ SOURCE_TYPES_LATER: Final = ("files",)
 TARGET_TYPES_LATER: Final = ("sqs",)
 ERRORS_TOLERANCE: Final = ("all", "none")
 SIGNATURES: Final = ("github", "stripe", "standard")
-MODES: Final = ("staged", "express")
+MODES: Final = ("batch", "streaming")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
 POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")

@@ -34,7 +34,7 @@ def receiver(server: Receiver) -> Received:
 
 @pytest.fixture
 def mode() -> str:
-    """How `Sending.deliver` and `deliver_batch` deliver: staged, or with EVENTBRIDGE_TEST_MODE=express in a shift."""
+    """How `Sending.deliver` and `deliver_batch` deliver: in batch mode, or as EVENTBRIDGE_TEST_MODE says."""
     return MODE
 
 

@@ -1,6 +1,6 @@
 """A connection that is changed while events come: in either mode the new credentials are used, and nothing is lost.
 
-In the mode express connections are remembered for a while, as a task of Airflow's that stays for a shift does.
+In streaming mode connections are remembered for a while, as a task of Airflow's that stays for a shift does.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ def connections() -> dict[str, str]:
 
 @pytest.fixture
 def work(sending: Sending, connections: dict[str, str]) -> Runtime:
-    """The runtime with these connections, remembered in the mode express."""
+    """The runtime with these connections, remembered in streaming mode."""
     look_up = connections_from_environment(connections)
-    return replace(sending.work, connections=Remembered(_SECONDS, look_up) if sending.mode == "express" else look_up)
+    return replace(sending.work, connections=Remembered(_SECONDS, look_up) if sending.mode == "streaming" else look_up)
 
 
 @pytest.fixture

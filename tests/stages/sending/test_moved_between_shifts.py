@@ -14,7 +14,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
-from eventbridge.stages.operate.express import deliver_express
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop
 
 _RUNNERS = ("one", "two")
@@ -33,7 +33,7 @@ def write(sending: Sending, runner: str, **windows: str) -> None:
     text = rules({"crm": "/healthy/crm"}, runner=runner)
     text += "".join(_OTHERS.format(runner=each, target=http(f"/healthy/{each}")) for each in _RUNNERS)
     text += "runners:\n"
-    text += "".join(f"  {each}: {{mode: express, express: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
+    text += "".join(f"  {each}: {{mode: streaming, streaming: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
     sending.write(text)
 
 
@@ -47,7 +47,7 @@ def shifts(sending: Sending, *runners: str) -> Iterator[None]:
     """Deliver for runners, each in a shift of its own, until the block ends."""
     stop, opened = Stop(), len(runners)
     with ThreadPoolExecutor(opened) as pool:
-        running = [pool.submit(deliver_express, sending.site.reopen(), runner, stop) for runner in runners]
+        running = [pool.submit(deliver_streaming, sending.site.reopen(), runner, stop) for runner in runners]
         try:
             until(lambda: any(e.done() for e in running) or len(sending.work.ledger.batches(state="open")) == opened)
             yield

@@ -14,7 +14,7 @@ ANSWERED, LEFT = 24, 6
 CLOSED = "the target closed the connection before a response came"
 
 
-@pytest.fixture(params=["staged", "express"])
+@pytest.fixture(params=["batch", "streaming"])
 def mode(request: pytest.FixtureRequest) -> str:
     """Deliver in batches, and event by event."""
     return str(request.param)

@@ -11,7 +11,7 @@ from stages.delivering import RunningClock, Sending, http
 from eventbridge.orchestrate import batch_sentences
 from eventbridge.orchestrate.batch_sentences import Told
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.operate.express import Shift
+from eventbridge.stages.operate.streaming import Shift
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries

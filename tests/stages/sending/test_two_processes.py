@@ -36,7 +36,7 @@ deliver_until_idle(work, {RUNNER!r}, InProcessRouter(work.store))
 _TAKE_OVER = f"""
 import sys
 from eventbridge.cli import main
-sys.argv[1:] = ["deliver", "--runner", {RUNNER!r}, "--express", "--take-over"]
+sys.argv[1:] = ["deliver", "--runner", {RUNNER!r}, "--streaming", "--take-over"]
 sys.exit(main())
 """
 _SECONDS = 120

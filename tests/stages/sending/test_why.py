@@ -335,7 +335,7 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending)
 
 @pytest.fixture
 def window_of_many_chunks(sending: Sending) -> Sending:
-    """A window of the express lane whose event went to three targets, each in a chunk of its own; one refuses it."""
+    """A window in streaming mode whose event went to three targets, each in a chunk of its own; one refuses it."""
     sending.begin(
         settings={"chunk_max_deliveries": 1},
         crm="/healthy/crm",

@@ -7,11 +7,11 @@ def test_shifts_that_take_every_slot_are_told() -> None:
     """A shift holds a slot as long as it lasts; one that is left is enough to say nothing."""
     assert short_of_slots(3, 4) is None
     assert short_of_slots(4, 4) == (
-        "4 runners have the mode express, and core.parallelism of Airflow is 4: with a shift of each "
+        "4 runners are in streaming mode, and core.parallelism of Airflow is 4: with a shift of each "
         "nobody can stand by for the next one, and nothing else runs, the retries neither. "
-        "Set it to 8 or more, or leave some of them staged"
+        "Set it to 8 or more, or leave some of them in batch mode"
     )
-    assert "1 runner has the mode express" in str(short_of_slots(1, 1))
+    assert "1 runner is in streaming mode" in str(short_of_slots(1, 1))
 
 
 def test_without_a_limit_or_a_shift_nothing_is_said() -> None:

@@ -38,7 +38,7 @@ FOLDERS: dict[str, dict[str, Any]] = {
     },
     "runners": {
         "buses": BUSES,
-        "runners": {f"runenr{number}": {"mode": "express"} for number in range(MANY)},
+        "runners": {f"runenr{number}": {"mode": "streaming"} for number in range(MANY)},
         "rules": {f"r{number}": rule(runner=f"runner{number}") for number in range(MANY)},
     },
     "outputs of a test": {

@@ -102,7 +102,9 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     )
     if what == "parked deliveries":
         rule["parked"] = wrong
-    runner = wrong if what == "a runner" else {"mode": "express", "express": wrong} if what == "an express lane" else {}
+    runner = (
+        wrong if what == "a runner" else {"mode": "streaming", "streaming": wrong} if what == "streaming mode" else {}
+    )
     source = {"type": "kafka", "mapping": wrong} if what == "a mapping" else {}
     bus = {"source": wrong if what == "a source" else source} | (wrong if what == "a bus" else {})
     if what == "a webhook":

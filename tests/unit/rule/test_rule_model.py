@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from eventbridge.errors import EventError, NewerFormatError
 from eventbridge.event.json_document import Number
 from eventbridge.rule import Bus, RetryPolicy, Rule, RuleSet, Transform
-from eventbridge.rule.runner import Express, Runner
+from eventbridge.rule.runner import Runner, StreamingTimes
 from eventbridge.sources.embedded.fields import EmbeddedFields
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_fields import HttpFields
@@ -270,7 +270,7 @@ def test_a_rule_set_of_a_newer_format_is_refused(lines: bool) -> None:
 
 def test_what_is_said_of_runners_is_frozen_and_read_again() -> None:
     """A set that says nothing of runners is frozen as before; one that does keeps it through both of its forms."""
-    mode = Runner(mode="express", express=Express(shift=60.0))
+    mode = Runner(mode="streaming", streaming=StreamingTimes(shift=60.0))
     plain_set, said = RuleSet(), RuleSet(modes={"orders": mode})
 
     assert '"runners"' not in plain_set.to_json()

@@ -31,7 +31,7 @@ HEADINGS = {
     "an owner": "## Owner",
     "a bus": "## Bus",
     "a runner": "## Runner",
-    "an express lane": "### Express",
+    "streaming mode": "### Streaming",
     "a source": "### Source",
     "a mapping": "### Mapping",
     "a webhook": "### Webhook",

@@ -9,12 +9,12 @@ from datetime import timedelta
 
 from airflow.sdk import DAG
 
-from eventbridge.orchestrate.express import SHIFT_GUIDE, express
-from eventbridge.orchestrate.names import EXPRESS, LISTEN, deliver_dag_id, runner_subject
+from eventbridge.orchestrate.names import LISTEN, STREAMING, deliver_dag_id, runner_subject
 from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
 from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.streaming import SHIFT_GUIDE, streaming
 from eventbridge.orchestrate.tasks import (
     STAGE,
     batch_of,
@@ -47,7 +47,7 @@ misses.
 
 
 def deliver_events(runner: str, shift: float | None = None, warning: str | None = None) -> DAG:
-    """Return the DAG of one runner; `shift`: the seconds of one, None: it is staged. It shows the `warning` if so."""
+    """Return the DAG of one runner; `shift`: the seconds of one, None: batch mode. It shows the `warning`."""
     guide = GUIDE.format(runner=runner) if shift is None else SHIFT_GUIDE.format(runner=runner, shift=shift)
     if shift is not None and warning is not None:
         guide = f"**{warning}.**\n\n{guide}"
@@ -65,13 +65,13 @@ def deliver_events(runner: str, shift: float | None = None, warning: str | None 
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:
-        batch_id = batch_of(LISTEN, EXPRESS)
+        batch_id = batch_of(LISTEN, STREAMING)
         chunk_ids = route(batch_id)
         pushed = pushes(batch_id).expand(chunk_id=chunk_ids)
         dead = write_dead_letters(batch_id)
         parked = schedule_retries(batch_id)
 
-        first = listen(runner) if shift is None else express(runner, **STAGE)
+        first = listen(runner) if shift is None else streaming(runner, **STAGE)
         first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
         # Not downstream of push: a failed push must not keep its batch from being committed.
         [chunk_ids, dead, parked] >> commit(batch_id)

@@ -52,8 +52,8 @@ class NewRunner:
 
 
 @dataclass(frozen=True)
-class ExpressRunner:
-    """A runner of mode express: who has its shift, and until when; None: nobody, and events that come start one."""
+class StreamingRunner:
+    """A runner in streaming mode: who has its shift, and until when; None: nobody, and events that come start one."""
 
     runner: str
     holder: str | None
@@ -103,7 +103,7 @@ class Status:
     store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
     unregistered: tuple[NewRunner, ...]
     stalled: tuple[StalledRunner, ...]
-    express: tuple[ExpressRunner, ...]
+    streaming: tuple[StreamingRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
     parked: tuple[ParkedStatus, ...]
@@ -151,7 +151,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         store_quota=store_quota(work),
         unregistered=tuple(unregistered),
         stalled=tuple(stalled_runners(work, rules)),
-        express=tuple(_express(work, name) for name in runners if rules.mode_of(name).mode == "express"),
+        streaming=tuple(_streaming(work, name) for name in runners if rules.mode_of(name).mode == "streaming"),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
         parked=tuple(parked_statuses(work)),
@@ -188,9 +188,9 @@ def _seen(found: Status, rules: RuleSet) -> Status:
     )
 
 
-def _express(work: Runtime, runner: str) -> ExpressRunner:
+def _streaming(work: Runtime, runner: str) -> StreamingRunner:
     shift = work.ledger.shift(runner)
-    return ExpressRunner(runner, None, None) if shift is None else ExpressRunner(runner, shift.holder, shift.until)
+    return StreamingRunner(runner, None, None) if shift is None else StreamingRunner(runner, shift.holder, shift.until)
 
 
 def _mistakes(work: Runtime) -> tuple[Mistake, ...]:

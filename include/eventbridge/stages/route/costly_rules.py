@@ -33,12 +33,12 @@ from eventbridge.store.parquet import read_rows
 log = logging.getLogger(__name__)
 
 #: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; it
-#: was matched in a shift of the express lane, which has no Spark; the run that was to route it died.
+#: was matched in a shift in streaming mode, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PARKED_MAX = "ParkedMax"
 HELD = "Held"
-EXPRESS = "Express"
+STREAMING = "Streaming"
 ABANDONED = "Abandoned"
 _HOLDING = (HELD, ROUTE_FAILED)
 
@@ -61,7 +61,7 @@ def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Route
     shares = []
     later = _reasons_to_wait(work, batch)
     if refers:
-        later = dict.fromkeys((rule for _, rule, _ in missing), EXPRESS) | later
+        later = dict.fromkeys((rule for _, rule, _ in missing), STREAMING) | later
     for key, rule, files in missing:
         share = _share(work, batch, key, rule, files)
         reason = later.get(rule)

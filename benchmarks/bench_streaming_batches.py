@@ -1,4 +1,4 @@
-"""The staged runner of bench_express, as a process of its own: SIGINT ends it after its batch."""
+"""The runner in batch mode of bench_streaming, as a process of its own: SIGINT ends it after its batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import signal
 from contextlib import closing
 
-from benchmarks.bench_express import deliver_in_stages
+from benchmarks.bench_streaming import deliver_in_stages
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings

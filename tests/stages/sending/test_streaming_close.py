@@ -19,7 +19,7 @@ from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, StoreError
-from eventbridge.stages.operate import closer, express_window
+from eventbridge.stages.operate import closer, streaming_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
 from eventbridge.stages.operate.shift_lease import Bounds
@@ -70,7 +70,7 @@ def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To end it would be to wait for that close, and to deliver nothing until then."""
-    monkeypatch.setattr(express_window, "_WINDOW_EVENTS", 40)
+    monkeypatch.setattr(streaming_window, "_WINDOW_EVENTS", 40)
     quick_windows(sending, crm="/healthy/crm")
     with a_close_that_waits() as (closes, goes_on), a_shift(sending):
         sending.publish(40)
@@ -142,7 +142,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the next window has for it waits until the former gave up: its limits hold for both together."""
-    monkeypatch.setattr(express_window, "_SENDING_SECONDS", 6.0)
+    monkeypatch.setattr(streaming_window, "_SENDING_SECONDS", 6.0)
     hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
     quick_windows(sending, hanging=hanging, crm="/healthy/crm")
     with a_shift(sending, at_once=True):
@@ -154,7 +154,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
             until(lambda count=count: len(crm_requests(sending)) == count)
         assert [batch.state for batch in sending.work.ledger.batches()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
-        monkeypatch.setattr(express_window, "_SENDING_SECONDS", 0.5)
+        monkeypatch.setattr(streaming_window, "_SENDING_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()

@@ -1,4 +1,4 @@
-"""The first task of a runner in the mode express: it delivers events as they come, for a shift."""
+"""The first task of a runner in streaming mode: it delivers events as they come, for a shift."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from airflow.sdk import BaseOperator, Context
 
-from eventbridge.orchestrate.names import EXPRESS
+from eventbridge.orchestrate.names import STREAMING
 from eventbridge.orchestrate.plain_failure import plain_failures
 from eventbridge.orchestrate.task_stop import task_stop
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.express import Shift
+    from eventbridge.stages.operate.streaming import Shift
     from eventbridge.stages.runtime.runtime import Runtime
 
 #: How long a connection of Airflow's is taken for what it was: a target is opened at every read of the bus.
@@ -26,17 +26,17 @@ _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
 #: What the DAG of a runner in this mode says of itself.
 SHIFT_GUIDE = """
-Delivers what runner **{runner}** finds on its bus as it comes: the task `express` stays for a shift of {shift:g} s, and
+Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for a shift of {shift:g} s, and
 does the books of its windows itself. A shift without events ends sooner; the bell wakes the next one.
 
 Near its end a shift asks for the next one: the bell starts a second run, which stands by, and goes on at the end of a
-window. What waited for longer than `express.backlog` is handed over as one batch to the tasks after it, which are
+window. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
 skipped otherwise; then the next run goes on with a shift. A task that dies loses nothing: the next one finishes its
 window. `eventbridge status` shows lag, batches and what is parked.
 """
 
 
-class ExpressOperator(BaseOperator):
+class StreamingOperator(BaseOperator):
     """Delivers a runner's events for a shift; passes on the batch that the stages are to deliver, if there is one.
 
     An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
@@ -66,8 +66,8 @@ class ExpressOperator(BaseOperator):
         with plain_failures(), stage(Remembered(_CONNECTION_SECONDS)) as work:
             pools = confirmed_pools(work)
             shift = None
-            if self._is_express(work):
-                from eventbridge.stages.operate.express_waiting import anything_waits, in_stages
+            if self._is_streaming(work):
+                from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
 
                 stands_by = self._stands_by(work)
                 waits = anything_waits(work, self.runner) and not (in_stages(work, self.runner) and beside())
@@ -88,8 +88,8 @@ class ExpressOperator(BaseOperator):
         """Ask the shift to end; it records first what it sent."""
         self._stop.set()
 
-    def _is_express(self, work: Runtime) -> bool:
-        return work.rule_set().mode_of(self.runner).mode == "express"
+    def _is_streaming(self, work: Runtime) -> bool:
+        return work.rule_set().mode_of(self.runner).mode == "streaming"
 
     def _stands_by(self, work: Runtime) -> bool:
         """Return whether a shift at work ends soon and wants this process to go on."""
@@ -100,10 +100,10 @@ class ExpressOperator(BaseOperator):
         from eventbridge.orchestrate.batch_sentences import of_shift
         from eventbridge.orchestrate.run_note import note_run
         from eventbridge.orchestrate.tasks import existing_pools, say
-        from eventbridge.stages.operate.express import deliver_express
         from eventbridge.stages.operate.shift_lease import Bounds
+        from eventbridge.stages.operate.streaming import deliver_streaming
 
-        said = work.rule_set().mode_of(self.runner).express
+        said = work.rule_set().mode_of(self.runner).streaming
         bounds = Bounds(
             seconds=said.shift,
             idle_seconds=said.idle,
@@ -116,7 +116,7 @@ class ExpressOperator(BaseOperator):
             others_at_work=beside,
         )
         began = work.ledger.now()
-        shift = deliver_express(work, self.runner, self._stop, bounds)
+        shift = deliver_streaming(work, self.runner, self._stop, bounds)
         found = of_shift(work, self.runner, began, shift)
         say(found)
         if found.is_trouble:
@@ -124,7 +124,7 @@ class ExpressOperator(BaseOperator):
         return shift
 
 
-def express(runner: str, **options: Any) -> ExpressOperator:
+def streaming(runner: str, **options: Any) -> StreamingOperator:
     """Return the task; after a fault of our infrastructure, or killed, it is back as soon as Airflow starts it."""
     options |= {"retry_delay": _RETRY_DELAY}
-    return ExpressOperator(task_id=EXPRESS, runner=runner, **options)
+    return StreamingOperator(task_id=STREAMING, runner=runner, **options)

@@ -1,13 +1,13 @@
-"""When a window of the express lane looks at its bus: as soon as that tells that something came, else by the clock."""
+"""When a window in streaming mode looks at its bus: as soon as that tells that something came, else by the clock."""
 
 from __future__ import annotations
 
 import time
 from typing import Final
 
-from eventbridge.decision.express_pace import UNTOLD_SECONDS, look_seconds
+from eventbridge.decision.streaming_pace import UNTOLD_SECONDS, look_seconds
 from eventbridge.sources.protocol import Announces, LogSource
-from eventbridge.stages.operate.express_targets import TargetQueues
+from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 #: A bus that so many times in a row did not tell what came, as it was written from elsewhere, is not relied on.
 _MOST_UNTOLD: Final = 3

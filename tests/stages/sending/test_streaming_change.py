@@ -23,9 +23,9 @@ from eventbridge.errors import ShiftTakenError
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate import shift_lease
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express import Shift, deliver_express
-from eventbridge.stages.operate.express_waiting import anything_waits, in_stages
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import Shift, deliver_streaming
+from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
 from eventbridge.stages.runtime.stop import Stop
 
 _STANDS_BY = Bounds(idle_seconds=120, stands_by=True, patience_seconds=30)
@@ -41,7 +41,7 @@ def an_heir(sending: Sending, bounds: Bounds = _STANDS_BY, stop: Stop | None = N
     """Stand by in a thread for the shift that there is, and go on with it until the block ends and sets `stop`."""
     stop = stop or Stop()
     with ThreadPoolExecutor(1) as pool:
-        heir = pool.submit(deliver_express, sending.site.reopen(), RUNNER, stop, bounds)
+        heir = pool.submit(deliver_streaming, sending.site.reopen(), RUNNER, stop, bounds)
         try:
             yield heir
         finally:
@@ -107,7 +107,7 @@ def test_one_stands_by_and_a_second_is_refused(sending: Sending) -> None:
     with an_heir(sending):
         until(lambda: (shift := ledger.shift(RUNNER)) is not None and shift.next_holder)
         with pytest.raises(ShiftTakenError):
-            deliver_express(sending.work, RUNNER, Stop(), _STANDS_BY)
+            deliver_streaming(sending.work, RUNNER, Stop(), _STANDS_BY)
         ledger.end_shift(RUNNER, "another")
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
@@ -183,7 +183,7 @@ def test_near_its_end_a_shift_asks_for_the_next_and_waits_for_it_a_while(
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    deliver_express(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, asks_for_next=True))
+    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, asks_for_next=True))
     watcher.join()
 
     assert asked.is_set()
@@ -202,11 +202,11 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     assert anything_waits(sending.work, RUNNER)
 
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
-    shift = deliver_express(sending.work, RUNNER, Stop(), beside)
+    shift = deliver_streaming(sending.work, RUNNER, Stop(), beside)
 
     assert (shift.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
     alone = Bounds(idle_seconds=0.3)
-    deliver_express(sending.work, RUNNER, Stop(), alone)
+    deliver_streaming(sending.work, RUNNER, Stop(), alone)
     assert sending.work.ledger.batch(batch_id).state == "committed"
     assert audit(sending.work).differences == ()
 

@@ -1,4 +1,4 @@
-"""The express lane in this process: events are delivered as they come, in windows; the stages do the books of each.
+"""Streaming mode in this process: events are delivered as they come, in windows; the stages do the books of each.
 
 A window is a batch that is open. What comes to the bus goes through memory: checked, matched and transformed by the
 engine of the stages, sent by that of push. Segments record the answers with how far the bus was read. At its end the
@@ -28,15 +28,15 @@ from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
-from eventbridge.stages.operate.express_bus import ShiftBus
-from eventbridge.stages.operate.express_change import make_ready, wait_until_closed
-from eventbridge.stages.operate.express_close import Close
-from eventbridge.stages.operate.express_fit import left_to_close, refuse_unfit
-from eventbridge.stages.operate.express_targets import http_loop
-from eventbridge.stages.operate.express_turns import Key
-from eventbridge.stages.operate.express_waiting import in_stages, waiting_events
-from eventbridge.stages.operate.express_window import Window
 from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
+from eventbridge.stages.operate.streaming_bus import ShiftBus
+from eventbridge.stages.operate.streaming_change import make_ready, wait_until_closed
+from eventbridge.stages.operate.streaming_close import Close
+from eventbridge.stages.operate.streaming_fit import left_to_close, refuse_unfit
+from eventbridge.stages.operate.streaming_targets import http_loop
+from eventbridge.stages.operate.streaming_turns import Key
+from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
+from eventbridge.stages.operate.streaming_window import Window
 from eventbridge.stages.push.seldom_collected import never_collected
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -64,7 +64,7 @@ class Shift:
     backlog: bool = False
 
 
-def deliver_express(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> Shift:
+def deliver_streaming(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> Shift:
     """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
 
     Raises UserError for rules that it cannot deliver, ShiftTakenError where another process has the shift,

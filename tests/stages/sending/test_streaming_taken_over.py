@@ -16,17 +16,17 @@ from stages.shifts import a_shift, ids, until
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.operate import express
+from eventbridge.stages.operate import streaming
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.express import Shift, deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import Shift, deliver_streaming
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.stop import Stop
 
 #: Windows so short that a test sees the next one.
-SHORT = "runners: {orders: {mode: express, express: {window: 1s}}}\n"
+SHORT = "runners: {orders: {mode: streaming, streaming: {window: 1s}}}\n"
 
 
 def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> None:
@@ -35,7 +35,7 @@ def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> 
 
     def run(seconds: float) -> Shift:
         bounds = Bounds(seconds=seconds, idle_seconds=60, patience_seconds=60)
-        return deliver_express(sending.site.reopen(), RUNNER, Stop(), bounds)
+        return deliver_streaming(sending.site.reopen(), RUNNER, Stop(), bounds)
 
     with ThreadPoolExecutor(2) as pool:
         both = [pool.submit(run, 2.0), pool.submit(run, 2.0)]
@@ -69,7 +69,7 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     thief = threading.Thread(target=steal)
     thief.start()
     with pytest.raises(InfrastructureError, match="another process has taken the shift"):
-        deliver_express(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.work, RUNNER, Stop())
     thief.join()
     clock.advance(40)
     sending.rules(hanging="/healthy/hanging", crm="/healthy/crm")
@@ -107,7 +107,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sendi
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
     look: Callable[[], Any] = lambda: dict(pools)  # noqa: E731
     stop = Stop()
-    thread = threading.Thread(target=deliver_express, args=(sending.work, RUNNER, stop, Bounds(pools=look)))
+    thread = threading.Thread(target=deliver_streaming, args=(sending.work, RUNNER, stop, Bounds(pools=look)))
     thread.start()
     try:
         sending.publish(2)
@@ -131,7 +131,7 @@ def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that stood still and wakes between listening and looking changes nothing: the shift goes on."""
-    listen, dropped = express.listen, []
+    listen, dropped = streaming.listen, []
 
     def listen_and_drop(work: Any, runner: str, *, holder: str) -> str | None:
         batch_id = listen(work, runner, holder=holder)
@@ -139,7 +139,7 @@ def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
             dropped.append(work.ledger.drop_open(batch_id))
         return batch_id
 
-    monkeypatch.setattr(express, "listen", listen_and_drop)
+    monkeypatch.setattr(streaming, "listen", listen_and_drop)
     sending.rules(crm="/healthy/crm")
     with a_shift(sending):
         sending.publish(1)

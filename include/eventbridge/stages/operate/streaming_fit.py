@@ -1,4 +1,4 @@
-"""What the express lane does of a runner's rules: what it sends as it comes, what it leaves, what it cannot deliver."""
+"""What streaming mode does of a runner's rules: what it sends as it comes, what it leaves, what it cannot deliver."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ def takes_spans(target: Target) -> bool:
 
 
 def refuse_unfit(rules: RuleSet, *, has_spark: bool) -> None:
-    """Raise UserError with every rule of a runner that the express lane does not deliver without Spark beside it."""
+    """Raise UserError with every rule of a runner that streaming mode does not deliver without Spark beside it."""
     in_sql = [] if has_spark else [rule.name for rule in rules.rules.values() if rule.in_sql]
     if in_sql:
         wrong = "; ".join(f"rule {name}: it has where or SQL, which only Spark evaluates" for name in in_sql)
         raise UserError(
-            f"the express lane does not deliver this without Airflow: {wrong}. "
-            "Run `eventbridge deliver` without --express, or give these rules another runner"
+            f"streaming mode does not deliver this without Airflow: {wrong}. "
+            "Run `eventbridge deliver` without --streaming, or give these rules another runner"
         )

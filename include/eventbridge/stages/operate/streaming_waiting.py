@@ -1,4 +1,4 @@
-"""What waits for a shift of the express lane: events, and batches that somebody left."""
+"""What waits for a shift in streaming mode: events, and batches that somebody left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The close of a window of the express lane, in a thread of its own: events go on in the next window meanwhile."""
+"""The close of a window in streaming mode, in a thread of its own: events go on in the next window meanwhile."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from eventbridge.stages.operate.express_targets import TargetQueues
+from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 
 @dataclass

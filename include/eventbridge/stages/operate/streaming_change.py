@@ -14,8 +14,8 @@ from eventbridge.model.queue import Queue
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
-from eventbridge.stages.operate.express_bus import ShiftBus
 from eventbridge.stages.operate.shift_lease import Inherited, is_gone
+from eventbridge.stages.operate.streaming_bus import ShiftBus
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop

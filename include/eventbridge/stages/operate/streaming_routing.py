@@ -1,4 +1,4 @@
-"""What events of a window of the express lane become: deliveries of its targets, made and kept in memory."""
+"""What events of a window in streaming mode become: deliveries of its targets, made and kept in memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.routing.in_memory import DeliveryRow, FreshDeliveries, route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
-from eventbridge.stages.operate.express_fit import left_to_close
+from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.pending import ITEM_COLUMNS
 from eventbridge.stages.route.stage import job_of

@@ -1,4 +1,4 @@
-"""The queues of an express window: what one run of a target leaves is sent by the next."""
+"""The queues of a streaming window: what one run of a target leaves is sent by the next."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from stages.shifts import until
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.stages.operate.express_routing import WindowRouting
-from eventbridge.stages.operate.express_targets import TargetQueues, http_loop
-from eventbridge.stages.operate.express_turns import Turns
+from eventbridge.stages.operate.streaming_routing import WindowRouting
+from eventbridge.stages.operate.streaming_targets import TargetQueues, http_loop
+from eventbridge.stages.operate.streaming_turns import Turns
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:

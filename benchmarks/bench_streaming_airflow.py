@@ -1,7 +1,7 @@
-"""The lines of bench_express through a real Airflow, one after the other: `make bench-express AIRFLOW=1`.
+"""The lines of bench_streaming through a real Airflow, one after the other: `make bench-streaming AIRFLOW=1`.
 
 The services are those of the demo, and the DAG processor gives way, as docker-compose.yaml says. CPU time is that of
-the task's process and its closer, without its supervisor and Airflow's own; of a staged runner, whose tasks are
+the task's process and its closer, without its supervisor and Airflow's own; of a runner in batch mode, whose tasks are
 processes of a second, it is not known.
 """
 
@@ -15,8 +15,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import psutil
-from benchmarks.bench_express import Found, Load, cpu_seconds, deliveries, found_of, published, write_rules
 from benchmarks.bench_site import SIGNED, event
+from benchmarks.bench_streaming import Found, Load, cpu_seconds, deliveries, found_of, published, write_rules
 from benchmarks.compiled_receiver import CompiledReceiver
 from demo.places import fresh, product_settings
 from demo.services import Services
@@ -30,7 +30,7 @@ from eventbridge.testing.receiver import ADDRESSES
 #: How long the first run of a runner may take, and its last window.
 _WAIT_SECONDS = 180.0
 
-#: Of the executor, beside one for the shift of each express runner: for tasks of the line that is measured.
+#: Of the executor, beside one for the shift of each streaming runner: for tasks of the line that is measured.
 _SPARE_SLOTS = 8
 #: Tasks read Airflow's connections, everybody else ours.
 _CONNECTIONS = {**SIGNED, **{name.replace("EVENTBRIDGE_", "AIRFLOW_"): value for name, value in SIGNED.items()}}

@@ -1,4 +1,4 @@
-"""A window of the express lane: one open batch, whose events are delivered as they come."""
+"""A window in streaming mode: one open batch, whose events are delivered as they come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.express_pace import segment_is_due, window_is_over
+from eventbridge.decision.streaming_pace import segment_is_due, window_is_over
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
@@ -16,14 +16,14 @@ from eventbridge.model.queue import Queue
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.express_bus import ShiftBus
-from eventbridge.stages.operate.express_close import Close
-from eventbridge.stages.operate.express_fit import refuse_unfit
-from eventbridge.stages.operate.express_looks import Looks
-from eventbridge.stages.operate.express_routing import WindowRouting
-from eventbridge.stages.operate.express_targets import TargetQueues
-from eventbridge.stages.operate.express_turns import Turns
 from eventbridge.stages.operate.shift_lease import Lease
+from eventbridge.stages.operate.streaming_bus import ShiftBus
+from eventbridge.stages.operate.streaming_close import Close
+from eventbridge.stages.operate.streaming_fit import refuse_unfit
+from eventbridge.stages.operate.streaming_looks import Looks
+from eventbridge.stages.operate.streaming_routing import WindowRouting
+from eventbridge.stages.operate.streaming_targets import TargetQueues
+from eventbridge.stages.operate.streaming_turns import Turns
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import write_open_segment
@@ -78,7 +78,7 @@ class Window:
         """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
-        self._seconds = rules.mode_of(self.batch.runner).express.window
+        self._seconds = rules.mode_of(self.batch.runner).streaming.window
         turns = Turns(rules, self.pools, self.work.ledger.said_by_operators())
         routing = self._routing = WindowRouting(self.work, self.batch, rules, turns.held)
         self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}

@@ -1,10 +1,10 @@
-"""How long a window of the express lane is open, and when its answers are recorded."""
+"""How long a window in streaming mode is open, and when its answers are recorded."""
 
 from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.express_pace import look_seconds, segment_is_due, window_is_over
+from eventbridge.decision.streaming_pace import look_seconds, segment_is_due, window_is_over
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Whose turn it is in a window of the express lane, where a pool has fewer slots than targets."""
+"""Whose turn it is in a window in streaming mode, where a pool has fewer slots than targets."""
 
 from __future__ import annotations
 

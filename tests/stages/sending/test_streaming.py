@@ -1,4 +1,4 @@
-"""The express lane: events are delivered as they come, and the books of its windows balance whatever dies."""
+"""Streaming mode: events are delivered as they come, and the books of its windows balance whatever dies."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from eventbridge.sources.embedded import bus
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.bus_pressure import BusWatch
-from eventbridge.stages.operate.express import deliver_express
 from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.route.costly_rules import PARKED_MAX
 from eventbridge.stages.runtime.stop import Stop
 
@@ -33,7 +33,7 @@ from eventbridge.stages.runtime.stop import Stop
 def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     """Each before the next is published, once, without a batch of its own; at the end all is committed and balances.
 
-    How soon they are is for `make bench-express` to say. A target whose address is inside is connected to by none.
+    How soon they are is for `make bench-streaming` to say. A target whose address is inside is connected to by none.
     """
     sending.rules(crm="/healthy/crm", inside=http("http://169.254.169.254/latest/meta-data"))
     with a_shift(sending):
@@ -41,7 +41,7 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
         with pytest.raises(InfrastructureError, match="another process delivers the events of runner 'orders'"):
-            deliver_express(sending.work, RUNNER, Stop())
+            deliver_streaming(sending.work, RUNNER, Stop())
 
     assert len(sending.work.ledger.batches()) < 20, "a batch for each is what the stages would do"
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
@@ -100,11 +100,11 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
     sending.write(rules({"crm": "/healthy/crm"}, where="'data:amount::int > 1'"))
 
     with pytest.raises(UserError, match="this without Airflow: rule orders: it has where or SQL, which"):
-        deliver_express(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.work, RUNNER, Stop())
 
 
 def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
-    """The staged path finishes its batch; only what no segment shows comes twice."""
+    """Batch mode finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending):
         (batch,) = sending.work.ledger.batches(state="open")
@@ -187,7 +187,7 @@ def test_who_loses_the_shift_says_so(sending: Sending) -> None:
     thief = threading.Thread(target=steal)
     thief.start()
     with pytest.raises(InfrastructureError, match="another process has taken the shift of runner 'orders'"):
-        deliver_express(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.work, RUNNER, Stop())
     thief.join()
 
 
@@ -199,7 +199,7 @@ def test_a_shift_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None
     compile_ahead.cache_clear()
 
     with pytest.raises(InfrastructureError, match="another process delivers"):
-        deliver_express(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.work, RUNNER, Stop())
 
     assert compile_ahead.cache_info().misses == 1
 
@@ -225,7 +225,7 @@ def test_a_shift_ends_when_nothing_comes(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
 
-    shift = deliver_express(sending.work, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
+    shift = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
 
     assert (shift.events, shift.backlog, len(sending.requests())) == (3, False, 3)
     assert sending.work.ledger.shift(RUNNER) is None
@@ -239,7 +239,7 @@ def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
     sending.deliver()
     sending.publish(50)
 
-    shift = deliver_express(sending.work, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
+    shift = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
 
     assert (shift.events, shift.backlog) == (0, True)
     batch_id = listen(sending.work, RUNNER)
@@ -254,7 +254,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
     (rule,) = sending.work.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
 
-    deliver_express(sending.work, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
+    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
 
     assert sending.requests() == []
     assert sum(row.count for row in sending.work.ledger.parked_counts()) == 2

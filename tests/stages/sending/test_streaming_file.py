@@ -1,4 +1,4 @@
-"""A file target of the express lane: kept open while events come, synced before a delivery counts."""
+"""A file target of streaming mode: kept open while events come, synced before a delivery counts."""
 
 from __future__ import annotations
 

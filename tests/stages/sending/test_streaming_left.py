@@ -13,11 +13,11 @@ from stages.sending.test_s3_target import Bucket
 from stages.shifts import a_shift, crm_requests, ids, until
 
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.express_fit import left_to_close
+from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.testing.s3 import S3Server
 
 #: Windows so short that a test sees the next one.
-SHORT = f"runners: {{{RUNNER}: {{mode: express, express: {{window: 1s}}}}}}\n"
+SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{window: 1s}}}}}}\n"
 
 COSTLY = """  costly:
     bus: orders

@@ -1,4 +1,4 @@
-"""How long a window of the express lane is open, and how often its answers are recorded: seldom where little comes."""
+"""How long a window in streaming mode is open, and how often its answers are recorded: seldom where little comes."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""`make bench-express`: publish to delivered in the mode express, beside staged, and what a runner costs and leaves.
+"""`make bench-streaming`: publish to delivered in streaming and batch mode, and what a runner costs and leaves.
 
 Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
 delivery starts when the bus has its event and stops at the target's answer. `eventbridge deliver` runs as a process of
-its own, and its CPU time is that of this process and its children; staged lines call the stages in a loop, batch by
-batch. A line of a change is one of express in which, after a third, a second process takes the runner over.
-Airflow is in none of them, or with --airflow in all (bench_express_airflow).
+its own, and its CPU time is that of this process and its children; batch lines call the stages in a loop, batch by
+batch. A line of a change is one of streaming mode in which, after a third, a second process takes the runner over.
+Airflow is in none of them, or with --airflow in all (bench_streaming_airflow).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SIZE = 510
 _DAY = 86_400.0
 #: How long a runner may take to begin, and to be done after the last event.
 _WAIT_SECONDS = 60.0
-#: How long the mode express is given to read the last event, before it is told to close its window.
+#: How long streaming mode is given to read the last event, before it is told to close its window.
 _LAST_SECONDS = 2.0
 #: Events published at a time are those of so many seconds.
 _TICK_SECONDS = 0.002
@@ -80,7 +80,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=float, nargs="*", default=[1, 100, 1000, 3000, 9000], help="events a second")
     parser.add_argument("--targets", nargs="*", default=["http", "file"], choices=["http", "file"])
-    modes = ["express", "change", "staged"]
+    modes = ["streaming", "change", "batch"]
     parser.add_argument("--modes", nargs="*", default=modes, choices=modes)
     parser.add_argument("--seconds", type=float, default=21.0, help="of each load (default: 21)")
     parser.add_argument("--slow", type=float, default=65.0, help="of a load below 10 a second, and idle (default: 65)")
@@ -90,7 +90,7 @@ def main() -> int:
     try:
         with compiled_receiver() as receiver:
             if options.airflow:
-                from benchmarks.bench_express_airflow import through_airflow
+                from benchmarks.bench_streaming_airflow import through_airflow
 
                 found = through_airflow(receiver, [load for load in loads if load.mode != "change"])
             else:
@@ -102,16 +102,16 @@ def main() -> int:
 
 
 def _loads(options: argparse.Namespace) -> Iterator[Load]:
-    if "express" in options.modes:
-        yield Load("express", "http", 0, options.slow)
+    if "streaming" in options.modes:
+        yield Load("streaming", "http", 0, options.slow)
     for target in options.targets:
         for rate in options.rates:
             for mode in options.modes:
-                if mode == "staged" and (target != "http" or rate > 1000):
+                if mode == "batch" and (target != "http" or rate > 1000):
                     continue  # its latency is that of a batch, whatever the target
                 if mode == "change" and (target != "http" or rate not in (100, 1000)):
                     continue
-                quiet = rate < 10 and mode == "express"
+                quiet = rate < 10 and mode == "streaming"
                 if quiet and target != "http":
                     continue
                 yield Load(mode, target, rate, options.slow if quiet else options.seconds)
@@ -129,9 +129,9 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
                 if load.mode == "change":
                     time.sleep(_LAST_SECONDS)
             share = (cpu_seconds(process) - before[0]) / (time.monotonic() - before[1])
-            if load.mode == "express":
+            if load.mode == "streaming":
                 time.sleep(_LAST_SECONDS)
-            elif load.mode == "staged":
+            elif load.mode == "batch":
                 _until(lambda: _is_done(work, load))
         with closing(place.open()) as work:
             # What the runner left, unread or to be tried again, comes late; that none is lost is seen then.
@@ -142,7 +142,7 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
 def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: dict[str, Load]) -> None:
     """Write rule files with a bus, a runner and a rule for each load."""
     for runner, load in runners.items():
-        mode = "staged" if load.mode == "staged" else "express"
+        mode = "batch" if load.mode == "batch" else "streaming"
         http = f'{{type: http, url: "{receiver.url("/ok/" + runner)}", allow_http: true, connection: signed}}'
         target = http if load.target == "http" else f'{{type: file, path: "{files / runner}.jsonl"}}'
         folder.mkdir(parents=True, exist_ok=True)
@@ -156,9 +156,9 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
 @contextmanager
 def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
     """Deliver until the block ends, and a little longer: what is read is answered, and the last window closed."""
-    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--express"]
-    if mode == "staged":
-        program = [sys.executable, "-m", "benchmarks.bench_express_staged"]
+    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--streaming"]
+    if mode == "batch":
+        program = [sys.executable, "-m", "benchmarks.bench_streaming_batches"]
     child = subprocess.Popen(program, env=os.environ | place.environ(), stdout=subprocess.DEVNULL)
     try:
         yield psutil.Process(child.pid)
@@ -176,7 +176,7 @@ def _changing(place: Site, load: Load) -> Iterator[None]:
     if load.mode != "change":
         yield
         return
-    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--express"]
+    program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--streaming"]
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
@@ -205,7 +205,7 @@ def deliver_in_stages(place: Runtime, stop: Stop) -> None:
 
 
 def _is_warm(work: Runtime, mode: str) -> bool:
-    if mode == "staged":
+    if mode == "batch":
         return bool(work.ledger.batches(state="committed"))
     return any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches(state="open"))
 
@@ -314,14 +314,14 @@ def _report(found: Sequence[Found], where: str) -> int:
 
 
 def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
-    """Yield the goals of a line of express: what, what was reached, at most what."""
+    """Yield the goals of a line of streaming mode: what, what was reached, at most what."""
     load = found.load
     yield f"{load.mode}, {load.target}, {load.rate:,.0f}/s: differences of the audit", found.differences, 0
     if load.mode == "change":
         yield f"change of shift, {load.rate:,.0f}/s: latest answer, ms", found.quantile(1.0), 300
-    if load.mode != "express":
+    if load.mode != "streaming":
         return
-    name = f"express, {load.target}, {load.rate:,.0f}/s" if load.rate else "express, idle"
+    name = f"streaming, {load.target}, {load.rate:,.0f}/s" if load.rate else "streaming, idle"
     if load.rate:
         small = load.rate <= 1000
         if small or load.rate >= 9000:

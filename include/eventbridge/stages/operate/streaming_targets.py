@@ -1,4 +1,4 @@
-"""The targets of a window of the express lane: each has a queue of its own, and none waits for another."""
+"""The targets of a window in streaming mode: each has a queue of its own, and none waits for another."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
 from eventbridge.rule import RuleSet
 from eventbridge.stages.notify.publish import publish_operational_events
-from eventbridge.stages.operate.express_turns import Key, Turns
+from eventbridge.stages.operate.streaming_turns import Key, Turns
 from eventbridge.stages.push.admission import must_halt
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.http_loop import HttpLoop
@@ -66,7 +66,7 @@ class TargetQueues:
         self._leaving: set[Key] = set()  # of those the ones whose slot others wait for
         self._turns = turns
         self._finishing = self._wound_down = False
-        self._threads = Threads("express", _THREADS_AT_ONCE)
+        self._threads = Threads("streaming", _THREADS_AT_ONCE)
         self._loop = http
         self._told_at = time.monotonic()
         self._before = before
@@ -279,7 +279,7 @@ class TargetQueues:
 
 def http_loop() -> HttpLoop:
     """Return what carries the http targets of all windows of a shift."""
-    return HttpLoop([], Threads("express http", _THREADS_AT_ONCE))
+    return HttpLoop([], Threads("streaming http", _THREADS_AT_ONCE))
 
 
 def _numbered(pieces: Iterable[ReadPiece]) -> Iterator[ReadPiece]:

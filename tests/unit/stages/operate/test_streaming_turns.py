@@ -7,7 +7,7 @@ from typing import Any
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.rule import Rule, RuleSet
-from eventbridge.stages.operate.express_turns import Turns
+from eventbridge.stages.operate.streaming_turns import Turns
 from eventbridge.targets.file.fields import FileFields
 
 SHUT = {"rules.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}
