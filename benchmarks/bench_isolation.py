@@ -38,8 +38,8 @@ from eventbridge.orchestrate.watch import Watch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.operate.streaming import deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.settlement import settled_as
@@ -271,7 +271,7 @@ def _running(place: Site, mode: str = "batch") -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
     stop, bell = context.Event(), context.Semaphore(0)
-    bodies = [_run_batches if mode == "batch" else _run_shift, _ring] + [_run_retries] * _RETRY_RUNS
+    bodies = [_run_batches if mode == "batch" else _run_streaming_task, _ring] + [_run_retries] * _RETRY_RUNS
     processes = [context.Process(target=body, args=(place, stop, bell)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
@@ -295,7 +295,7 @@ def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
                 stop.wait(0.1)
 
 
-def _run_shift(place: Site, stop: Any, _bell: Any) -> None:
+def _run_streaming_task(place: Site, stop: Any, _bell: Any) -> None:
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
     with closing(place.open()) as work:

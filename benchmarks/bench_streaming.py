@@ -84,7 +84,7 @@ def main() -> int:
     parser.add_argument("--modes", nargs="*", default=modes, choices=modes)
     parser.add_argument("--seconds", type=float, default=21.0, help="of each load (default: 21)")
     parser.add_argument("--slow", type=float, default=65.0, help="of a load below 10 a second, and idle (default: 65)")
-    parser.add_argument("--airflow", action="store_true", help="through a real Airflow; changes of shift are not in it")
+    parser.add_argument("--airflow", action="store_true", help="through a real Airflow; handovers are not in it")
     options = parser.parse_args()
     loads = list(_loads(options))
     try:
@@ -318,7 +318,7 @@ def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
     load = found.load
     yield f"{load.mode}, {load.target}, {load.rate:,.0f}/s: differences of the audit", found.differences, 0
     if load.mode == "change":
-        yield f"change of shift, {load.rate:,.0f}/s: latest answer, ms", found.quantile(1.0), 300
+        yield f"handover, {load.rate:,.0f}/s: latest answer, ms", found.quantile(1.0), 300
     if load.mode != "streaming":
         return
     name = f"streaming, {load.target}, {load.rate:,.0f}/s" if load.rate else "streaming, idle"

@@ -30,7 +30,7 @@ from eventbridge.testing.receiver import ADDRESSES
 #: How long the first run of a runner may take, and its last window.
 _WAIT_SECONDS = 180.0
 
-#: Of the executor, beside one for the shift of each streaming runner: for tasks of the line that is measured.
+#: Of the executor, beside one for the streaming task of each streaming runner: for tasks of the line that is measured.
 _SPARE_SLOTS = 8
 #: Tasks read Airflow's connections, everybody else ours.
 _CONNECTIONS = {**SIGNED, **{name.replace("EVENTBRIDGE_", "AIRFLOW_"): value for name, value in SIGNED.items()}}
@@ -112,8 +112,8 @@ def _is_committed(work: Runtime, runner: str) -> bool:
 
 
 def _process(work: Runtime, runner: str) -> psutil.Process | None:
-    shift = work.ledger.shift(runner)
-    return None if shift is None else psutil.Process(int(shift.holder.split(":")[1]))
+    lease = work.ledger.streaming_lease(runner)
+    return None if lease is None else psutil.Process(int(lease.holder.split(":")[1]))
 
 
 def _until(what: str, reached: Callable[[], bool]) -> None:

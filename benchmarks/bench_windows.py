@@ -1,7 +1,7 @@
-"""`make bench-windows`: what memory a shift takes that has closed very many windows.
+"""`make bench-windows`: what memory a streaming task takes that has closed very many windows.
 
-A shift in this process, whose windows are full with four events: everything else is as it is in production, but for
-the closer, which small windows have not. The receiver is a process of its own. Peaks are those of the kernel.
+A streaming task in this process, whose windows are full with four events: everything else is as it is in production,
+but for the closer, which small windows have not. The receiver is a process of its own. Peaks are those of the kernel.
 """
 
 from __future__ import annotations

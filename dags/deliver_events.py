@@ -8,5 +8,5 @@ from eventbridge.orchestrate.schedule import runners_to_parse, warning_of_slots
 
 runners = runners_to_parse()
 warning = warning_of_slots(runners)
-for name, shift in runners.items():
-    globals()[deliver_dag_id(name)] = deliver_events(name, shift, warning)
+for name, task_seconds in runners.items():
+    globals()[deliver_dag_id(name)] = deliver_events(name, task_seconds, warning)

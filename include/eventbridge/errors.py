@@ -26,7 +26,7 @@ EventBridgeError
 │   ├── LedgerError
 │   ├── SettledAnewError      a repair gave a batch another settlement meanwhile
 │   ├── BusError
-│   ├── ShiftTakenError       another process delivers the events of a runner in streaming mode
+│   ├── StreamingLeaseTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
 ├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later
 └── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
@@ -253,8 +253,8 @@ class BusError(InfrastructureError):
     """An event bus cannot be reached or answers with an error."""
 
 
-class ShiftTakenError(InfrastructureError):
-    """Another process has the shift of a runner."""
+class StreamingLeaseTakenError(InfrastructureError):
+    """Another process has the lease of a runner."""
 
 
 class SparkError(InfrastructureError):

@@ -120,7 +120,7 @@ def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any
     assert eventbridge("rules", "check").code == 0
 
 
-def test_check_warns_of_shifts_that_take_every_slot(
+def test_check_warns_of_streaming_tasks_that_take_every_slot(
     shop: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the environment says how many tasks Airflow runs; it is no mistake."""

@@ -24,7 +24,7 @@ from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
 from contracts.ledger_schemas_contract import SchemasContract
-from contracts.ledger_shifts_contract import ShiftsContract
+from contracts.ledger_streaming_leases_contract import StreamingLeasesContract
 from contracts.ledger_targets_contract import TargetsContract
 
 from eventbridge.ledger import Ledger
@@ -45,7 +45,7 @@ class LedgerContract(
     RetentionContract,
     RouteTriesContract,
     SchemasContract,
-    ShiftsContract,
+    StreamingLeasesContract,
     TargetsContract,
 ):
     """All of the contract; a subclass gives the fixture `open_ledger`."""

@@ -1,4 +1,5 @@
-"""A backlog of a streaming runner on Airflow: handed to Spark and mapped pushes as one batch, then a shift again.
+"""A backlog of a streaming runner on Airflow: handed to Spark and mapped pushes as one batch, then a streaming task
+again.
 
 Part of `make test-deep`.
 """
@@ -21,12 +22,14 @@ _MINUTES = 300.0
 
 
 def test_a_backlog_is_one_batch_of_the_stages_and_then_events_come_at_once_again(heaped: Running) -> None:
-    """Before and after it a shift delivers, whose runs start no other task; every event comes once to each target."""
+    """Before and after it a streaming task delivers, whose runs start no other task; every event comes once to each
+    target.
+    """
     heaped.publish(HEAP, range(1))
-    heaped.until("a shift delivers", lambda: took(heaped, 1))
+    heaped.until("a streaming task delivers", lambda: took(heaped, 1))
     heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": True})
     heaped.until("no task is at work", lambda: not at_work(heaped))
-    assert heaped.work.ledger.shift(HEAP) is None
+    assert heaped.work.ledger.streaming_lease(HEAP) is None
     heaped.publish(HEAP, range(1, 1 + _BACKLOG))
     heaped.airflow.call("PATCH", f"/dags/{DAG_ID}", json={"is_paused": False})
 
@@ -38,8 +41,8 @@ def test_a_backlog_is_one_batch_of_the_stages_and_then_events_come_at_once_again
     for number in range(1 + _BACKLOG, 11 + _BACKLOG):
         heaped.publish(HEAP, range(number, number + 1))
         heaped.until("it is delivered", lambda number=number: took(heaped, number + 1))
-        assert heaped.work.ledger.shift(HEAP) is not None, "a shift delivered it"
-    heaped.until("its shift ends", lambda: heaped.work.ledger.shift(HEAP) is None)
+        assert heaped.work.ledger.streaming_lease(HEAP) is not None, "a streaming task delivered it"
+    heaped.until("its streaming task ends", lambda: heaped.work.ledger.streaming_lease(HEAP) is None)
     heaped.until_settled()
 
     assert size(heaped, large) == _BACKLOG
@@ -62,7 +65,7 @@ def size(heaped: Running, batch: Any) -> int:
 
 
 def at_work(heaped: Running) -> list[Any]:
-    """Return the tasks that run, or are about to: one that has a shift would take what comes."""
+    """Return the tasks that run, or are about to: one that has a streaming task would take what comes."""
     path = f"/dags/{DAG_ID}/dagRuns/~/taskInstances"
     found: list[Any] = heaped.airflow.call("GET", path, params={"limit": 1_000})["task_instances"]
     return [each for each in found if each["state"] in ("running", "queued")]

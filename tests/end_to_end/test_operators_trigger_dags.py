@@ -48,7 +48,9 @@ rules:
 
 
 def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed: Running) -> None:
-    """The first wakes a shift, those after it take no run; after kill -9 the task is back, or the next run there."""
+    """The first wakes a streaming task, those after it take no run; after kill -9 the task is back, or the next run
+    there.
+    """
     directed.publish(QUICK, range(1))
     directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
     first = holder(directed)
@@ -60,7 +62,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     assert len(rings(directed)) <= rung + 1, "the first event's own ring may come late"
     os.kill(first, signal.SIGKILL)
     directed.publish(QUICK, range(11, 21))
-    directed.until("another process has the shift", lambda: holder(directed) != first)
+    directed.until("another process has the lease", lambda: holder(directed) != first)
     directed.until("all are delivered", lambda: len(set(directed.requests("/healthy/quick"))) == 21)
     second = holder(directed)
     directed.publish(QUICK, range(21, 22))
@@ -68,7 +70,9 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
 
     assert second != first
     assert len(rings(directed)) <= rung + 2
-    directed.until("its shift ends, as nothing comes", lambda: directed.work.ledger.shift(QUICK) is None)
+    directed.until(
+        "its streaming task ends, as nothing comes", lambda: directed.work.ledger.streaming_lease(QUICK) is None
+    )
     directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
 
@@ -327,10 +331,10 @@ def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
 
 
 def holder(directed: Running) -> int:
-    """Wait for a shift that delivers, and return the number of its process."""
-    directed.until("a shift has a window open", lambda: directed.work.ledger.batches(state="open"))
-    shift = directed.until("somebody has the shift", lambda: directed.work.ledger.shift(QUICK))
-    return int(shift.holder.split(":")[1])
+    """Wait for a streaming task that delivers, and return the number of its process."""
+    directed.until("a streaming task has a window open", lambda: directed.work.ledger.batches(state="open"))
+    lease = directed.until("somebody has the lease", lambda: directed.work.ledger.streaming_lease(QUICK))
+    return int(lease.holder.split(":")[1])
 
 
 def rings(directed: Running) -> list[str]:

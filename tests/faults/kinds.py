@@ -24,13 +24,13 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
-from eventbridge.stages.operate import shift_lease, streaming_change
+from eventbridge.stages.operate import streaming_handover, streaming_lease
 from eventbridge.stages.operate.closer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.operate.shift_lease import Bounds
-from eventbridge.stages.operate.streaming import Shift, deliver_streaming
+from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
@@ -45,8 +45,9 @@ from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
-#: ids, a rule's way to another runner, a batch of what a queue hands out, or a shift: one from its first event on, one
-#: that takes over what another left, one that hands a backlog over, one that is passed on to another, or its closer.
+#: ids, a rule's way to another runner, a batch of what a queue hands out, or a streaming task: one from its first event
+#: on, one that takes over what another left, one that hands a backlog over, one that is handed over to another, or its
+#: closer.
 KindName = Literal[
     "normal",
     "retry",
@@ -72,9 +73,10 @@ Body = Callable[[World, BatchKind], None]
 #: Recovery happens in the eyes of the product two hours later, and again two hours later: every retry is due by then.
 LATER = timedelta(hours=2)
 
-#: How a shift of a world is bounded: the tasks after it, or the recovery, make the retries.
+#: How a streaming task of a world is bounded: the tasks after it, or the recovery, make the retries.
 _UNTIL_IDLE = Bounds(idle_seconds=0.2, makes_retries=False)
-#: How long a shift waits for the former one to close its window, where half a minute is usual: a close takes a second.
+#: How long a streaming task waits for the former one to close its window, where half a minute is usual: a close takes a
+#: second.
 _CLOSE_SECONDS = 5.0
 #: Of one that dies as soon as there is something to be seen, which on a busy machine takes longer.
 _LONGER = replace(_UNTIL_IDLE, idle_seconds=1.0)
@@ -185,30 +187,30 @@ def _finish_old(work: World, kind: BatchKind) -> None:
         body(work, kind)
 
 
-def shift(work: World, bounds: Bounds = _UNTIL_IDLE) -> Shift:
+def run_streaming_task(work: World, bounds: Bounds = _UNTIL_IDLE) -> StreamingSummary:
     """Deliver as events come, until none has come for a moment."""
     return deliver_streaming(work, RUNNER, Stop(), bounds)
 
 
-def _shift(work: World, _: BatchKind) -> None:
-    shift(work)
+def _run_streaming_task(work: World, _: BatchKind) -> None:
+    run_streaming_task(work)
 
 
 def _hand_over(work: World, _: BatchKind) -> None:
-    """End a shift for what waits, and plan that: the first task of a streaming runner does no more of it."""
-    if shift(work, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
+    """End a streaming task for what waits, and plan that: the first task of a streaming runner does no more of it."""
+    if run_streaming_task(work, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
         listen(work, RUNNER)
 
 
 def _change(work: World, _: BatchKind) -> None:
-    """Pass a shift with events in its window on to one that stands by; the former closes it meanwhile."""
-    shift_lease._RENEW_SECONDS = 0.05
-    streaming_change._CLOSE_SECONDS = _CLOSE_SECONDS
+    """Hand a streaming task with events in its window over to the standby; the former closes it meanwhile."""
+    streaming_lease._RENEW_SECONDS = 0.05
+    streaming_handover._CLOSE_SECONDS = _CLOSE_SECONDS
     failed: list[EventBridgeError] = []
 
     def first() -> None:
         try:
-            shift(work, replace(_UNTIL_IDLE, idle_seconds=1.0))
+            run_streaming_task(work, replace(_UNTIL_IDLE, idle_seconds=1.0))
         except EventBridgeError as error:
             failed.append(error)
 
@@ -217,7 +219,7 @@ def _change(work: World, _: BatchKind) -> None:
     while former.is_alive() and not _is_under_way(work):
         threading.Event().wait(0.01)
     try:
-        shift(work, replace(_UNTIL_IDLE, stands_by=True, patience_seconds=5.0))
+        run_streaming_task(work, replace(_UNTIL_IDLE, is_standby=True, patience_seconds=5.0))
     finally:
         former.join()
     for error in failed:
@@ -335,14 +337,26 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"listen"}),
         every=2,  # two thirds of its calls plan the batch, as ever
     ),
-    "streaming": Kind("normal", {"shift": _shift}, answers=_SOME_FAIL, most=28, requests=4),
+    "streaming": Kind("normal", {"streaming_task": _run_streaming_task}, answers=_SOME_FAIL, most=28, requests=4),
     "takeover": Kind(
-        "normal", {"shift": _shift}, before=("leave",), answers=_SOME_FAIL, events="placed", most=16, requests=4
+        "normal",
+        {"streaming_task": _run_streaming_task},
+        before=("leave",),
+        answers=_SOME_FAIL,
+        events="placed",
+        most=16,
+        requests=4,
     ),
     "backlog": Kind(
-        "normal", {"shift": _hand_over}, before=("normal.all",), answers=_SOME_FAIL, events="placed", split=True, most=8
+        "normal",
+        {"streaming_task": _hand_over},
+        before=("normal.all",),
+        answers=_SOME_FAIL,
+        events="placed",
+        split=True,
+        most=8,
     ),
-    "change": Kind("normal", {"shift": _change}, answers=_SOME_FAIL, events="placed", most=16, requests=0),
+    "change": Kind("normal", {"streaming_task": _change}, answers=_SOME_FAIL, events="placed", most=16, requests=0),
     "closer": Kind("normal", {"books": _do_books}, before=("plan",), answers=_SOME_FAIL, most=16),
 }
 
@@ -392,26 +406,26 @@ def maintain_once(work: World) -> None:
 
 
 def leave(work: World) -> None:
-    """Begin a shift, and die as soon as something of its window is recorded."""
+    """Begin a streaming task, and die as soon as something of its window is recorded."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and work.store.list("outcomes/"):
             os._exit(0)
 
     fault_points.install(die)
-    shift(work, _LONGER)
+    run_streaming_task(work, _LONGER)
     raise AssertionError("nothing of the window was recorded")
 
 
 def plan_window(work: World) -> None:
-    """Run a shift, and die as soon as its window is planned: its closer is to do the books."""
+    """Run a streaming task, and die as soon as its window is planned: its closer is to do the books."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(each.state == "planned" for each in work.ledger.batches(limit=None)):
             os._exit(0)
 
     fault_points.install(die)
-    shift(work, _LONGER)
+    run_streaming_task(work, _LONGER)
     raise AssertionError("no window was planned")
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from faults.fault import DIED, KILLED, REFUSED, Fault
 from faults.kinds import KINDS, KindName
 from faults.proof import check
-from faults.trial import AT_ONCE, LATE, SHIFT_AT_ONCE, SHIFT_LATE, Scene, Trial
+from faults.trial import AT_ONCE, LATE, STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE, Scene, Trial
 from faults.tried import TRIED, Tried
 from faults.world import STREAMING_KINDS
 
@@ -24,7 +24,7 @@ WORLDS_AT_ONCE = (os.cpu_count() or 1) // int(os.environ.get("PYTEST_XDIST_WORKE
 DOUBLE_KILLS = 30
 #: Of a stage whose calls come again it dies at these, and they fail, all the same: there each kind of call comes first.
 FIRST_CALLS = 12
-#: Random stories in which shifts and stages take turns.
+#: Random stories in which streaming tasks and stages take turns.
 MIXED = 12
 OVERLAPS = 2
 
@@ -222,7 +222,8 @@ def random_schedules(
 ) -> Iterator[Callable[[], None]]:
     """Yield trials in which one to four faults of any sort meet whole batches, one after the other, at random calls.
 
-    Of those that a shift may deliver, shifts and stages take turns by chance. `among`: the stages to begin at.
+    Of those that a streaming task may deliver, streaming tasks and stages take turns by chance. `among`: the stages to
+    begin at.
     """
     return stories(count, seed, lambda dice: _schedule(scene, dice, among or places()), first)
 
@@ -262,7 +263,7 @@ def _schedule(scene: Scene, dice: random.Random, among: Sequence[Place]) -> None
 
 def _recoveries(trial: Trial) -> list[str]:
     """Return how a trial may recover, at once and late by turns."""
-    return [AT_ONCE, LATE, *([SHIFT_AT_ONCE, SHIFT_LATE] if trial.kind in STREAMING_KINDS else [])]
+    return [AT_ONCE, LATE, *([STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE] if trial.kind in STREAMING_KINDS else [])]
 
 
 def how_to_recover(trial: Trial, how: str) -> str:

@@ -35,7 +35,7 @@ def table_rows(scene: Scene) -> list[str]:
         rows.append(f"| {kind} | {stage} | {' | '.join(map(str, numbers))} |")
     rows.append(f"| all | all, killed again while recovering | {matrix.DOUBLE_KILLS} | | | |")
     sums[0] += matrix.DOUBLE_KILLS
-    rows.append(f"| those of shifts | random stories in both modes | {matrix.MIXED} | | | |")
+    rows.append(f"| those of streaming tasks | random stories in both modes | {matrix.MIXED} | | | |")
     sums[0] += matrix.MIXED
     rows.append(f"| in all | **{sum(sums):,} trials** | {' | '.join(map(str, sums))} |")
     return rows

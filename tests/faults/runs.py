@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any
 
-from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, shift
+from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, run_streaming_task
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
@@ -28,8 +28,8 @@ from eventbridge.stages.why.explain import why
 #: What figures and books call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
-#: A recovery that a shift begins, before the stages and the retries go on.
-BY_SHIFT = "recovery-by-shift"
+#: A recovery that a streaming task begins, before the stages and the retries go on.
+BY_STREAMING_TASK = "recovery-by-streaming-task"
 
 Tell = Callable[[list[Any]], None]
 
@@ -38,8 +38,8 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books. `BY_SHIFT` in its
-    place: a shift begins each.
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books. `BY_STREAMING_TASK`
+    in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
     push_stage._TELL_SECONDS = streaming_targets._TELL_SECONDS = 3600.0
@@ -48,7 +48,7 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     if name.startswith("recovery"):
         tell(["look", look(work)])
         begin()
-        _recover(work, [float(hours) for hours in detail.split(",")], by_shift=name == BY_SHIFT)
+        _recover(work, [float(hours) for hours in detail.split(",")], by_streaming_task=name == BY_STREAMING_TASK)
         tell(["books", _books(work)])
         return
     begin()
@@ -61,14 +61,14 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
         body(work, found.batch)
 
 
-def _recover(work: World, hours: list[float], *, by_shift: bool) -> None:
+def _recover(work: World, hours: list[float], *, by_streaming_task: bool) -> None:
     clock = work.clock
     assert isinstance(clock, Clock)
     began = clock.ahead
     for each in hours:
         clock.ahead = began + timedelta(hours=each)
-        if by_shift:
-            shift(work)
+        if by_streaming_task:
+            run_streaming_task(work)
         if _go_on(work):
             return
 

@@ -76,7 +76,7 @@ def test_to_die_again_while_recovering_loses_nothing(scene: Scene) -> None:
 
 
 def test_both_modes_by_turns_lose_nothing(scene: Scene) -> None:
-    """Shifts and stages take turns at one runner, by chance, and one to four faults meet them."""
+    """Streaming tasks and stages take turns at one runner, by chance, and one to four faults meet them."""
     places = [place for place in _PLACES if place[0] in STREAMING_KINDS]
 
     tried = matrix.at_once(matrix.random_schedules(scene, matrix.MIXED, among=places))

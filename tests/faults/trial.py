@@ -35,8 +35,10 @@ _RUN_HOURS = 18 / 3600
 #: A recovery that begins at once finishes the batch before its deadline; one that comes late finds it past that.
 AT_ONCE = f"recovery:0,{_STEPS}"
 LATE = f"recovery:{_STEPS}"
-#: The same, and a shift begins it.
-SHIFT_AT_ONCE, SHIFT_LATE = (how.replace("recovery", "recovery-by-shift") for how in (AT_ONCE, LATE))
+#: The same, and a streaming task begins it.
+STREAMING_TASK_AT_ONCE, STREAMING_TASK_LATE = (
+    how.replace("recovery", "recovery-by-streaming-task") for how in (AT_ONCE, LATE)
+)
 
 
 @dataclass
@@ -185,7 +187,7 @@ class Trial:
             turn = int(self.name.rpartition("-")[2])
             how = AT_ONCE if KINDS[self.kind].early and turn % 3 == 0 else LATE
             if self.kind in STREAMING_KINDS and turn % 2:
-                how = SHIFT_AT_ONCE if how == AT_ONCE else SHIFT_LATE
+                how = STREAMING_TASK_AT_ONCE if how == AT_ONCE else STREAMING_TASK_LATE
         told = self.run(how, fault)
         if fault is None:
             told.expect(0)

@@ -154,7 +154,7 @@ def rule_set() -> RuleSet:
 
 @cache
 def lane_rule_set() -> RuleSet:
-    """Return those of the worlds in which a shift delivers."""
+    """Return those of the worlds in which a streaming task delivers."""
     return _read(_LANE_RULES)
 
 

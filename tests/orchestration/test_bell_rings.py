@@ -240,28 +240,28 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
     assert watch.look() == []
 
 
-def test_a_shift_that_ends_soon_is_rung_for_until_somebody_stands_by(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_that_ends_soon_is_rung_for_until_there_is_a_standby(watch: Watch, clock: Clock) -> None:
     """Else it takes what comes by itself, and no bell rings."""
     ledger = watch.work.ledger
-    ledger.take_shift("orders", "one", NOW + timedelta(seconds=60))
+    ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
     assert watch.look() == ["events_night"]
-    ledger.ask_for_next("orders", "one")
+    ledger.request_standby("orders", "one")
     assert watch.look() == ["events_orders"]
-    ledger.stand_by("orders", "two", NOW + timedelta(seconds=20))
+    ledger.register_standby("orders", "two", NOW + timedelta(seconds=20))
     clock.later(16)
     assert "events_orders" not in watch.look()
-    clock.later(16)  # who stood by is gone
+    clock.later(16)  # the standby is gone
 
     assert "events_orders" in watch.look()
 
 
-def test_a_shift_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
     """Though its batch is open, and a bell rang just before: a second run takes it over."""
     ledger = watch.work.ledger
     publish(watch)
     assert "events_orders" in watch.look()
-    ledger.take_shift("orders", "one", NOW + timedelta(seconds=6))
+    ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=6))
     with bus(watch) as orders:
         ranges = [Range(queue, 0, 0) for queue in orders.queues()]
     assert ledger.plan_batch(Batch("window", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
@@ -274,16 +274,16 @@ def test_a_shift_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, cloc
     assert "events_orders" in watch.look()
 
 
-def test_a_shift_whose_process_is_gone_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_whose_process_is_gone_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
     """Of the same host: that of another is waited for until its lease is over."""
     ledger = watch.work.ledger
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     publish(watch)
     for host, is_rung in (("another.example", False), (socket.gethostname(), True)):
-        ledger.take_shift("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
+        ledger.acquire_streaming_lease("orders", f"{host}:{gone.pid}:1", NOW + timedelta(seconds=60))
         assert ("events_orders" in watch.look()) == is_rung
-        ledger.end_shift("orders", f"{host}:{gone.pid}:1")
+        ledger.release_streaming_lease("orders", f"{host}:{gone.pid}:1")
 
 
 def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock) -> None:

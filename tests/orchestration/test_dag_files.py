@@ -51,13 +51,14 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
     assert expected == edges(dags["deliver_orders"])
 
 
-def test_a_runner_in_streaming_mode_begins_with_a_shift(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The task `streaming` stands in place of `listen`; its run may last a shift longer, and it comes back soon.
+def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The task `streaming` stands in place of `listen`; its run may last a streaming task longer, and it comes back
+    soon.
 
-    Where shifts could take every slot its notes say so.
+    Where streaming tasks could take every slot its notes say so.
     """
     with (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "runners.yaml").open("w") as file:
-        file.write("runners:\n  orders: {mode: streaming, streaming: {shift: 5m}}\n")
+        file.write("runners:\n  orders: {mode: streaming, streaming: {task_duration: 5m}}\n")
     dag = airflow_dags()["deliver_orders"]
     in_batch_mode = airflow_dags()["deliver_night"]
     first = dag.get_task("streaming")
@@ -66,14 +67,19 @@ def test_a_runner_in_streaming_mode_begins_with_a_shift(home: Path, monkeypatch:
         tuple("streaming" if name == "listen" else name for name in each) for each in edges(in_batch_mode)
     }
     assert dag.dagrun_timeout == timedelta(seconds=500)
-    assert (dag.max_active_runs, in_batch_mode.max_active_runs) == (3, 1)  # one stands by, one may have died unseen
+    assert (dag.max_active_runs, in_batch_mode.max_active_runs) == (
+        3,
+        1,
+    )  # one is the standby, one may have died unseen
     assert (first.retries, first.retry_delay) == (3, timedelta(milliseconds=100))
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
     assert "1 runner is in streaming mode, and core.parallelism" in str(airflow_dags()["deliver_orders"].doc_md)
     assert "parallelism" not in str(dag.doc_md)
 
 
-def test_a_task_of_a_shift_makes_the_dag_that_it_belongs_to(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_of_a_streaming_task_makes_the_dag_that_it_belongs_to(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its process reads no rule file: that it is `streaming` is enough; the other tasks find their batch either way."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "deliver_orders")
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "streaming")

@@ -80,22 +80,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Note whether a story held a shift."""
-    before = TOLD.shifts
+    """Note whether a story held a streaming task."""
+    before = TOLD.streaming_tasks
     yield
-    if TOLD.shifts > before:
-        TOLD.with_shifts += 1
+    if TOLD.streaming_tasks > before:
+        TOLD.with_streaming_tasks += 1
     else:
         TOLD.without.append(item.nodeid.rpartition("stages/")[2])
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """In streaming mode say how many stories were told by shifts, and which were not, with the reason."""
+    """In streaming mode say how many stories were told by streaming tasks, and which were not, with the reason."""
     if MODE == "streaming":
         counted = Counter(TOLD.left_out.values())
         terminalreporter.section("streaming mode")
-        terminalreporter.line(f"{TOLD.with_shifts} stories delivered in {TOLD.shifts} shifts")
-        terminalreporter.line(f"{len(TOLD.without)} hold no shift of their helper:")
+        terminalreporter.line(
+            f"{TOLD.with_streaming_tasks} stories delivered in {TOLD.streaming_tasks} streaming tasks"
+        )
+        terminalreporter.line(f"{len(TOLD.without)} hold no streaming task of their helper:")
         for file, number in sorted(Counter(story.partition("::")[0] for story in TOLD.without).items()):
             terminalreporter.line(f"  {file}: {number}")
         for why, number in counted.items():

@@ -152,14 +152,15 @@ class Sending:
                 self.site.publish(each)
 
     def deliver_batch(self, runner: str = RUNNER, *, idle_seconds: float = 0.0) -> str | None:
-        """Move one batch through all stages, or in streaming mode what a shift delivers, and return its id.
+        """Move one batch through all stages, or in streaming mode what a streaming task delivers, and return its id.
 
-        `idle_seconds`: how long that shift lasts at least after its last event, for what its targets try again.
+        `idle_seconds`: how long that streaming task lasts at least after its last event, for what its targets try
+        again.
         """
         return carry_batch(self.work, runner, self.mode, idle_seconds)
 
     def deliver(self) -> None:
-        """Deliver until nothing is available or due; in streaming mode a shift begins."""
+        """Deliver until nothing is available or due; in streaming mode a streaming task begins."""
         carry(self.work, RUNNER, self.mode)
 
     def retry(self) -> str | None:

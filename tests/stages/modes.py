@@ -1,4 +1,6 @@
-"""How the stories of tests/stages deliver, in stages or in shifts, and which of them only one mode can tell."""
+"""How the stories of tests/stages deliver, in stages or in streaming tasks, and which of them only one mode can
+tell.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +10,19 @@ from dataclasses import dataclass, field
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
-from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.operate.streaming import deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.operate.streaming_waiting import waiting_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
 MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 
-#: A shift of a story ends so long after its last event; one whose brokers are asked beside it has more time.
+#: A streaming task of a story ends so long after its last event; one whose brokers are asked beside it has more time.
 _IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
-#: As the bell does, what waits after a shift has another: one that finishes a window of the dead is idle meanwhile.
-_SHIFTS = 3
+#: As the bell does, what waits after a streaming task has another: one that finishes a window of the dead is idle
+#: meanwhile.
+_STREAMING_TASKS = 3
 
 #: Stories of tests/stages that are left out in streaming mode, by why: a file is all of its stories.
 _LEFT_OUT = {
@@ -33,37 +36,37 @@ _LEFT_OUT = {
         sending/test_order_survives.py sending/test_repairs_at_once.py sending/test_settle_and_commit.py
         sending/test_try_target.py
     """,
-    "tells of shifts and stages together in any mode": """
-        test_dropped_window.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_change.py
+    "tells of streaming tasks and stages together in any mode": """
+        test_dropped_window.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_handover.py
         sending/test_streaming_close.py sending/test_streaming_file.py sending/test_streaming_left.py
-        sending/test_streaming_taken_over.py sending/test_streaming_targets.py sending/test_moved_between_shifts.py
+        sending/test_streaming_taken_over.py sending/test_streaming_targets.py sending/test_moved_while_streaming.py
         sending/test_open_batch.py
     """,
-    "a shift as short as a story's makes one attempt: the rest is the retries'": """
+    "a streaming task as short as a story's makes one attempt: the rest is the retries'": """
         sending/test_retries.py::test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals
         sending/test_bundles.py::test_what_one_request_brought_back_travels_together_again
         sending/test_bundles.py::test_a_target_that_is_probed_gets_one_item
     """,
-    "of a target whose responses are slow: a shift waits for none, and calls none slow": """
+    "of a target whose responses are slow: a streaming task waits for none, and calls none slow": """
         sending/test_slow_target.py
         sending/test_sent_once.py::test_a_process_without_a_processor_does_not_degrade_a_healthy_target
         sending/test_open_breaker.py::test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way
     """,
-    "of the budget of a push: a shift waits for each time-out": """
+    "of the budget of a push: a streaming task waits for each time-out": """
         sending/test_push.py::test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id
     """,
-    "of how many events a batch takes: a shift takes what comes": """
+    "of how many events a batch takes: a streaming task takes what comes": """
         sending/test_pace.py sending/test_fan_out.py
         sending/test_broken_rules.py::test_a_batch_under_way_is_finished_while_the_rule_files_are_broken
         sending/test_moved_rules.py::test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one
     """,
-    "a shift sends before it lands, so that the steps come in another order": """
+    "a streaming task sends before it lands, so that the steps come in another order": """
         sending/test_why.py::test_an_event_is_told_from_publishing_to_delivery
     """,
-    "a shift gives up at once what may not be sent before its deadline": """
+    "a streaming task gives up at once what may not be sent before its deadline": """
         sending/test_deadlines.py::test_what_is_late_is_found_by_the_planner_of_retries
     """,
-    "its bus is the broker that dies, and a shift reads on": """
+    "its bus is the broker that dies, and a streaming task reads on": """
         sending/test_rocketmq_order.py::test_a_broker_that_dies_during_a_push_loses_nothing
     """,
 }
@@ -72,10 +75,12 @@ ONLY_IN_BATCH_MODE: Mapping[str, str] = {story: why for why, stories in _LEFT_OU
 
 @dataclass
 class Told:
-    """What became of a run in streaming mode: shifts that were held, stories that held none, and those left out."""
+    """What became of a run in streaming mode: streaming tasks that were held, stories that held none, and those left
+    out.
+    """
 
-    shifts: int = 0
-    with_shifts: int = 0
+    streaming_tasks: int = 0
+    with_streaming_tasks: int = 0
     without: list[str] = field(default_factory=list)
     left_out: dict[str, str] = field(default_factory=dict)
 
@@ -84,34 +89,35 @@ TOLD = Told()
 
 
 def carry(work: Runtime, runner: str, mode: str = MODE) -> None:
-    """Deliver until nothing is available or due; in streaming mode a shift takes all that is available."""
+    """Deliver until nothing is available or due; in streaming mode a streaming task takes all that is available."""
     if mode == "streaming":
-        shift(work, runner)
+        run_streaming_task(work, runner)
     idle = deliver_until_idle(work, runner, InProcessRouter(work.store))
-    assert mode == "batch" or idle.batches == 0, "the shift left events to the stages"
+    assert mode == "batch" or idle.batches == 0, "the streaming task left events to the stages"
 
 
 def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
-    """Deliver one batch, or in streaming mode what a shift delivers, and return the id of it, or of its first.
+    """Deliver one batch, or in streaming mode what a streaming task delivers, and return the id of it, or of its first.
 
-    `idle_seconds`: so long the shift waits for more, and its targets for retries, where that is longer than usual.
+    `idle_seconds`: so long the streaming task waits for more, and its targets for retries, where that is longer than
+    usual.
     """
     if mode == "batch":
         return deliver_batch(work, runner, InProcessRouter(work.store), Stop())
     known = {batch.batch_id for batch in work.ledger.batches(limit=None, state="committed")}
-    shift(work, runner, idle_seconds)
+    run_streaming_task(work, runner, idle_seconds)
     done = work.ledger.batches(limit=None, state="committed")
     found = [batch for batch in done if batch.kind == "normal" and batch.batch_id not in known]
     return min(found, key=lambda batch: batch.planned_at).batch_id if found else None
 
 
-def shift(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
-    """Deliver what there is in a shift, which ends as nothing more comes; parked deliveries are left."""
+def run_streaming_task(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
+    """Deliver what there is in a streaming task, which ends as nothing more comes; parked deliveries are left."""
     rules = work.rule_set()
     bus = rules.buses.get(rules.runners().get(runner, ""))
     idle = _IDLE_SECONDS if bus is None or bus.source.type == "embedded" else _BROKER_IDLE_SECONDS
-    for _ in range(_SHIFTS):
-        TOLD.shifts += 1
+    for _ in range(_STREAMING_TASKS):
+        TOLD.streaming_tasks += 1
         bounds = Bounds(idle_seconds=max(idle, idle_seconds), makes_retries=False)
         deliver_streaming(work, runner, Stop(), bounds)
         if bus is None or not waiting_events(work, runner):

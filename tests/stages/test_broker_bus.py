@@ -87,8 +87,8 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
     assert (found.events["gaps"], found.events["read"], found.differences) == (gap, 8 - gap, ())
 
 
-@pytest.mark.parametrize("has_window", [False, True], ids=["before its shift", "when a window is open"])
-def test_what_a_shift_passes_over_takes_a_batch_of_its_own(
+@pytest.mark.parametrize("has_window", [False, True], ids=["before its streaming task", "when a window is open"])
+def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_window: bool
 ) -> None:
     """What comes later is sent, and is in the books, in another one; what was passed over is not sent."""

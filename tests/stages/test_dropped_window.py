@@ -109,7 +109,7 @@ def test_what_a_window_has_taken_is_in_its_books(
 def test_books_that_failed_are_done_from_memory_as_well(
     site: Any, kafka: Kafka, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The shift tries again what it could not write, and has what it took until then."""
+    """The streaming task tries again what it could not write, and has what it took until then."""
     broker = OnKafka(kafka)
     shop = away_on(site, broker, tmp_path)
     failures = [StoreError("the disk is away")]

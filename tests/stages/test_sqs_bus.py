@@ -16,7 +16,7 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from stages.broker_shop import deliver, delivered, example_of
-from stages.shifts import until
+from stages.streaming_tasks import until
 
 from eventbridge.errors import BusError
 from eventbridge.s3.access import S3Access
@@ -90,7 +90,7 @@ def test_events_of_a_queue_are_delivered_and_deleted(
     assert [letter["reason"] for letter in dead_letters(site.work)] == ["Malformed"]
 
 
-def test_a_shift_delivers_what_comes_to_a_queue(
+def test_a_streaming_task_delivers_what_comes_to_a_queue(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
     """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
@@ -98,11 +98,11 @@ def test_a_shift_delivers_what_comes_to_a_queue(
     work, stop = site.work, Stop()
 
     def send(number: int) -> None:
-        body, name = order(str(number), 2000).decode(), f"shift-{number}"
+        body, name = order(str(number), 2000).decode(), f"streaming-{number}"
         sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=name)
 
     with ThreadPoolExecutor(1) as pool:
-        shift = pool.submit(deliver_streaming, work, "orders", stop)
+        summary = pool.submit(deliver_streaming, work, "orders", stop)
         try:
             for number in (1, 2):  # one read takes both over, or the second does
                 send(number)
@@ -114,7 +114,7 @@ def test_a_shift_delivers_what_comes_to_a_queue(
             stop.set()
     left = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
 
-    assert shift.result().events == 3
+    assert summary.result().events == 3
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
     assert audit(work).differences == ()
 

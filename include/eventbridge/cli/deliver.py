@@ -70,7 +70,7 @@ def deliver(
         _deliver_streaming(runner, take_over=take_over, as_json=as_json)
         return
     if take_over:
-        raise typer.BadParameter("--take-over needs --streaming: without it no process has a shift to take over")
+        raise typer.BadParameter("--take-over needs --streaming: without it no process has a lease to take over")
     if not until_idle:
         raise typer.BadParameter("give --until-idle or --streaming; to deliver batches continuously takes Airflow")
     from eventbridge.spark.route import ConnectRouter
@@ -108,8 +108,8 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.scan.progress import telling_progress
     from eventbridge.stages.operate.deliver import parked_deliveries
     from eventbridge.stages.operate.find import find_runner
-    from eventbridge.stages.operate.shift_lease import Bounds
     from eventbridge.stages.operate.streaming import deliver_streaming
+    from eventbridge.stages.operate.streaming_lease import Bounds
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
@@ -125,13 +125,13 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
             compile_ahead()
         begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
-        bounds = Bounds(stands_by=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
-        shift = deliver_streaming(work, runner, interrupts.stop, bounds)
+        bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
+        summary = deliver_streaming(work, runner, interrupts.stop, bounds)
         parked, held = parked_deliveries(work, runner)
     if as_json:
-        show_json(asdict(shift) | {"parked": parked, "held": held})
+        show_json(asdict(summary) | {"parked": parked, "held": held})
     else:
-        events, windows = counted(shift.events, "event", "events"), counted(shift.windows, "window", "windows")
+        events, windows = counted(summary.events, "event", "events"), counted(summary.windows, "window", "windows")
         say(f"stopped: {events} in {windows} committed")
         _say_parked(parked, held)
     if interrupts.exit_code:
@@ -148,11 +148,11 @@ def _say_parked(parked: int, held: int) -> None:
 
 def _say_taken_over(work: Runtime, runner: str) -> None:
     """Say from which process a runner is taken over, and what that costs."""
-    from eventbridge.stages.operate.at_work import pushes_at_work, shift_at_work
+    from eventbridge.stages.operate.at_work import pushes_at_work, streaming_process
 
-    if shift := shift_at_work(work, runner):
+    if process := streaming_process(work, runner):
         note(
-            f"process {shift} delivers the events of runner {runner!r}: taking over at the end of its window, within "
+            f"process {process} delivers the events of runner {runner!r}: taking over at the end of its window, within "
             f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process stands still: what it had in "
             "flight is sent again then"
         )

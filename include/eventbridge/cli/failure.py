@@ -47,7 +47,7 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.LedgerError: "ledger_failed",
     errors.SettledAnewError: "batch_repaired_meanwhile",
     errors.BusError: "bus_failed",
-    errors.ShiftTakenError: "shift_taken",
+    errors.StreamingLeaseTakenError: "streaming_lease_taken",
     errors.SparkError: "spark_failed",
     errors.TransformFailed: "transform_failed",
     errors.BudgetSpent: "budget_spent",

@@ -20,7 +20,7 @@ from eventbridge.cli.runtime import runtime, settings
 from eventbridge.cli.shadow import shadow
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
-from eventbridge.decision.shift_slots import short_of_slots
+from eventbridge.decision.streaming_slots import short_of_slots
 from eventbridge.errors import RuleFileError, UserError
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
         raise typer.Exit(RuleFileError.exit_code)
     for warning in checked.warnings():
         warn(f"{warning}.")
-    short = short_of_slots(len(rules.shifts()), _parallelism())
+    short = short_of_slots(len(rules.streaming_task_seconds()), _parallelism())
     if short is not None:
         warn(short)
 

@@ -85,10 +85,10 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
 
 
 def _streaming(runner: StreamingRunner) -> str:
-    shift = "no shift is under way"
+    task = "no streaming task is running"
     if runner.holder:
-        shift = f"{runner.holder} delivers its events, by a lease until {cell_text(runner.until)} UTC that it renews"
-    return f"The runner {runner.runner} is in streaming mode: {shift}."
+        task = f"{runner.holder} delivers its events, by a lease until {cell_text(runner.until)} UTC that it renews"
+    return f"The runner {runner.runner} is in streaming mode: {task}."
 
 
 def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:

@@ -1,4 +1,6 @@
-"""Which targets of a shift are sent to at a time: of those of an Airflow pool as many as it has slots. Pure."""
+"""Which targets of a streaming task are sent to at a time: of those of an Airflow pool as many as it has slots.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -24,9 +26,9 @@ def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
 
 
 def bounding_slots(pools: Mapping[str, PoolSlots] | None) -> dict[str, int]:
-    """Return the slots of the pools that bound a shift: those that rules name, or have of their own.
+    """Return the slots of the pools that bound a streaming task: those that rules name, or have of their own.
 
-    The shared ones share out Airflow's workers, of which a shift has one.
+    The shared ones share out Airflow's workers, of which a streaming task has one.
     """
     return {name: pool.slots for name, pool in (pools or {}).items() if name not in PRIORITY_POOLS}
 

@@ -16,7 +16,7 @@ from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import parking as parking_statements
 from eventbridge.ledger.statements import references as reference_statements
-from eventbridge.ledger.statements import shifts as shift_statements
+from eventbridge.ledger.statements import streaming_leases as streaming_lease_statements
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.figure import Figure
 
@@ -74,11 +74,11 @@ class Commits(Database):
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:
-    """Let the batch that was opened behind one be its runner's, and its shift's window."""
+    """Let the batch that was opened behind one be its runner's, and its streaming task's window."""
     following = connection.execute(statements.RELEASE_FOLLOWING, {"of_batch": batch_id}).scalar()
     if following is not None:
         of = {"of_runner": runner, "before": batch_id, "of_batch": following}
-        connection.execute(shift_statements.NOTE_FOLLOWING, of)
+        connection.execute(streaming_lease_statements.NOTE_FOLLOWING, of)
 
 
 def _refuse(connection: Connection, batch_id: str) -> bool:

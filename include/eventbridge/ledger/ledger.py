@@ -36,9 +36,9 @@ from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.schemas import Schemas
-from eventbridge.ledger.shifts import Shifts
 from eventbridge.ledger.spool import Spool
 from eventbridge.ledger.store_sizes import StoreSizes
+from eventbridge.ledger.streaming_leases import StreamingLeases
 from eventbridge.ledger.targets import Targets
 
 
@@ -46,7 +46,7 @@ from eventbridge.ledger.targets import Targets
 class Ledger(
     Batches,
     Schemas,
-    Shifts,
+    StreamingLeases,
     Spool,
     Chunks,
     RouteTries,

@@ -29,11 +29,11 @@ class Rules(Database):
         runners: Mapping[str, str],
         before: str | None,
         changes: Mapping[str, str],
-        shifts: Mapping[str, float] = MappingProxyType({}),
+        streaming_task_seconds: Mapping[str, float] = MappingProxyType({}),
     ) -> bool:
         """Put a rule set in force instead of `before` (None: there was none), with the versions it changed by rule.
 
-        `shifts`: the runners in streaming mode, with the seconds of a shift.
+        `streaming_task_seconds`: the runners in streaming mode, with the seconds of a streaming task.
         False, and nothing changes, if another one is in force by now.
         """
         now = self.now()
@@ -43,9 +43,15 @@ class Rules(Database):
             "runners": dict(runners),
             "since": now,
             "mistakes": [],
-            "shifts": dict(shifts),
+            "shifts": dict(streaming_task_seconds),
         }
-        change = {"before": before, "to": rule_set, "by_runner": dict(runners), "by_shift": dict(shifts), "now": now}
+        change = {
+            "before": before,
+            "to": rule_set,
+            "by_runner": dict(runners),
+            "by_streaming_task": dict(streaming_task_seconds),
+            "now": now,
+        }
         rows = [{"rule": name, "version": to, "rule_set": rule_set, "at": now} for name, to in sorted(changes.items())]
         with self._writing() as connection:
             if before is None:

@@ -54,10 +54,10 @@ from eventbridge.ledger.retention_tables import sweep as sweep
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.schema_table import event_schema as event_schema
-from eventbridge.ledger.shift_table import shift as shift
 from eventbridge.ledger.spool_table import spooled as spooled
 from eventbridge.ledger.store_size_tables import batch_size as batch_size
 from eventbridge.ledger.store_size_tables import store_size as store_size
+from eventbridge.ledger.streaming_lease_table import streaming_lease as streaming_lease
 from eventbridge.ledger.target_tables import operational_event as operational_event
 from eventbridge.ledger.target_tables import target_status as target_status
 from eventbridge.ledger.target_tables import target_tokens as target_tokens

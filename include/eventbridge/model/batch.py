@@ -51,7 +51,9 @@ class Batch:
     cleared: Kept = "all"  # what is there: more than `kept`, while what retention took is being removed
     is_full: bool = False  # it took all that it was allowed: its bus held more
     in_index: Literal["no", "yes"] = "no"  # whether the index of event ids has its events
-    follows: str | None = None  # the batch that is to be committed first: until then nobody but its shift has this one
+    follows: str | None = (
+        None  # the batch that is to be committed first: until then nobody but its streaming task has this one
+    )
 
     @property
     def routes(self) -> bool:
@@ -63,7 +65,7 @@ class Batch:
 class BatchFile:
     """A file that a stage published for a batch under a key; the first recorder of a key wins.
 
-    `path` is None where a slice had nothing to write. `detail` is what buffer, route or a shift records of it.
+    `path` is None where a slice had nothing to write. `detail` is what buffer, route or a streaming task records of it.
     """
 
     batch_id: str

@@ -11,15 +11,15 @@ from datetime import datetime
 class RulesInForce:
     """The last rule files without a mistake: their hash, each runner's bus, and since when they are in force.
 
-    `shifts` are the seconds of a shift, of the runners in streaming mode. `mistakes` are those of newer files, as
-    they are told to people; () = today's files are in force.
+    `streaming_task_seconds` are the seconds of a streaming task, of the runners in streaming mode. `mistakes` are those
+    of newer files, as they are told to people; () = today's files are in force.
     """
 
     rule_set: str
     runners: Mapping[str, str]
     since: datetime
     mistakes: tuple[str, ...] = ()
-    shifts: Mapping[str, float] = field(default_factory=dict)
+    streaming_task_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

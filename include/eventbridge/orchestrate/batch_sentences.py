@@ -15,7 +15,7 @@ from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_abou
 
 if TYPE_CHECKING:
     from eventbridge.model.parked import Parked
-    from eventbridge.stages.operate.streaming import Shift
+    from eventbridge.stages.operate.streaming import StreamingSummary
     from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
 
@@ -105,11 +105,13 @@ def of_commit(work: Runtime, batch_id: str) -> Told:
     return Told(f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
-def of_shift(work: Runtime, runner: str, since: datetime, shift: Shift) -> Told:
-    """Return what a shift that began then did, and what of its windows is given up or waits: the note of its run."""
-    did = f"{_counted(shift.windows, 'window', 'windows')} committed, {_counted(shift.events, 'event', 'events')} read"
-    text = f"the shift of runner {runner} is over: {did}"
-    if shift.backlog:
+def of_streaming_task(work: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
+    """Return what a streaming task that began then did, and what of its windows is given up or waits: the note of its
+    run.
+    """
+    did = f"{_counted(done.windows, 'window', 'windows')} committed, {_counted(done.events, 'event', 'events')} read"
+    text = f"the streaming task of runner {runner} is over: {did}"
+    if done.backlog:
         text += "; more waits than it delivers soon, so the tasks after it deliver that"
     batches = [each for each in work.ledger.batches_between(since, work.ledger.now()) if each.runner == runner]
     trouble = _trouble_of(work, [each.batch_id for each in batches if each.kind == "normal"])

@@ -4,9 +4,9 @@
 api-server, inside a transaction, for every task instance that is made, expanded or cleared.
 
 How it knows the batch: a runner has at most one uncommitted normal batch (the ledger's unique index) and its DAG at
-most one active run that delivers in stages, whatever a shift does beside it (streaming.py): the pushes that are being
-expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may be given a
-place of today's batch; it finds its own batch past and ends.
+most one active run that delivers in stages, whatever a streaming task does beside it (streaming.py): the pushes that
+are being expanded are the chunks of the runner's routed batch, in map index order. A push of a cleared old run may be
+given a place of today's batch; it finds its own batch past and ends.
 """
 
 from __future__ import annotations

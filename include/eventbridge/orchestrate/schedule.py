@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_context
 
 from eventbridge.config.settings import Settings
-from eventbridge.decision.shift_slots import short_of_slots
+from eventbridge.decision.streaming_slots import short_of_slots
 from eventbridge.errors import LedgerError, RuleFileError
 from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import STREAMING, runner_of
@@ -85,7 +85,8 @@ def fallback_cron(ledger_url: str) -> str:
 
 
 def runners_to_parse() -> dict[str, float | None]:
-    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a shift; None: batch mode.
+    """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a streaming task; None:
+    batch mode.
 
     All runners of the rule files or, with mistakes in them, of the last ones without (the DAG file `rule_mistakes.py`
     shows the mistakes); in a task's process only the one it belongs to, without reading a rule file:
@@ -102,30 +103,34 @@ def runners_to_parse() -> dict[str, float | None]:
     if settings.rules_from == "published":
         return _of_ledger(settings)
     try:
-        return _with_shifts(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
+        return _with_streaming_tasks(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
     except RuleFileError:
         return _of_ledger(settings)
 
 
 def warning_of_slots(runners: Mapping[str, float | None]) -> str | None:
-    """Return, and log, what to say of runners, by their shifts, that can take every slot of the executor."""
+    """Return, and log, what to say of runners, by their streaming tasks, that can take every slot of the executor."""
     from airflow.configuration import conf
 
-    streaming = sum(shift is not None for shift in runners.values())
+    streaming = sum(task_seconds is not None for task_seconds in runners.values())
     warning = short_of_slots(streaming, conf.getint("core", "parallelism", fallback=0))
     if warning is not None and get_parsing_context().dag_id is None:
         log.warning("%s", warning)
     return warning
 
 
-def _with_shifts(rules: RuleSet) -> dict[str, float | None]:
-    shifts = rules.shifts()
-    return {runner: shifts.get(runner) for runner in rules.runners()}
+def _with_streaming_tasks(rules: RuleSet) -> dict[str, float | None]:
+    seconds = rules.streaming_task_seconds()
+    return {runner: seconds.get(runner) for runner in rules.runners()}
 
 
 def _of_ledger(settings: Settings) -> dict[str, float | None]:
     known = _in_force(settings)
-    return {runner: known.shifts.get(runner) for runner in sorted(known.runners)} if known is not None else {}
+    return (
+        {runner: known.streaming_task_seconds.get(runner) for runner in sorted(known.runners)}
+        if known is not None
+        else {}
+    )
 
 
 def runners_in_force(settings: Settings) -> Mapping[str, str]:

@@ -1,4 +1,4 @@
-"""The first task of a runner in streaming mode: it delivers events as they come, for a shift."""
+"""The first task of a runner in streaming mode: it delivers events as they come."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ from eventbridge.orchestrate.plain_failure import plain_failures
 from eventbridge.orchestrate.task_stop import task_stop
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.streaming import Shift
+    from eventbridge.stages.operate.streaming import StreamingSummary
     from eventbridge.stages.runtime.runtime import Runtime
 
 #: How long a connection of Airflow's is taken for what it was: a target is opened at every read of the bus.
 _CONNECTION_SECONDS: Final = 30.0
-#: Longer than the lease of a shift whose process was killed; and how long a run stands by for a shift that ends soon.
+#: Longer than the lease of a streaming task whose process was killed; and how long a run is the standby of a streaming
+#: task that ends soon.
 _PATIENCE_SECONDS: Final = 8.0
 _STANDING_SECONDS: Final = 60.0
 #: A try takes Airflow two seconds to start, which keeps tries apart; when they are used up, the bell starts a run.
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
 #: What the DAG of a runner in this mode says of itself.
-SHIFT_GUIDE = """
-Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for a shift of {shift:g} s, and
-does the books of its windows itself. A shift without events ends sooner; the bell wakes the next one.
+STREAMING_GUIDE = """
+Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for {task_seconds:g} s, and
+does the books of its windows itself. A streaming task without events ends sooner; the bell wakes the next one.
 
-Near its end a shift asks for the next one: the bell starts a second run, which stands by, and goes on at the end of a
+Near its end a streaming task asks for the next one: the bell starts a second run, the
+standby, which continues at the end of a
 window. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
-skipped otherwise; then the next run goes on with a shift. A task that dies loses nothing: the next one finishes its
+skipped otherwise; then the next run streams again. A task that dies loses nothing: the next one finishes its
 window. `eventbridge status` shows lag, batches and what is parked.
 """
 
 
 class StreamingOperator(BaseOperator):
-    """Delivers a runner's events for a shift; passes on the batch that the stages are to deliver, if there is one.
+    """Delivers a runner's events as a streaming task; passes on the batch that the stages are to deliver, if there is
+    one.
 
     An operator and not a decorated function, because only an operator has `on_kill`: Airflow's SIGTERM ends nothing
     by itself, and SIGKILL follows 5 s later.
@@ -51,8 +54,8 @@ class StreamingOperator(BaseOperator):
         self._stop = task_stop()
 
     def execute(self, context: Context) -> None:
-        """Deliver until the shift is over; then hand a backlog over, or skip the rest of the run."""
-        from eventbridge.errors import ShiftTakenError
+        """Deliver until the streaming task is over; then hand a backlog over, or skip the rest of the run."""
+        from eventbridge.errors import StreamingLeaseTakenError
         from eventbridge.orchestrate.connections import Remembered
         from eventbridge.orchestrate.tasks import confirmed_pools, stage, tell_batch
         from eventbridge.stages.ingest.listen import listen
@@ -65,63 +68,65 @@ class StreamingOperator(BaseOperator):
 
         with plain_failures(), stage(Remembered(_CONNECTION_SECONDS)) as work:
             pools = confirmed_pools(work)
-            shift = None
+            summary = None
             if self._is_streaming(work):
                 from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
 
-                stands_by = self._stands_by(work)
+                is_standby = self._is_standby(work)
                 waits = anything_waits(work, self.runner) and not (in_stages(work, self.runner) and beside())
-                if not (stands_by or waits):
+                if not (is_standby or waits):
                     tell_batch(None)
                 try:
-                    shift = self._shift(context, work, beside, stands_by=stands_by)
-                except ShiftTakenError as error:
+                    summary = self._run_streaming_task(context, work, beside, is_standby=is_standby)
+                except StreamingLeaseTakenError as error:
                     self.log.info("%s", error)
                     tell_batch(None)
             elif beside():  # its tasks may be at work on the batch
                 tell_batch(None)
-            if shift is None or shift.backlog:
+            if summary is None or summary.backlog:
                 batch_id = listen(work, self.runner, pools)
         tell_batch(batch_id)
 
     def on_kill(self) -> None:
-        """Ask the shift to end; it records first what it sent."""
+        """Ask the streaming task to end; it records first what it sent."""
         self._stop.set()
 
     def _is_streaming(self, work: Runtime) -> bool:
         return work.rule_set().mode_of(self.runner).mode == "streaming"
 
-    def _stands_by(self, work: Runtime) -> bool:
-        """Return whether a shift at work ends soon and wants this process to go on."""
-        shift = work.ledger.shift(self.runner)
-        return shift is not None and shift.wants_next and shift.stand_by(work.ledger.now()) is None
+    def _is_standby(self, work: Runtime) -> bool:
+        """Return whether a streaming task at work ends soon and wants this process to go on."""
+        lease = work.ledger.streaming_lease(self.runner)
+        return lease is not None and lease.wants_next and lease.standby(work.ledger.now()) is None
 
-    def _shift(self, context: Context, work: Runtime, beside: Callable[[], bool], *, stands_by: bool) -> Shift:
-        from eventbridge.orchestrate.batch_sentences import of_shift
+    def _run_streaming_task(
+        self, context: Context, work: Runtime, beside: Callable[[], bool], *, is_standby: bool
+    ) -> StreamingSummary:
+        from eventbridge.orchestrate.batch_sentences import of_streaming_task
         from eventbridge.orchestrate.run_note import note_run
         from eventbridge.orchestrate.tasks import existing_pools, say
-        from eventbridge.stages.operate.shift_lease import Bounds
         from eventbridge.stages.operate.streaming import deliver_streaming
+        from eventbridge.stages.operate.streaming_lease import Bounds
 
         said = work.rule_set().mode_of(self.runner).streaming
         bounds = Bounds(
-            seconds=said.shift,
+            seconds=said.task_duration,
             idle_seconds=said.idle,
             backlog_seconds=said.backlog,
-            patience_seconds=_STANDING_SECONDS if stands_by else _PATIENCE_SECONDS,
+            patience_seconds=_STANDING_SECONDS if is_standby else _PATIENCE_SECONDS,
             makes_retries=False,  # they have a DAG of their own
             pools=existing_pools,
-            asks_for_next=True,
-            stands_by=stands_by,
+            requests_standby=True,
+            is_standby=is_standby,
             others_at_work=beside,
         )
         began = work.ledger.now()
-        shift = deliver_streaming(work, self.runner, self._stop, bounds)
-        found = of_shift(work, self.runner, began, shift)
+        summary = deliver_streaming(work, self.runner, self._stop, bounds)
+        found = of_streaming_task(work, self.runner, began, summary)
         say(found)
         if found.is_trouble:
             note_run(context, found.text)
-        return shift
+        return summary
 
 
 def streaming(runner: str, **options: Any) -> StreamingOperator:

@@ -21,7 +21,7 @@ from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.operate.shift_lease import is_gone
+from eventbridge.stages.operate.streaming_lease import is_gone
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import tell
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
@@ -183,10 +183,10 @@ class Watch:
         if source is None:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
         ledger = self.work.ledger
-        shift = ledger.shift(runner)
-        if shift is not None and not is_gone(shift.holder):  # it takes what comes by itself, and rings for who follows
-            wanted = shift.wants_next and shift.stand_by(ledger.now()) is None
-            return Seen(waiting=wanted, busy=not wanted, mark=shift.holder)
+        lease = ledger.streaming_lease(runner)
+        if lease is not None and not is_gone(lease.holder):  # it takes what comes by itself, and rings for who follows
+            wanted = lease.wants_next and lease.standby(ledger.now()) is None
+            return Seen(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.committed_offsets(runner))
         # A group that is not registered yet is rung for even if nothing waits: `latest` counts from registration.
         registered = bool(pulled)
@@ -198,7 +198,7 @@ class Watch:
             for queue, end in self._ends_of(bus, source, now).items()
         )
         # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
-        # Open, and nobody has the shift, or who has it is gone: that died.
+        # Open, and nobody has the lease, or who has it is gone: that died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules

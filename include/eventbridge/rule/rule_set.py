@@ -113,10 +113,10 @@ class RuleSet(Frozen):
         """Return what the files say of a runner: that it is in batch mode, if nothing else."""
         return self.modes.get(runner, Runner())
 
-    def shifts(self) -> dict[str, float]:
-        """Return the runners in streaming mode that have rules, and the seconds of their shifts."""
+    def streaming_task_seconds(self) -> dict[str, float]:
+        """Return the runners in streaming mode that have rules, and the seconds of their streaming tasks."""
         said = {name: each for name, each in self.modes.items() if each.mode == "streaming"}
-        return {name: said[name].streaming.shift for name in self.runners() if name in said} if said else {}
+        return {name: said[name].streaming.task_duration for name in self.runners() if name in said} if said else {}
 
     def runners(self) -> dict[str, str]:
         """Return each runner's bus, by runner name."""

@@ -1,4 +1,4 @@
-"""How a runner works: in stages, a batch a DAG run, or streaming, a shift that delivers events as they come."""
+"""How a runner works: in stages, a batch a DAG run, or streaming, a task that delivers events as they come."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from eventbridge.rule.vocabulary import MODES
 class StreamingTimes(Frozen):
     """The times of a streaming runner, in seconds."""
 
-    shift: float = 600.0  # a task stays so long
+    task_duration: float = 600.0  # a task stays so long
     window: float = 10.0  # one batch holds so much
-    idle: float = 120.0  # a shift without events ends after this
-    backlog: float = 20.0  # what waits for longer than this at the beginning of a shift is a batch for Spark
+    idle: float = 120.0  # a streaming task without events ends after this
+    backlog: float = 20.0  # what waits for longer than this at the beginning of a streaming task is a batch for Spark
 
 
 class Runner(Frozen):
@@ -48,7 +48,7 @@ def _streaming(fields: Fields) -> StreamingTimes:
         return StreamingTimes()
     own, usual = fields.below("streaming", "streaming mode"), StreamingTimes()
     read = StreamingTimes(
-        shift=own.duration("shift", usual.shift, 60.0, 86_400.0),
+        task_duration=own.duration("task_duration", usual.task_duration, 60.0, 86_400.0),
         window=own.duration("window", usual.window, 1.0, 60.0),
         idle=own.duration("idle", usual.idle, 5.0, 86_400.0),
         backlog=own.duration("backlog", usual.backlog, 1.0, 3_600.0),

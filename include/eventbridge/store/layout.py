@@ -57,7 +57,7 @@ def outcomes(planned_at: datetime, batch_id: str, chunk_id: int, claim: int, num
 
 def open_outcomes(planned_at: datetime, batch_id: str, number: int) -> str:
     """Return the path of one outcome segment of a batch that is open, and has no chunks yet."""
-    return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/shift-{number}.parquet"
+    return f"outcomes/date={planned_at.astimezone(UTC):%Y-%m-%d}/{batch_id}/streaming-{number}.parquet"
 
 
 def settlement(planned_at: datetime, batch_id: str, supplement: int = 0) -> str:

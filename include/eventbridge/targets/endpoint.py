@@ -18,7 +18,8 @@ from eventbridge.version import __version__
 #: CURLOPT_QUICK_EXIT, for which pycurl has no name: what looks a name up when the time is over is not waited for.
 #: A libcurl older than 7.87 has it not, and waits.
 _QUICK_EXIT = {322: 1} if pycurl.version_info()[2] >= 0x075700 else {}
-#: After so many seconds a connection is not used again: a shift keeps its connections, and a name may lead elsewhere.
+#: After so many seconds a connection is not used again: a streaming task keeps its connections, and a name may lead
+#: elsewhere.
 _LIFETIME_SECONDS = 60
 #: A connection that was idle for longer is not used again. Many servers close one after 5 s of idleness, and a request
 #: that crosses with the close fails without a response.

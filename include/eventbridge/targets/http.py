@@ -25,7 +25,8 @@ from eventbridge.targets.tokens import NoToken
 
 #: Longest sleep without a look at the clock.
 _WAIT_SECONDS = 1.0
-#: So long no credentials are looked up again after they were: a run of a shift lasts for many rounds of deliveries.
+#: So long no credentials are looked up again after they were: a run of a streaming task lasts for many rounds of
+#: deliveries.
 _RENEWED = timedelta(seconds=5)
 _NO_MORE = object()
 

@@ -16,7 +16,7 @@ from stages.broker_shop import publish as publish_to_broker
 from stages.conftest import Killed, dying_at
 from stages.delivering import Sending, segment_rows
 from stages.modes import carry
-from stages.shifts import a_shift, until
+from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.commit.stage import commit
@@ -125,7 +125,7 @@ def test_attributes_are_headers_in_binary_mode(shop: Any, broker: Broker, order:
     assert json.loads(message.body or b"") == {"id": "1", "amount": 10}
 
 
-def test_a_shift_delivers_from_a_broker_to_a_broker(
+def test_a_streaming_task_delivers_from_a_broker_to_a_broker(
     sending: Sending, broker: Broker, order: Order, tmp_path: Path
 ) -> None:
     """As events come, each once; the group's offsets are committed at the bus when the windows are."""
@@ -139,7 +139,7 @@ def test_a_shift_delivers_from_a_broker_to_a_broker(
             return delivered(tmp_path)
         return []
 
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 12):
             publish_to_broker(shop, order(number, 5000))
             until(lambda number=number: len(received()) == number)

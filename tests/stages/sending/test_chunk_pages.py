@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 import pytest
 from stages.delivering import Sending
-from stages.shifts import a_shift, until
+from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge import fault_points
 from eventbridge.stages.operate import chunk_account
-from eventbridge.stages.segments.segments import is_of_shift, segments
+from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 
 
 @contextmanager
@@ -28,7 +28,7 @@ def opened_files() -> Iterator[list[str]]:
 def test_a_page_of_a_window_reads_some_of_its_segments(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages together have every attempt once, those that were not delivered before all others."""
     work = sending.begin(settings={"segment_answers": 1}, crm="/healthy/crm", erp="/status/400")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 7):
             sending.publish(1)
             until(lambda: len(sending.requests()) == 2 * number)  # noqa: B023 - asked for at once
@@ -37,7 +37,7 @@ def test_a_page_of_a_window_reads_some_of_its_segments(sending: Sending, monkeyp
     (chunk,) = work.ledger.chunks(batch.batch_id)
     files = segments(work, batch.batch_id, [chunk.chunk_id])
     of_deliveries = {piece.file for piece in chunk.pieces}
-    assert len([file for file in files if is_of_shift(file)]) > 5
+    assert len([file for file in files if is_of_streaming_task(file)]) > 5
 
     monkeypatch.setattr(chunk_account, "MOST_SEGMENTS", 2)
     pages: list[chunk_account.ChunkAccount] = []

@@ -1,6 +1,6 @@
 """A connection that is changed while events come: in either mode the new credentials are used, and nothing is lost.
 
-In streaming mode connections are remembered for a while, as a task of Airflow's that stays for a shift does.
+In streaming mode connections are remembered for a while, as a task of Airflow's that stays does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from urllib.parse import quote
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, verdicts
 from stages.modes import carry, carry_batch
-from stages.shifts import a_shift, crm_requests, until
+from stages.streaming_tasks import a_streaming_task, crm_requests, until
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.orchestrate.connections import Remembered
@@ -37,8 +37,8 @@ def work(sending: Sending, connections: dict[str, str]) -> Runtime:
 
 
 @pytest.fixture
-def shift(sending: Sending, connections: dict[str, str]) -> Sending:
-    """The installation, opened with these connections, remembered as in a shift whatever the mode."""
+def streaming(sending: Sending, connections: dict[str, str]) -> Sending:
+    """The installation, opened with these connections, remembered as in a streaming task whatever the mode."""
     found = sending.work
     sending.site.works[-1] = replace(found, connections=Remembered(_SECONDS, connections_from_environment(connections)))
     return sending
@@ -89,20 +89,20 @@ def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
     assert audit(work).differences == ()
 
 
-def test_a_run_of_a_shift_renews_its_credentials_more_than_once(
-    shift: Sending, connections: dict[str, str], clock: RunningClock
+def test_a_run_of_a_streaming_task_renews_its_credentials_more_than_once(
+    streaming: Sending, connections: dict[str, str], clock: RunningClock
 ) -> None:
     """A token is good for four requests: each time that it is refused the same attempt is made with a new one."""
-    connections[NAME] = client(shift, "secret")
-    shift.rules(crm=http("/with-token/4/crm", connection="crm"))
-    with a_shift(shift):
+    connections[NAME] = client(streaming, "secret")
+    streaming.rules(crm=http("/with-token/4/crm", connection="crm"))
+    with a_streaming_task(streaming):
         for number in range(1, 11):
-            shift.publish(1)
-            until(lambda number=number: len(accepted(shift)) >= number)
+            streaming.publish(1)
+            until(lambda number=number: len(accepted(streaming)) >= number)
             clock.advance(1.6)  # a run that has had nothing to do for two seconds ends
 
-    assert len(accepted(shift)) == 10
-    assert audit(shift.work).differences == ()
+    assert len(accepted(streaming)) == 10
+    assert audit(streaming.work).differences == ()
 
 
 def client(sending: Sending, secret: str) -> str:
@@ -111,6 +111,6 @@ def client(sending: Sending, secret: str) -> str:
     return f"http://shop:{secret}@?any_host=true&token_url={token_url}"
 
 
-def accepted(shift: Sending) -> list[object]:
+def accepted(streaming: Sending) -> list[object]:
     """Return what the target took."""
-    return [each for each in crm_requests(shift) if each["path"] == "/with-token/4/crm" and each["status"] == 200]
+    return [each for each in crm_requests(streaming) if each["path"] == "/with-token/4/crm" and each["status"] == 200]

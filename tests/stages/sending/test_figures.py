@@ -84,10 +84,10 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     pushing = sum(chunk.cpu for chunk in sending.work.ledger.chunks(batch.batch_id))
     assert routing > 0
     details = [file.detail for file in sending.work.ledger.files(batch.batch_id, "outcome")]
-    sending_in_shift = sum(detail.cpu for detail in details if isinstance(detail, Spent))
-    assert pushing + sending_in_shift > 0
-    assert (sending_in_shift > 0) == (sending.mode == "streaming")
-    assert figure.cpu == routing + pushing + sending_in_shift
+    sending_in_streaming_task = sum(detail.cpu for detail in details if isinstance(detail, Spent))
+    assert pushing + sending_in_streaming_task > 0
+    assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
+    assert figure.cpu == routing + pushing + sending_in_streaming_task
     stages = {each.key.outcome: sum(each.buckets) for each in sending.work.ledger.figures("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 

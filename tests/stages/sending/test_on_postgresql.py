@@ -13,7 +13,7 @@ from services.cut_proxy import CutProxy
 from services.postgresql import Postgresql, postgresql
 from stages.crowd import Crowd
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, operational_events
-from stages.shifts import a_shift, ids, until
+from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError
@@ -113,15 +113,15 @@ def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_pa
     assert len({each["data"]["batch_id"] for each in met if each["type"] == "delivery.dead_lettered"}) == 2
 
 
-def test_a_shift_delivers_as_events_come(sending: Sending, url: str) -> None:
+def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) -> None:
     """Its lease, its windows and the bus lie on the server; each event once, and the books balance."""
     work = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 11):
             sending.publish(2)
             until(lambda number=number: len(sending.requests()) == 2 * number)
 
-    assert work.ledger.shift(RUNNER) is None
+    assert work.ledger.streaming_lease(RUNNER) is None
     assert {batch.state for batch in work.ledger.batches()} == {"committed"}
     assert set(ids(sending).values()) == {1}
     assert audit(work).differences == ()

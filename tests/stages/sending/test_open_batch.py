@@ -1,4 +1,4 @@
-"""A batch that a shift left open: the ordinary stages finish it, and send only what no segment shows."""
+"""A batch that a streaming task left open: the ordinary stages finish it, and send only what no segment shows."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
 
 
 def opened(sending: Sending) -> Batch:
-    """Open a batch of the runner as a shift does, which it takes for six seconds."""
+    """Open a batch of the runner as a streaming task does, which it takes for six seconds."""
     work = sending.work
     assert listen(work, RUNNER) is None, "it registers the runner"
     now = work.clock()
-    assert work.ledger.take_shift(RUNNER, "one", now + timedelta(seconds=6))
+    assert work.ledger.acquire_streaming_lease(RUNNER, "one", now + timedelta(seconds=6))
     frozen = freeze_rules(work.store, work.rule_set().for_runner(RUNNER))
     batch = Batch(new_batch_id(now), "normal", RUNNER, "orders", "open", frozen, planned_at=now)
     assert work.ledger.plan_batch(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
@@ -50,7 +50,7 @@ def delivered(sending: Sending, numbers: Sequence[int]) -> Any:
 
 
 def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: RunningClock) -> None:
-    """Found after the shift, an open batch ends where its last segment says; who had it open has lost it."""
+    """Found after the streaming task, an open batch ends where its last segment says; who had it open has lost it."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(6)
@@ -68,7 +68,7 @@ def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: Runni
 
 
 def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: Sending, clock: RunningClock) -> None:
-    """Segments of the shift are read once for all chunks; those of a push count beside them."""
+    """Segments of the streaming task are read once for all chunks; those of a push count beside them."""
     sending.rules(crm="/healthy/crm")
     work, batch = sending.work, opened(sending)
     sending.publish(6)
@@ -87,7 +87,7 @@ def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: 
     assert audit(work).differences == ()
 
 
-def test_nobody_takes_an_open_batch_while_its_shift_lasts(sending: Sending, clock: RunningClock) -> None:
+def test_nobody_takes_an_open_batch_while_its_streaming_task_lasts(sending: Sending, clock: RunningClock) -> None:
     """Neither a run nor a repair touches it before; a run of the stages begins nothing else beside it."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
@@ -95,7 +95,7 @@ def test_nobody_takes_an_open_batch_while_its_shift_lasts(sending: Sending, cloc
     router = InProcessRouter(sending.work.store)
 
     assert sending.deliver_batch() is None
-    with pytest.raises(UserError, match="is open: a shift of runner 'orders' delivers its events"):
+    with pytest.raises(UserError, match="is open: a streaming task of runner 'orders' delivers its events"):
         repair_batch(sending.work, batch.batch_id, router, dry_run=False)
 
     clock.advance(7)
@@ -119,7 +119,7 @@ def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
 def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Not while the shift goes on; then the new runner has it through the stages, and goes on behind it."""
+    """Not while the streaming task goes on; then the new runner has it through the stages, and goes on behind it."""
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(4)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, rules, segment_rows
-from stages.shifts import a_process, a_shift, crm_requests, ids, until
+from stages.streaming_tasks import a_process, a_streaming_task, crm_requests, ids, until
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
@@ -24,8 +24,8 @@ from eventbridge.sources.embedded import bus
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.bus_pressure import BusWatch
-from eventbridge.stages.operate.shift_lease import Bounds
 from eventbridge.stages.operate.streaming import deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.route.costly_rules import PARKED_MAX
 from eventbridge.stages.runtime.stop import Stop
 
@@ -36,7 +36,7 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
     How soon they are is for `make bench-streaming` to say. A target whose address is inside is connected to by none.
     """
     sending.rules(crm="/healthy/crm", inside=http("http://169.254.169.254/latest/meta-data"))
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 21):
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
@@ -45,7 +45,7 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
 
     assert len(sending.work.ledger.batches()) < 20, "a batch for each is what the stages would do"
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
-    assert sending.work.ledger.shift(RUNNER) is None
+    assert sending.work.ledger.streaming_lease(RUNNER) is None
     assert set(ids(sending).values()) == {1}
     refused = [
         row["error"]
@@ -65,7 +65,7 @@ def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
     (tmp_path / "still").touch()
     monkeypatch.setattr(bus, "lock_file", lambda _: tmp_path / "still")
     sending.rules(crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 8):
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
@@ -76,17 +76,17 @@ def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
 def test_a_window_in_which_nothing_came_leaves_no_batch(sending: Sending) -> None:
     """Neither in the ledger nor as files: a quiet runner's history is that of its events."""
     sending.rules(crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         pass
 
     assert sending.work.ledger.batches() == []
-    assert sending.work.ledger.shift(RUNNER) is None
+    assert sending.work.ledger.streaming_lease(RUNNER) is None
 
 
 def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> None:
     """A refused delivery is tried once in its window, and lies parked when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(4)
         until(lambda: len(sending.requests()) == 4)
 
@@ -103,7 +103,7 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
         deliver_streaming(sending.work, RUNNER, Stop())
 
 
-def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> None:
+def test_a_killed_streaming_task_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """Batch mode finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending):
@@ -126,7 +126,7 @@ def test_a_killed_shift_loses_nothing(sending: Sending, clock: RunningClock) -> 
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_that_stood_still_and_wakes_changes_nothing(sending: Sending, clock: RunningClock) -> None:
+def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Sending, clock: RunningClock) -> None:
     """Another has its runner by then, and finishes its window: it says so and ends, and nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
@@ -136,7 +136,7 @@ def test_a_shift_that_stood_still_and_wakes_changes_nothing(sending: Sending, cl
         os.kill(child.pid, signal.SIGSTOP)
         sending.publish(5)
         clock.advance(10)
-        with a_shift(sending):
+        with a_streaming_task(sending):
             until(lambda: len(ids(sending)) == 10)
             os.kill(child.pid, signal.SIGCONT)
             _, said = child.communicate(timeout=30)
@@ -144,13 +144,13 @@ def test_a_shift_that_stood_still_and_wakes_changes_nothing(sending: Sending, cl
             until(lambda: len(ids(sending)) == 15)
 
     assert b"delivering the events of runner 'orders' as they come; Ctrl-C ends it" in said
-    assert b"another process has taken the shift of runner 'orders'" in said
+    assert b"another process has taken the lease of runner 'orders'" in said
     assert child.returncode != 0
     assert sending.work.ledger.batch(batch.batch_id).state == "committed"
     assert audit(sending.work).differences == ()
 
 
-def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) -> None:
+def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: Sending) -> None:
     """The window is closed by the stages, and the next one goes on; nothing is lost."""
     sending.rules(crm="/healthy/crm")
     failures = iter(["the bus is away"])
@@ -159,7 +159,7 @@ def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) 
         if point == "bus.read" and (said := next(failures, None)) is not None:
             raise BusError(said)
 
-    with a_shift(sending):
+    with a_streaming_task(sending):
         fault_points.install(fail_once)
         try:
             sending.publish(3)
@@ -172,30 +172,30 @@ def test_a_bus_that_fails_for_a_moment_does_not_end_the_shift(sending: Sending) 
     assert audit(sending.work).differences == ()
 
 
-def test_who_loses_the_shift_says_so(sending: Sending) -> None:
+def test_who_loses_the_lease_says_so(sending: Sending) -> None:
     """A supervisor sees an error, and not an end that was asked for."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
 
     def steal() -> None:
         until(lambda: ledger.batches(state="open"))
-        shift = ledger.shift(RUNNER)
-        assert shift is not None
-        ledger.end_shift(RUNNER, shift.holder)
-        assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+        lease = ledger.streaming_lease(RUNNER)
+        assert lease is not None
+        ledger.release_streaming_lease(RUNNER, lease.holder)
+        assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
 
     thief = threading.Thread(target=steal)
     thief.start()
-    with pytest.raises(InfrastructureError, match="another process has taken the shift of runner 'orders'"):
+    with pytest.raises(InfrastructureError, match="another process has taken the lease of runner 'orders'"):
         deliver_streaming(sending.work, RUNNER, Stop())
     thief.join()
 
 
-def test_a_shift_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None:
+def test_a_streaming_task_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None:
     """It takes most of a minute after a change of the matcher; meanwhile another process may deliver."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
-    assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
     compile_ahead.cache_clear()
 
     with pytest.raises(InfrastructureError, match="another process delivers"):
@@ -204,7 +204,7 @@ def test_a_shift_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None
     assert compile_ahead.cache_info().misses == 1
 
 
-def test_the_shift_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) -> None:
+def test_the_streaming_task_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) -> None:
     """On the same host; nobody waits for a lease that nobody renews."""
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
@@ -212,36 +212,36 @@ def test_the_shift_of_a_process_that_is_gone_is_ended_at_once(sending: Sending) 
     gone.wait()
     ledger = sending.work.ledger
     holder = f"{socket.gethostname()}:{gone.pid}:cafe"
-    assert ledger.take_shift(RUNNER, holder, ledger.now() + timedelta(seconds=600))
+    assert ledger.acquire_streaming_lease(RUNNER, holder, ledger.now() + timedelta(seconds=600))
 
-    with a_shift(sending):
+    with a_streaming_task(sending):
         until(lambda: len(sending.requests()) == 3)
 
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_ends_when_nothing_comes(sending: Sending) -> None:
-    """Its window is committed, and the ledger has no shift."""
+def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
+    """Its window is committed, and the ledger has no streaming task."""
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
 
-    shift = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
+    summary = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
 
-    assert (shift.events, shift.backlog, len(sending.requests())) == (3, False, 3)
-    assert sending.work.ledger.shift(RUNNER) is None
+    assert (summary.events, summary.backlog, len(sending.requests())) == (3, False, 3)
+    assert sending.work.ledger.streaming_lease(RUNNER) is None
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
 
 
 def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
-    """The shift ends at once, says so, and has begun nothing: `listen` plans it as one batch."""
+    """The streaming task ends at once, says so, and has begun nothing: `listen` plans it as one batch."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     sending.deliver()
     sending.publish(50)
 
-    shift = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
+    summary = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
 
-    assert (shift.events, shift.backlog) == (0, True)
+    assert (summary.events, summary.backlog) == (0, True)
     batch_id = listen(sending.work, RUNNER)
     assert batch_id is not None
     assert sum(part.end - part.start for part in sending.work.ledger.ranges(batch_id)) == 50
@@ -268,7 +268,7 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     def received(target: str) -> int:
         return sum(each["path"].endswith(target) for each in sending.requests())
 
-    with a_shift(sending, at_once=True):
+    with a_streaming_task(sending, at_once=True):
         (batch,) = sending.work.ledger.batches(state="open")
         for number in range(1, 11):
             sending.publish(1)
@@ -291,7 +291,7 @@ def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> Non
     """It holds nothing that comes after it; nothing of it is parked."""
     soon = "{policy: own, attempts: 3, initial: 1s, multiplier: 1, maximum: 1s, jitter: 0}"
     sending.rules(flaky=http("/flaky/flaky", retry=soon), crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 4)
         sending.publish(1)
@@ -306,7 +306,7 @@ def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> Non
 def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
     """What has no token yet waits for one, and is not left to the retries."""
     sending.rules(crm=http("/healthy/crm", rate="20/s"))
-    with a_shift(sending):
+    with a_streaming_task(sending):
         began = time.monotonic()
         for _ in range(4):
             sending.publish(15)
@@ -318,7 +318,7 @@ def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
+def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
     """What its rules match beyond what may wait is referred; with its store full no window opens until there is room.
 
     The rules of others go on, the API is told that the bus takes nothing, and the books balance.
@@ -331,7 +331,7 @@ def test_a_shift_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
 
     write("1GiB")
     for count, told in ((3, 3), (5, 8)):
-        with a_shift(sending):
+        with a_streaming_task(sending):
             sending.publish(count)
             until(lambda told=told: len(sending.requests()) == told)
     waiting = [(each.rule, each.reason, each.count) for each in sending.work.ledger.waiting_references()]
@@ -341,7 +341,7 @@ def test_a_shift_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
 
     write("1KiB")
     sending.publish(1)
-    with a_shift(sending, opens=False):
+    with a_streaming_task(sending, opens=False):
         rule_set = sending.work.rule_set()
         look = BusWatch(sending.work, rule_set.buses["orders"]).look([RUNNER], rule_set)
         between = (sending.work.ledger.batches(state="open"), len(sending.requests()))

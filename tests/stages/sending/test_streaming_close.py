@@ -14,7 +14,15 @@ from itertools import pairwise
 import psutil
 import pytest
 from stages.delivering import RUNNER, Sending, http, rules, segment_rows
-from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, quick_windows, until
+from stages.streaming_tasks import (
+    a_close_that_waits,
+    a_process,
+    a_streaming_task,
+    crm_requests,
+    ids,
+    quick_windows,
+    until,
+)
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
@@ -22,7 +30,7 @@ from eventbridge.errors import BusError, StoreError
 from eventbridge.stages.operate import closer, streaming_window
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
-from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.runtime.stop import Stop
 
 #: Run first in a process, it never ends a close.
@@ -47,7 +55,7 @@ def _recorded(sending: Sending) -> int:
 def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:
     """They are the next window's, whose batch is recorded, and is the runner's once the former is committed."""
     quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits(_in_its_books) as (closes, goes_on), a_shift(sending):
+    with a_close_that_waits(_in_its_books) as (closes, goes_on), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
@@ -72,7 +80,7 @@ def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
     """To end it would be to wait for that close, and to deliver nothing until then."""
     monkeypatch.setattr(streaming_window, "_WINDOW_EVENTS", 40)
     quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+    with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
         sending.publish(40)
         until(closes.is_set)
         sending.publish(45)
@@ -89,7 +97,7 @@ def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
 def test_rules_that_change_while_a_window_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
     """What came meanwhile was delivered by those that its window began with, and nothing comes twice."""
     quick_windows(sending, crm="/healthy/crm")
-    with a_close_that_waits() as (closes, goes_on), a_shift(sending):
+    with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
@@ -116,7 +124,7 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
         until(lambda: _recorded(sending) == 42)
         child.kill()
         child.wait()
-    with a_shift(sending, opens=False):
+    with a_streaming_task(sending, opens=False):
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
 
     assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
@@ -127,7 +135,7 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
 def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
     """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
     quick_windows(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
-    with a_shift(sending, at_once=True):
+    with a_streaming_task(sending, at_once=True):
         for number in range(1, 5):
             sending.publish(15)
             until(lambda number=number: len(crm_requests(sending)) == 15 * number)
@@ -145,7 +153,7 @@ def test_a_target_that_hangs_in_the_former_window_has_one_run(
     monkeypatch.setattr(streaming_window, "_SENDING_SECONDS", 6.0)
     hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
     quick_windows(sending, hanging=hanging, crm="/healthy/crm")
-    with a_shift(sending, at_once=True):
+    with a_streaming_task(sending, at_once=True):
         began = time.monotonic()
         count = 0
         while time.monotonic() - began < 2:  # a window lasts for one
@@ -164,7 +172,7 @@ def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
     """As long as it answers: what was on its way at the end of the window is not broken off, to be sent again."""
     quick_windows(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
     ledger = sending.work.ledger
-    with a_shift(sending):
+    with a_streaming_task(sending):
         (first,) = ledger.batches(state="open")
         while len(ledger.batches()) == 1:
             sending.publish(1)
@@ -182,10 +190,10 @@ def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) 
     sending.rules(crm=http("/healthy/crm", timeout='"20s"'))
     failures = iter([StoreError("the disk is away") if what == "store.put" else BusError("the bus is away")])
     try:
-        with a_shift(sending):
+        with a_streaming_task(sending):
             sending.publish(5)
             until(lambda: len(sending.requests()) == 5)
-            loop = next(thread for thread in threading.enumerate() if thread.name == "shift under test")
+            loop = next(thread for thread in threading.enumerate() if thread.name == "streaming task under test")
 
             def fail_once(point: str) -> None:
                 if point.startswith(what) and threading.current_thread() is loop and (error := next(failures, None)):
@@ -208,7 +216,7 @@ def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) ->
     targets = {name: http(f"/slow/{name}", max_in_flight=1) for name in "abc"}
     sending.write(rules(targets, concurrency="1"))
     pools = {"rule.orders": PoolSlots(slots=1, free=0)}
-    with a_shift(sending, bounds=Bounds(pools=lambda: pools)):
+    with a_streaming_task(sending, bounds=Bounds(pools=lambda: pools)):
         sending.publish(1)
         sending.publish(1)
         until(lambda: len(sending.requests()) == 6)
@@ -228,8 +236,8 @@ def closers(pid: int) -> list[psutil.Process]:
     return found
 
 
-def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_shift(sending: Sending) -> None:
-    """The shift does those books itself, sends nothing twice, and has another closer for the next."""
+def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(sending: Sending) -> None:
+    """The streaming task does those books itself, sends nothing twice, and has another closer for the next."""
     quick_windows(sending, crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(160)
@@ -282,10 +290,12 @@ def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.M
     assert [each for each in closers(os.getpid()) if each not in before] == []
 
 
-def test_a_shift_that_is_to_stop_does_not_wait_for_its_closer(
+def test_a_streaming_task_that_is_to_stop_does_not_wait_for_its_closer(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine the closer takes most of a minute to start; the shift's own process is idle by then."""
+    """On a busy machine the closer takes most of a minute to start; the streaming task's own process is idle by
+    then.
+    """
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()

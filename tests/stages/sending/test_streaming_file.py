@@ -6,17 +6,17 @@ import os
 from pathlib import Path
 
 from stages.delivering import RunningClock, Sending, segment_rows
-from stages.shifts import a_shift, until
+from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.shift_lease import Bounds
+from eventbridge.stages.operate.streaming_lease import Bounds
 
 
 def test_a_file_is_kept_open_while_events_come(sending: Sending, tmp_path: Path) -> None:
     """Each is a line once it is synced; when nothing has come for a while the file is closed."""
     lines = tmp_path / "lines.jsonl"
     sending.rules(crm=f"{{type: file, path: {lines}}}")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(1, 11):
             sending.publish(1)
             until(lambda number=number: len(lines.read_text().splitlines() if lines.exists() else []) == number)
@@ -36,7 +36,7 @@ def test_a_file_that_fails_while_events_come_is_tried_again(
     lines = tmp_path / "lines.jsonl"
     policy = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
     sending.rules(crm=f"{{type: file, path: {lines}, retry: {policy}}}")
-    with a_shift(sending, bounds=Bounds(makes_retries=False)):
+    with a_streaming_task(sending, bounds=Bounds(makes_retries=False)):
         sending.publish(3)
         until(lambda: len(lines.read_text().splitlines() if lines.exists() else []) == 3)
         lines.rename(tmp_path / "before.jsonl")

@@ -1,4 +1,6 @@
-"""What a shift does not send itself is left to the close of its window, or to the slow lane; the rest goes at once."""
+"""What a streaming task does not send itself is left to the close of its window, or to the slow lane; the rest goes at
+once.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 from stages.delivering import RUNNER, Sending, rules, segment_rows
 from stages.ordering import keyed, publish
 from stages.sending.test_s3_target import Bucket
-from stages.shifts import a_shift, crm_requests, ids, until
+from stages.streaming_tasks import a_streaming_task, crm_requests, ids, until
 
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.streaming_fit import left_to_close
@@ -53,7 +55,7 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
         "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordered_by: $.data.customer}}",
     }
     sending.write(SHORT + rules(targets))
-    with a_shift(sending):
+    with a_streaming_task(sending):
         publish(sending, *(keyed(number, "a") for number in range(20)))
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 20)
         until(lambda: sending.work.ledger.batches(state="committed"))
@@ -83,7 +85,7 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     }
     sending.write(SHORT + rules(targets) + COSTLY.replace("FILE", f"{tmp_path}/costly.jsonl"))
     events = [(customer, number) for number in range(15) for customer in "ab"]
-    with a_shift(sending):
+    with a_streaming_task(sending):
         for number in range(15):
             publish(sending, keyed(number, "a"), keyed(number, "b"))
             until(lambda number=number: len(crm_requests(sending)) == 2 * (number + 1))

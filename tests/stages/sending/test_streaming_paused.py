@@ -1,11 +1,11 @@
-"""A pause that a target asked another push for holds for the runs of a shift, too."""
+"""A pause that a target asked another push for holds for the runs of a streaming task, too."""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta
 
 from stages.delivering import Sending
-from stages.shifts import a_shift, ids, until
+from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge.decision.breaker import Tally
 from eventbridge.stages.operate.audit import audit
@@ -19,13 +19,13 @@ def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: 
     """Events keep the run going, and nothing is sent from the moment at which the ledger was asked until the end."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(1)
         until(lambda: sending.requests())
         asked_at = ledger.now()
         ledger.note_attempts([Tally("orders", "crm", paused_until=asked_at + _PAUSE)])
         count = 1
-        while ledger.now() < asked_at + _PAUSE - timedelta(seconds=3):  # the shift ends within the pause
+        while ledger.now() < asked_at + _PAUSE - timedelta(seconds=3):  # the streaming task ends within the pause
             sending.publish(1)
             count += 1
             ended = ledger.now() + timedelta(seconds=0.1)

@@ -1,4 +1,6 @@
-"""Who takes a shift over, and what stands beside one: nothing is lost, and only what no segment shows comes twice."""
+"""Who takes a streaming task over, and what stands beside one: nothing is lost, and only what no segment shows comes
+twice.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 from stages.delivering import RUNNER, RunningClock, Sending, http, rules
-from stages.shifts import a_shift, ids, until
+from stages.streaming_tasks import a_streaming_task, ids, until
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import InfrastructureError
@@ -19,8 +21,8 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate import streaming
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.shift_lease import Bounds
-from eventbridge.stages.operate.streaming import Shift, deliver_streaming
+from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.stop import Stop
@@ -30,10 +32,10 @@ SHORT = "runners: {orders: {mode: streaming, streaming: {window: 1s}}}\n"
 
 
 def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> None:
-    """As two runs of a DAG: the second waits, takes the shift when the first ends, and nothing comes twice."""
+    """As two runs of a DAG: the second waits, takes the lease when the first ends, and nothing comes twice."""
     sending.rules(crm="/healthy/crm")
 
-    def run(seconds: float) -> Shift:
+    def run(seconds: float) -> StreamingSummary:
         bounds = Bounds(seconds=seconds, idle_seconds=60, patience_seconds=60)
         return deliver_streaming(sending.site.reopen(), RUNNER, Stop(), bounds)
 
@@ -42,16 +44,16 @@ def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> 
         while not all(each.done() for each in both):
             sending.publish(1)
             threading.Event().wait(0.05)
-        shifts = [each.result() for each in both]
+        summaries = [each.result() for each in both]
     sending.deliver()
 
-    assert all(shift.events for shift in shifts)
+    assert all(summary.events for summary in summaries)
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
 
 
 def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Sending, clock: RunningClock) -> None:
-    """What was answered is recorded or comes again, what hangs waits; the process says that it lost its shift."""
+    """What was answered is recorded or comes again, what hangs waits; the process says that it lost its lease."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     ledger = sending.work.ledger
 
@@ -59,16 +61,16 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
         until(lambda: ledger.batches(state="open"))
         sending.publish(6)
         until(lambda: len(sending.requests()) >= 7)  # some of the hanging target are in flight
-        shift = ledger.shift(RUNNER)
-        assert shift is not None
+        lease = ledger.streaming_lease(RUNNER)
+        assert lease is not None
         (batch,) = ledger.batches(state="open")
-        ledger.end_shift(RUNNER, shift.holder)
-        assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=30))
+        ledger.release_streaming_lease(RUNNER, lease.holder)
+        assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=30))
         ledger.move_batch(batch.batch_id, "open", "planned")
 
     thief = threading.Thread(target=steal)
     thief.start()
-    with pytest.raises(InfrastructureError, match="another process has taken the shift"):
+    with pytest.raises(InfrastructureError, match="another process has taken the lease"):
         deliver_streaming(sending.work, RUNNER, Stop())
     thief.join()
     clock.advance(40)
@@ -82,13 +84,13 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     assert audit(sending.work).differences == ()
 
 
-def test_a_replay_goes_on_beside_a_shift(sending: Sending) -> None:
+def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
     """Both deliver, each its own deliveries."""
     sending.rules(crm="/healthy/crm")
     sending.publish(5)
     sending.deliver()
     work = sending.site.reopen()
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(3)
         wish = WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set())
         replay = begin_replay(work, wish, "again")
@@ -101,7 +103,7 @@ def test_a_replay_goes_on_beside_a_shift(sending: Sending) -> None:
 
 
 def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sending: Sending) -> None:
-    """As the shift looks at the pools beside: what was held before is the retries'."""
+    """As the streaming task looks at the pools beside: what was held before is the retries'."""
     sending.write(SHORT + rules({"crm": "/healthy/crm"}))
     (rule,) = sending.work.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
@@ -130,7 +132,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sendi
 def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that stood still and wakes between listening and looking changes nothing: the shift goes on."""
+    """One that stood still and wakes between listening and looking changes nothing: the streaming task goes on."""
     listen, dropped = streaming.listen, []
 
     def listen_and_drop(work: Any, runner: str, *, holder: str) -> str | None:
@@ -141,7 +143,7 @@ def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
 
     monkeypatch.setattr(streaming, "listen", listen_and_drop)
     sending.rules(crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
 

@@ -6,7 +6,7 @@ from contextlib import closing
 
 from stages.delivering import RunningClock, Sending
 from stages.sending.test_open_batch import Q0, opened
-from stages.shifts import until
+from stages.streaming_tasks import until
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.fresh_event import FreshEvent

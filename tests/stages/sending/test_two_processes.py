@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from stages.delivering import RUNNER, Sending, http, segment_rows
-from stages.shifts import ids, until
+from stages.streaming_tasks import ids, until
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.operate.audit import audit
@@ -79,14 +79,14 @@ def test_two_processes_in_stages_send_no_chunk_twice(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
+def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
     """It delivers what comes next, nothing is sent by both, and nothing is parked."""
     sending.begin(96, crm=http("/delay/500", max_in_flight=4, timeout="10s"))
     ledger = sending.work.ledger
     with _process(sending, _IN_STAGES) as first:
         until(sending.requests)
         with _process(sending, _TAKE_OVER) as second:
-            until(lambda: ledger.shift(RUNNER))
+            until(lambda: ledger.streaming_lease(RUNNER))
             assert len(sending.requests()) < 96, "the first process is still sending"
             assert first.wait(_SECONDS) == 0
             sending.publish(1)
@@ -121,17 +121,17 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
     assert audit(work).differences == ()
 
 
-def test_a_shift_says_how_many_deliveries_it_leaves_parked(sending: Sending) -> None:
+def test_a_streaming_task_says_how_many_deliveries_it_leaves_parked(sending: Sending) -> None:
     """A script that reads no more than the last lines learns that not all was delivered."""
     sending.begin(crm=http("/status/503", retry="{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"))
-    with _process(sending, _TAKE_OVER) as shift:
+    with _process(sending, _TAKE_OVER) as process:
         until(lambda: sending.work.ledger.batches(state="open"))
         sending.publish(3)
         until(lambda: len(sending.requests()) == 3)
-        shift.send_signal(signal.SIGTERM)
-        out, _ = shift.communicate(timeout=_SECONDS)
+        process.send_signal(signal.SIGTERM)
+        out, _ = process.communicate(timeout=_SECONDS)
 
-    assert shift.returncode == 143
+    assert process.returncode == 143
     assert out.decode().splitlines() == [
         "stopped: 3 events in 1 window committed",
         "3 deliveries are parked; a later run sends what falls due",

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from stages.delivering import REFUSED, Sending, http, routed, rules
-from stages.shifts import a_shift, until
+from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventAnswer
@@ -343,7 +343,7 @@ def window_of_many_chunks(sending: Sending) -> Sending:
         strict=http("/bad/strict", retry=NO_RETRY),
         harsh=http("/bad/harsh", retry=NO_RETRY),
     )
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(1)
         until(lambda: len(sending.requests()) == 4)
     return sending

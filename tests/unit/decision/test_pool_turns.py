@@ -10,8 +10,8 @@ POOLS = {
 }
 
 
-def test_pools_of_their_own_bound_a_shift_and_shared_ones_do_not() -> None:
-    """Who else is at work in a pool is not asked: each shift has its slots for itself."""
+def test_pools_of_their_own_bound_a_streaming_task_and_shared_ones_do_not() -> None:
+    """Who else is at work in a pool is not asked: each streaming task has its slots for itself."""
     assert bounding_slots(POOLS) == {"rule.orders": 2, "night": 0}
     assert closed_pools(POOLS) == {"night"}
     assert (bounding_slots(None), closed_pools(None)) == ({}, frozenset())

@@ -39,8 +39,8 @@ from eventbridge.ledger.statements import (
     route_tries,
     rules,
     schemas,
-    shifts,
     store_sizes,
+    streaming_leases,
     targets,
 )
 from eventbridge.ledger.tables import metadata, parked
@@ -65,7 +65,7 @@ MODULES = [
     route_tries,
     rules,
     schemas,
-    shifts,
+    streaming_leases,
     store_sizes,
     targets,
 ]

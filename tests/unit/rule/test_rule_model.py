@@ -270,7 +270,7 @@ def test_a_rule_set_of_a_newer_format_is_refused(lines: bool) -> None:
 
 def test_what_is_said_of_runners_is_frozen_and_read_again() -> None:
     """A set that says nothing of runners is frozen as before; one that does keeps it through both of its forms."""
-    mode = Runner(mode="streaming", streaming=StreamingTimes(shift=60.0))
+    mode = Runner(mode="streaming", streaming=StreamingTimes(task_duration=60.0))
     plain_set, said = RuleSet(), RuleSet(modes={"orders": mode})
 
     assert '"runners"' not in plain_set.to_json()

@@ -28,7 +28,7 @@ CHANGE_RULES = (
         runners=bindparam("by_runner"),
         since=bindparam("now"),
         mistakes=[],
-        shifts=bindparam("by_shift"),
+        shifts=bindparam("by_streaming_task"),
     )
 )
 

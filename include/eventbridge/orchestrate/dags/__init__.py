@@ -29,7 +29,8 @@ def airflow_dags() -> dict[str, DAG]:
     runners = runners_to_parse()
     warning = warning_of_slots(runners)
     of_runners = {
-        deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner, shift, warning) for runner, shift in runners.items()
+        deliver_dag_id(runner): _maker(_OF_RUNNERS)(runner, task_seconds, warning)
+        for runner, task_seconds in runners.items()
     }
     return made | of_runners
 

@@ -14,7 +14,7 @@ from eventbridge.orchestrate.push import pushes
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, asset_of
 from eventbridge.orchestrate.settings import airflow_settings
-from eventbridge.orchestrate.streaming import SHIFT_GUIDE, streaming
+from eventbridge.orchestrate.streaming import STREAMING_GUIDE, streaming
 from eventbridge.orchestrate.tasks import (
     STAGE,
     batch_of,
@@ -46,10 +46,14 @@ misses.
 """
 
 
-def deliver_events(runner: str, shift: float | None = None, warning: str | None = None) -> DAG:
-    """Return the DAG of one runner; `shift`: the seconds of one, None: batch mode. It shows the `warning`."""
-    guide = GUIDE.format(runner=runner) if shift is None else SHIFT_GUIDE.format(runner=runner, shift=shift)
-    if shift is not None and warning is not None:
+def deliver_events(runner: str, task_seconds: float | None = None, warning: str | None = None) -> DAG:
+    """Return the DAG of one runner; `task_seconds`: the seconds of one, None: batch mode. It shows the `warning`."""
+    guide = (
+        GUIDE.format(runner=runner)
+        if task_seconds is None
+        else STREAMING_GUIDE.format(runner=runner, task_seconds=task_seconds)
+    )
+    if task_seconds is not None and warning is not None:
         guide = f"**{warning}.**\n\n{guide}"
     with DAG(
         dag_id=deliver_dag_id(runner),
@@ -59,9 +63,11 @@ def deliver_events(runner: str, shift: float | None = None, warning: str | None 
         start_date=BEGINNING,
         catchup=False,
         allowed_run_types=RUN_TYPES,
-        max_active_runs=1 if shift is None else 3,  # one stands by at a shift's end, one may be dead unseen
+        max_active_runs=1
+        if task_seconds is None
+        else 3,  # one is the standby at a streaming task's end, one may be dead unseen
         max_active_tasks=64,
-        dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=shift or 0.0),
+        dagrun_timeout=run_limit(airflow_settings()) + timedelta(seconds=task_seconds or 0.0),
         default_args={"owner": OWNER},
         tags=["eventbridge", "deliver"],
     ) as dag:
@@ -71,7 +77,7 @@ def deliver_events(runner: str, shift: float | None = None, warning: str | None 
         dead = write_dead_letters(batch_id)
         parked = schedule_retries(batch_id)
 
-        first = listen(runner) if shift is None else streaming(runner, **STAGE)
+        first = listen(runner) if task_seconds is None else streaming(runner, **STAGE)
         first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
         # Not downstream of push: a failed push must not keep its batch from being committed.
         [chunk_ids, dead, parked] >> commit(batch_id)

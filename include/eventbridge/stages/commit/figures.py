@@ -163,7 +163,7 @@ def _routing_cpu(work: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
 
 
 def _cpu(chunks: Iterable[Chunk], segments: Iterable[BatchFile], routing: Mapping[_Of, int]) -> dict[_Of, int]:
-    """Return what routing, pushes, and the shift that sent it took, by target."""
+    """Return what routing, pushes, and the streaming task that sent it took, by target."""
     found = Counter(routing)
     for file in segments:
         if isinstance(spent := file.detail, Spent):

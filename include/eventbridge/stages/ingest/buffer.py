@@ -27,7 +27,7 @@ from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.stages.segments.segments import is_of_shift, segments
+from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 
 log = logging.getLogger(__name__)
 
@@ -193,8 +193,10 @@ class Landing:
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a shift, which died since, has sent some of the batch: what is there of it is not passed over."""
-        return any(map(is_of_shift, segments(self.work, self.batch.batch_id)))
+        """Whether a streaming task, which died since, has sent some of the batch: what is there of it is not passed
+        over.
+        """
+        return any(map(is_of_streaming_task, segments(self.work, self.batch.batch_id)))
 
     def _learn(self) -> None:
         """Take over what is recorded: where each queue stands, and the ids of its valid events."""

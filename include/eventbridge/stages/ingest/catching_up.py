@@ -21,7 +21,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 class Staying:
     """Rules that stay with a runner until it is as far as their new runners, and where it is to take of each queue.
 
-    `waits`: a shift of a new runner has a batch open, and how far that comes nobody knows before it ends.
+    `waits`: a streaming task of a new runner has a batch open, and how far that comes nobody knows before it ends.
     """
 
     rules: frozenset[str] = frozenset()
@@ -56,7 +56,7 @@ def staying(
     kept: set[str] = set()
     until = dict(offsets)
     for new, rules in of_runner.items():
-        if work.ledger.batches(limit=None, runner=new, state="open") and work.ledger.shift(new) is not None:
+        if work.ledger.batches(limit=None, runner=new, state="open") and work.ledger.streaming_lease(new) is not None:
             return Staying(frozenset(rules), offsets, waits=True)
         ends = _taken_by(work, new, bus, source, offsets.keys())
         further = {queue: end for queue, end in ends.items() if end > offsets[queue]}

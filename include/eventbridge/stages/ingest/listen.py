@@ -51,8 +51,9 @@ def listen(
 ) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
 
-    None also while a shift delivers the runner's events; what a shift left open when it ended is finished first. The
-    `holder` of the shift gets an unfinished batch, else a new one that is open and empty, unless rules move.
+    None also while a streaming task delivers the runner's events; what a streaming task left open when it ended is
+    finished first. The `holder` of the lease gets an unfinished batch, else a new one that is open and empty, unless
+    rules move.
 
     Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
@@ -64,9 +65,9 @@ def listen(
 
 
 def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
-    shift = work.ledger.shift(runner)
-    if shift is not None and shift.holder != holder:
-        log.info("runner %s: %s delivers its events, until %s at least", runner, shift.holder, shift.until)
+    lease = work.ledger.streaming_lease(runner)
+    if lease is not None and lease.holder != holder:
+        log.info("runner %s: %s delivers its events, until %s at least", runner, lease.holder, lease.until)
         return None
     repeat_bus_commits(work, runner)
     unfinished = work.ledger.unfinished_batch(runner)

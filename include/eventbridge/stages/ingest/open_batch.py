@@ -1,4 +1,6 @@
-"""A batch that a shift has open, or opens behind another; whoever finds it after the shift has the stages finish it."""
+"""A batch that a streaming task has open, or opens behind another; whoever finds it after the streaming task has the
+stages finish it.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +25,11 @@ log = logging.getLogger(__name__)
 def open_following(
     work: Runtime, former: Batch, ends: Mapping[Queue, int], source: LogSource, holder: str
 ) -> Batch | None:
-    """Open a batch of the same rules behind one that its shift has read up to `ends`, and that is to be committed yet.
+    """Open a batch of the same rules behind one that its streaming task has read up to `ends`, and that is to be
+    committed yet.
 
     None where a listen is to plan what comes next, once the former is committed: rules or the queues of the bus have
-    changed, messages are to be passed over, nothing may be taken now, or the shift is another's than `holder`'s.
+    changed, messages are to be passed over, nothing may be taken now, or the lease is another's than `holder`'s.
     """
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(former.runner)
@@ -55,30 +58,30 @@ def open_following(
 
 
 def end_open(work: Runtime, batch: Batch, holder: str | None = None) -> bool:
-    """Move an open batch to `planned` unless its runner's shift is another's than `holder`'s; False: it is open.
+    """Move an open batch to `planned` unless its runner's lease is another's than `holder`'s; False: it is open.
 
-    From then on the shift can record nothing of it: its ranges end where its last segment says, and what the segments
-    show is not delivered again. Does nothing to a batch that is not open. One that follows another stays open.
+    From then on the streaming task can record nothing of it: its ranges end where its last segment says, and what the
+    segments show is not delivered again. Does nothing to a batch that is not open. One that follows another stays open.
     """
     if batch.state != "open":
         return True
-    if (shift := work.ledger.shift(batch.runner)) is not None and shift.holder != holder:
+    if (lease := work.ledger.streaming_lease(batch.runner)) is not None and lease.holder != holder:
         return False
     if batch.follows is not None:
         return False
     if work.ledger.move_batch(batch.batch_id, "open", "planned"):
-        log.warning("runner %s: its shift ended in the middle of batch %s", batch.runner, batch.batch_id)
+        log.warning("runner %s: its streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
     return True
 
 
 def closed(work: Runtime, batch: Batch) -> Batch:
-    """Return a batch as it is once no shift has it open; raises UserError while one has."""
+    """Return a batch as it is once no streaming task has it open; raises UserError while one has."""
     if batch.state != "open":
         return batch
     if not end_open(work, batch):
         first = f" behind batch {batch.follows}, which is to be committed first" if batch.follows else ""
         raise UserError(
-            f"batch {batch.batch_id} is open: a shift of runner {batch.runner!r} delivers its events{first}. "
+            f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} delivers its events{first}. "
             "Run this again once `eventbridge status` shows it in another state"
         )
     return work.ledger.batch(batch.batch_id)

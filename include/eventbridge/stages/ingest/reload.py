@@ -63,7 +63,7 @@ def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> d
     changes = {name: rule.version for name, rule in today.rules.items() if before.get(name) != rule.version}
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     of = rule_set, today.runners(), known.rule_set if known else None, changes
-    if work.ledger.put_rules_in_force(*of, shifts=today.shifts()):
+    if work.ledger.put_rules_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
         return changes
     return None

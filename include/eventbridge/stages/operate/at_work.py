@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from eventbridge.stages.operate import shift_lease
+from eventbridge.stages.operate import streaming_lease
 from eventbridge.stages.runtime.processes import is_gone
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def shift_at_work(work: Runtime, runner: str) -> str | None:
-    """Return the process, as `host:number`, that has the shift of a runner; None if none has, or it is gone."""
-    shift = work.ledger.shift(runner)
-    return None if shift is None or shift_lease.is_gone(shift.holder) else shift.holder.rpartition(":")[0]
+def streaming_process(work: Runtime, runner: str) -> str | None:
+    """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it is gone."""
+    lease = work.ledger.streaming_lease(runner)
+    return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 
 
 def pushes_at_work(work: Runtime, runner: str) -> tuple[str, list[str]] | None:

@@ -19,7 +19,7 @@ from eventbridge.model.cursor import read_number_cursors, write_name_cursor
 from eventbridge.model.spent import Spent
 from eventbridge.stages.operate.audit import find_batch
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.segments import is_of_shift, segments
+from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 
@@ -152,7 +152,7 @@ class _Segments:
         except StoreError as error:
             self.unreadable.append(str(error))
             return schemas.OUTCOME.empty_table().select(columns)
-        return rows if self._whole and not is_of_shift(file) else self._deliveries.attempts(rows)
+        return rows if self._whole and not is_of_streaming_task(file) else self._deliveries.attempts(rows)
 
 
 def chunk_account(work: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
@@ -194,7 +194,9 @@ def _cursor(first: int, place: _Place) -> str:
 
 
 def _may(file: BatchFile, names: set[str]) -> bool:
-    """Return whether a segment may have outcomes of some of these rules and targets: that of a shift says whose."""
+    """Return whether a segment may have outcomes of some of these rules and targets: that of a streaming task says
+    whose.
+    """
     return not isinstance(file.detail, Spent) or not names.isdisjoint(file.detail.outcomes)
 
 

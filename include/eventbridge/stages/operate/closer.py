@@ -1,4 +1,5 @@
-"""The closer of a shift: a process that does the books of its windows, so that they take no turns with the loop.
+"""The closer of a streaming task: a process that does the books of its windows, so that they take no turns with the
+loop.
 
 A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
 Whatever becomes of the closer, the same stages finish the window wherever they are called next.
@@ -43,7 +44,8 @@ Pools = Mapping[str, PoolSlots] | None
 
 #: How long books may take: a second, but for the first ones, before which a busy machine starts the process in half a
 #: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three windows.
-#: A shift that is to stop waits less: its own process has nothing else to do then, and what ends it waits for that.
+#: A streaming task that is to stop waits less: its own process has nothing else to do then, and what ends it waits for
+#: that.
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
@@ -52,7 +54,7 @@ _LOOK_SECONDS: Final = 0.1
 #: first books takes seconds of CPU time, for which 9,000 events a second waited up to three seconds on two cores. Much
 #: more niceness, and a busy machine starves it.
 _NICENESS: Final = 5
-#: Signals are the shift's, which may ask for its last books then.
+#: Signals are the streaming task's, which may ask for its last books then.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -179,11 +181,13 @@ def _put(pipe: IO[bytes], what: Any) -> None:
 
 
 def _no_connection(name: str) -> Connection:
-    raise UserError(f"the closer of a shift has no connections, and {name!r} is asked for")
+    raise UserError(f"the closer of a streaming task has no connections, and {name!r} is asked for")
 
 
 def answer() -> None:
-    """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its shift is no more."""
+    """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task is no
+    more.
+    """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)

@@ -25,7 +25,7 @@ from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batc
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import answers_in, is_of_shift, segments
+from eventbridge.stages.segments.segments import answers_in, is_of_streaming_task, segments
 from eventbridge.stages.settle.letters import write_dead_letters
 from eventbridge.stages.settle.parking import schedule_retries
 
@@ -149,10 +149,12 @@ def push_and_settle(
 
     A chunk that another process is sending is waited for; once `stop` is set, the batch is left to that process.
     """
-    written = [file for file in segments(work, batch_id) if is_of_shift(file)]  # read once, and not for each chunk
-    of_shift = answers_in(work, written) if written else None
+    written = [
+        file for file in segments(work, batch_id) if is_of_streaming_task(file)
+    ]  # read once, and not for each chunk
+    of_streaming_task = answers_in(work, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
-        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only, of_shift) for chunk_id in chunk_ids]
+        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids]
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):

@@ -53,7 +53,7 @@ class NewRunner:
 
 @dataclass(frozen=True)
 class StreamingRunner:
-    """A runner in streaming mode: who has its shift, and until when; None: nobody, and events that come start one."""
+    """A runner in streaming mode: who has its lease, and until when; None: nobody, and events that come start one."""
 
     runner: str
     holder: str | None
@@ -189,8 +189,8 @@ def _seen(found: Status, rules: RuleSet) -> Status:
 
 
 def _streaming(work: Runtime, runner: str) -> StreamingRunner:
-    shift = work.ledger.shift(runner)
-    return StreamingRunner(runner, None, None) if shift is None else StreamingRunner(runner, shift.holder, shift.until)
+    lease = work.ledger.streaming_lease(runner)
+    return StreamingRunner(runner, None, None) if lease is None else StreamingRunner(runner, lease.holder, lease.until)
 
 
 def _mistakes(work: Runtime) -> tuple[Mistake, ...]:

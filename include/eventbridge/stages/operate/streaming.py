@@ -28,11 +28,11 @@ from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
-from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds, Inherited, Lease
-from eventbridge.stages.operate.streaming_bus import ShiftBus
-from eventbridge.stages.operate.streaming_change import make_ready, wait_until_closed
+from eventbridge.stages.operate.streaming_bus import StreamingBus
 from eventbridge.stages.operate.streaming_close import Close
 from eventbridge.stages.operate.streaming_fit import left_to_close, refuse_unfit
+from eventbridge.stages.operate.streaming_handover import make_ready, wait_until_closed
+from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handoff, Lease
 from eventbridge.stages.operate.streaming_targets import http_loop
 from eventbridge.stages.operate.streaming_turns import Key
 from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 _RETRY_SECONDS = 1.0
 #: How old what is known of the pools may be.
 _POOLS_SECONDS = 5.0
-#: Events a second that a shift delivers at least, as long as it has not measured more.
+#: Events a second that a streaming task delivers at least, as long as it has not measured more.
 _EVENTS_A_SECOND = 2_000.0
 #: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
@@ -56,41 +56,43 @@ _LEFT_SECONDS = 5.0
 
 
 @dataclass
-class Shift:
-    """What a shift did: windows committed, and events read; `backlog`: it ended as more waits than it delivers soon."""
+class StreamingSummary:
+    """What a streaming task did: windows committed, and events read; `backlog`: it ended as more waits than it delivers
+    soon.
+    """
 
     windows: int = 0
     events: int = 0
     backlog: bool = False
 
 
-def deliver_streaming(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> Shift:
+def deliver_streaming(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
     """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
 
-    Raises UserError for rules that it cannot deliver, ShiftTakenError where another process has the shift,
+    Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError where another process has the lease,
     InfrastructureError where one has taken it.
     """
     refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
-    compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for this shift
+    compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for it
     lease = Lease(work, runner, stop, bounds)
-    with never_collected(), closing(ShiftBus(work)) as bus:
+    with never_collected(), closing(StreamingBus(work)) as bus:
         loop = _Loop(work, runner, lease, bus)
-        if bounds.stands_by:
+        if bounds.is_standby:
             make_ready(work, runner, bus)
         with lease:
             done = loop.run()
         if lease.lost.is_set():
             raise InfrastructureError(
-                f"another process has taken the shift of runner {runner!r}, because this one stood still "
+                f"another process has taken the lease of runner {runner!r}, because this one stood still "
                 "or could not reach the ledger. Nothing is lost; start this again if that process has ended"
             )
         return done
 
 
 class _Loop:
-    def __init__(self, work: Runtime, runner: str, lease: Lease, bus: ShiftBus) -> None:
+    def __init__(self, work: Runtime, runner: str, lease: Lease, bus: StreamingBus) -> None:
         self._work, self._runner, self._lease = work, runner, lease
-        self._done = Shift()
+        self._done = StreamingSummary()
         self._bus = bus
         self._http = http_loop()
         self._closer = Closer(work.settings, lease.stop)
@@ -105,7 +107,7 @@ class _Loop:
         beside += [self._look_at_pools] if self._pools is not None else []
         self._beside = [threading.Thread(target=each, name=each.__name__, daemon=True) for each in beside]
 
-    def run(self) -> Shift:
+    def run(self) -> StreamingSummary:
         for thread in self._beside:
             thread.start()
         interval = sys.getswitchinterval()
@@ -152,12 +154,12 @@ class _Loop:
         self._busy_seconds += window.busy_seconds
         if not kept:
             return
-        if self._lease.has_heir and not window.events:  # the one that goes on opens a batch
+        if self._lease.has_standby and not window.events:  # the one that goes on opens a batch
             window.end()
-            self._lease.pass_on(None)
+            self._lease.hand_over_lease(None)
             return
-        if self._lease.has_heir:
-            self._pass_on(window)
+        if self._lease.has_standby:
+            self._hand_over_lease(window)
         if window.events and not self._lease.over:
             self._following = self._opened_behind(window.batch, window.ends)
         if self._following is None:
@@ -165,11 +167,11 @@ class _Loop:
         else:
             self._former = Close(window.targets, partial(self._end, window))
 
-    def _pass_on(self, window: Window) -> None:
-        """Give the shift to the process that stands by, with a window in which something came."""
+    def _hand_over_lease(self, window: Window) -> None:
+        """Give the lease to the standby, with a window in which something came."""
         try:
             if window.record():
-                self._lease.pass_on(window.batch.batch_id)
+                self._lease.hand_over_lease(window.batch.batch_id)
         except InfrastructureError:
             window.abandon()
             raise
@@ -208,8 +210,10 @@ class _Loop:
         return batch
 
     def _inherited(self) -> Close | None:
-        """Return the window that the former shift left, if this one was passed on: the next begins where it ends."""
-        left = self._lease.inherited
+        """Return the window that the former streaming task left, if this one was handed over: the next begins where it
+        ends.
+        """
+        left = self._lease.handoff
         if left is None:
             return None
         batch = self._work.ledger.batch(left.batch_id)
@@ -221,8 +225,8 @@ class _Loop:
         close.wait()
         return None
 
-    def _after(self, left: Inherited) -> None:
-        """Wait until the former shift has closed its window; if it dies over that, this one closes it."""
+    def _after(self, left: Handoff) -> None:
+        """Wait until the former streaming task has closed its window; if it dies over that, this one closes it."""
         wait_until_closed(self._work, left, self._lease.stop)
         batch = self._work.ledger.batch(left.batch_id)
         if batch.state != "committed" and end_open(self._work, batch, self._lease.holder):
@@ -240,7 +244,7 @@ class _Loop:
             return None
 
     def _end(self, window: Window) -> None:
-        """Close a window, if something came and it is this shift's still."""
+        """Close a window, if something came and it is this streaming task's still."""
         if window.end():
             self._close_window(window)
             repeat_bus_commits(self._work, self._runner)
@@ -272,7 +276,7 @@ class _Loop:
         self._done.windows += 1
 
     def _is_backlog(self) -> bool:
-        """Return whether more waits than this shift delivers in the seconds that a backlog may take."""
+        """Return whether more waits than this streaming task delivers in the seconds that a backlog may take."""
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False

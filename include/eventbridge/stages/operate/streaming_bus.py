@@ -1,4 +1,4 @@
-"""The bus of a shift: open as long as it lasts, and followed where its servers are dear to ask."""
+"""The bus of a streaming task: open as long as it lasts, and followed where its servers are dear to ask."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from eventbridge.sources.protocol import Follows, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-class ShiftBus:
+class StreamingBus:
     """Opens the bus that windows read, and keeps it for the next one; one thread at a time uses it."""
 
     def __init__(self, work: Runtime) -> None:

@@ -278,7 +278,7 @@ class TargetQueues:
 
 
 def http_loop() -> HttpLoop:
-    """Return what carries the http targets of all windows of a shift."""
+    """Return what carries the http targets of all windows of a streaming task."""
     return HttpLoop([], Threads("streaming http", _THREADS_AT_ONCE))
 
 

@@ -1,4 +1,4 @@
-"""What waits for a shift in streaming mode: events, and batches that somebody left."""
+"""What waits for a streaming task: events, and batches that somebody left."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def anything_waits(work: Runtime, runner: str) -> bool:
-    """Return whether a shift has something to do: events that wait, a batch to finish, or a group to register."""
+    """Return whether a streaming task has something to do: events that wait, a batch to finish, or a group to
+    register.
+    """
     return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
 
 
 def in_stages(work: Runtime, runner: str) -> bool:
-    """Return whether there is a batch that tasks after a listen, or a shift that handed it over, are to deliver."""
+    """Return whether there is a batch that tasks after a listen, or a streaming task that handed it over, are to
+    deliver.
+    """
     batch = work.ledger.unfinished_batch(runner)
     return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_window(runner)
 

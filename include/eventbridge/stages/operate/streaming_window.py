@@ -16,10 +16,10 @@ from eventbridge.model.queue import Queue
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.shift_lease import Lease
-from eventbridge.stages.operate.streaming_bus import ShiftBus
+from eventbridge.stages.operate.streaming_bus import StreamingBus
 from eventbridge.stages.operate.streaming_close import Close
 from eventbridge.stages.operate.streaming_fit import refuse_unfit
+from eventbridge.stages.operate.streaming_lease import Lease
 from eventbridge.stages.operate.streaming_looks import Looks
 from eventbridge.stages.operate.streaming_routing import WindowRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues
@@ -60,7 +60,7 @@ class Window:
     work: Runtime
     batch: Batch
     lease: Lease
-    bus: ShiftBus
+    bus: StreamingBus
     http: HttpLoop
     pools: Mapping[str, PoolSlots] | None = None  # as they stand; None: nobody knows
     former: Close | None = None
@@ -203,8 +203,8 @@ class Window:
         return True
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
-        if self.lease.has_heir and not self._must_grow:
-            return True  # the process that stands by goes on from here: one window at a time is behind another
+        if self.lease.has_standby and not self._must_grow:
+            return True  # the standby goes on from here: one window at a time is behind another
         if first is None:
             return now - began >= _IDLE_WINDOW_SECONDS
         if self._must_grow:
@@ -236,7 +236,7 @@ class Window:
     def _await_answers(self) -> bool:
         """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken.
 
-        A shift that is to stop sends nothing more.
+        A streaming task that is to stop sends nothing more.
         """
         began = time.monotonic()
         answered, looked_at = self._answered, began

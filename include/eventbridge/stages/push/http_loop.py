@@ -1,8 +1,8 @@
 """Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it.
 
-A push gives it a thread of its own. A shift carries it itself, one for all of its windows, between two looks at its
-bus: two threads of which each gives its interpreter up several times a delivery wait for one another more than they
-work.
+A push gives it a thread of its own. A streaming task carries it itself, one for all of its windows, between two looks
+at its bus: two threads of which each gives its interpreter up several times a delivery wait for one another more than
+they work.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class HttpLoop:
 
         No longer than until a live run has ended with something left, for its next run. Returns whether one has.
         `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two windows of
-        a shift have their runs in one loop.
+        a streaming task have their runs in one loop.
         """
         if not self._carrying.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))

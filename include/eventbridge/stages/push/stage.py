@@ -38,7 +38,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.runtime.told import tell, told
 from eventbridge.stages.segments.answers import Answers
-from eventbridge.stages.segments.segments import Shown, answers_in, is_of_shift, segments, write_segment
+from eventbridge.stages.segments.segments import Shown, answers_in, is_of_streaming_task, segments, write_segment
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 #: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
@@ -72,12 +72,13 @@ def push(
     chunk_id: int,
     stop: Stop | None = None,
     only: Collection[tuple[str, str]] | None = None,
-    of_shift: Answers | None = None,
+    of_streaming_task: Answers | None = None,
 ) -> PushReport:
     """Deliver what of a chunk has no outcome yet, within the push budget, or until `stop` is set.
 
     The budget begins once the deliveries have been read. Of targets that are not among `only`, as (rule, target), no
-    delivery gets an outcome. `of_shift` is what the segments of a shift show, where they have been read already.
+    delivery gets an outcome. `of_streaming_task` is what the segments of a streaming task show, where they have been
+    read already.
 
     Does nothing unless the batch is routed and before its deadline. While another push is at work on the chunk it
     waits. A push that lost its claim, as its process stood still, stops and records what it had in flight.
@@ -93,7 +94,7 @@ def push(
     if chunk is None:
         return PushReport()
     with keeping(work, chunk, on_lost=stop.set_at_once), seldom_collected():
-        report = _Push(work, batch, chunk, stop, only, of_shift).run()
+        report = _Push(work, batch, chunk, stop, only, of_streaming_task).run()
     if work.telemetry is not NO_TELEMETRY:
         tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
     publish_operational_events(work)
@@ -116,14 +117,14 @@ class _Push:
         chunk: Chunk,
         stop: Stop,
         only: Collection[tuple[str, str]] | None,
-        of_shift: Answers | None,
+        of_streaming_task: Answers | None,
     ) -> None:
         self._work = work
         self._batch = batch
         self._chunk = chunk
         self._stop = stop
         self._only = only
-        self._of_shift = of_shift
+        self._of_streaming_task = of_streaming_task
         self._rows = OutcomeRows(work.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
@@ -139,7 +140,7 @@ class _Push:
         read = read_pieces(self._work.store, pieces)
         done: dict[bytes, Shown] = {}
         if files := segments(self._work, self._batch.batch_id, [self._chunk.chunk_id]):
-            known = self._of_shift if all(map(is_of_shift, files)) else None
+            known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
             read, done = still_open(read, known or answers_in(self._work, files))
         until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)

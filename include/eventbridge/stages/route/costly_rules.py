@@ -33,7 +33,7 @@ from eventbridge.store.parquet import read_rows
 log = logging.getLogger(__name__)
 
 #: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; it
-#: was matched in a shift in streaming mode, which has no Spark; the run that was to route it died.
+#: was matched in a streaming task, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PARKED_MAX = "ParkedMax"

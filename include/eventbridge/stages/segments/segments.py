@@ -21,8 +21,8 @@ from eventbridge.store.parquet import write_table
 
 log = logging.getLogger(__name__)
 
-#: What the keys of segments begin with that a shift wrote while its batch was open, and had no chunks.
-_OF_SHIFT = "shift-"
+#: What the keys of segments begin with that a streaming task wrote while its batch was open, and had no chunks.
+_OF_STREAMING_TASK = "streaming-"
 
 #: Segments are read as a whole: one group of rows each costs half of what four do.
 _GROUP_ROWS = 20_000
@@ -45,9 +45,11 @@ def segment_key(chunk_id: int, claim: int, number: int) -> str:
     return f"{chunk_id:06d}-{claim:06d}-{number:06d}"
 
 
-def is_of_shift(file: BatchFile) -> bool:
-    """Return whether a shift wrote a segment: it may show deliveries of any chunk that its batch came to have."""
-    return file.key.startswith(_OF_SHIFT)
+def is_of_streaming_task(file: BatchFile) -> bool:
+    """Return whether a streaming task wrote a segment: it may show deliveries of any chunk that its batch came to
+    have.
+    """
+    return file.key.startswith(_OF_STREAMING_TASK)
 
 
 def write_open_segment(
@@ -61,7 +63,7 @@ def write_open_segment(
     if rows.num_rows:
         path = layout.open_outcomes(batch.planned_at, batch.batch_id, number)
         write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
-        key = f"{_OF_SHIFT}{number:06d}"
+        key = f"{_OF_STREAMING_TASK}{number:06d}"
         segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _spent(rows, cpu))
     return work.ledger.record_open(batch.batch_id, ends, segment)
 
@@ -99,13 +101,14 @@ def write_segment(
 def segments(work: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
     """Return the recorded segments of a batch, in order of their keys; or those that may show some chunks of it.
 
-    Ask for several chunks at once: a segment of a shift may show any chunk, and is returned once for all of them.
+    Ask for several chunks at once: a segment of a streaming task may show any chunk, and is returned once for all of
+    them.
     """
     files = work.ledger.files(batch_id, "outcome")
     if chunk_ids is None:
         return files
     prefixes = tuple(f"{chunk_id:06d}-" for chunk_id in chunk_ids)
-    return [file for file in files if prefixes and (file.key.startswith(prefixes) or is_of_shift(file))]
+    return [file for file in files if prefixes and (file.key.startswith(prefixes) or is_of_streaming_task(file))]
 
 
 def answers_in(work: Runtime, files: Iterable[BatchFile]) -> Answers:

@@ -19,7 +19,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, parked_copies
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.stages.segments.segments import is_of_shift, segments
+from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.stages.settle.ordered_parking import OrderedParking, gives_nothing_up, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
 from eventbridge.stages.settle.span_parking import SpanParking
@@ -88,8 +88,8 @@ class _Context:
         self._batch = batch
         self._rule_set = work.rules_of(batch)
         files = segments(work, batch.batch_id)
-        self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_shift(file)}
-        self._in_shift = any(map(is_of_shift, files))
+        self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_streaming_task(file)}
+        self._in_streaming_task = any(map(is_of_streaming_task, files))
         self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
@@ -156,7 +156,7 @@ class _Context:
         """
         pairs = {pair: None for piece in pieces for pair in piece.lineage}
         untried = group.attempts <= min((piece.attempts for piece in pieces), default=0)
-        if (self._in_shift or group.chunk_id in self._tried) and not untried:
+        if (self._in_streaming_task or group.chunk_id in self._tried) and not untried:
             pairs[self._batch.batch_id, group.chunk_id] = None
         return tuple(pairs)
 

@@ -1,4 +1,4 @@
-"""Shifts in streaming mode for tests: in a thread or a process, with windows that are soon closed."""
+"""Streaming tasks in streaming mode for tests: in a thread or a process, with windows that are soon closed."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 from stages.delivering import RUNNER, Sending, rules
 
 from eventbridge import fault_points
-from eventbridge.stages.operate.shift_lease import UNBOUNDED, Bounds
 from eventbridge.stages.operate.streaming import deliver_streaming
+from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds
 from eventbridge.stages.runtime.stop import Stop
 
 #: What the command `eventbridge` is.
@@ -32,12 +32,12 @@ def until(reached: Callable[[], Any], seconds: float = 60) -> None:
 
 
 @contextmanager
-def a_shift(
+def a_streaming_task(
     sending: Sending, *, opens: bool = True, at_once: bool = False, bounds: Bounds = UNBOUNDED
 ) -> Iterator[None]:
     """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held.
 
-    `at_once`: at the end of the block the shift does not listen for the responses to what is in flight.
+    `at_once`: at the end of the block the streaming task does not listen for the responses to what is in flight.
     """
     stop = Stop()
     failed: list[BaseException] = []
@@ -48,11 +48,11 @@ def a_shift(
         except BaseException as error:
             failed.append(error)
 
-    thread = threading.Thread(target=run, name="shift under test")
+    thread = threading.Thread(target=run, name="streaming task under test")
     thread.start()
     try:
         ledger = sending.work.ledger
-        until(lambda: failed or (ledger.batches(state="open") if opens else ledger.shift(RUNNER)))
+        until(lambda: failed or (ledger.batches(state="open") if opens else ledger.streaming_lease(RUNNER)))
         yield
     finally:
         (stop.set_at_once if at_once else stop.set)()

@@ -1,7 +1,8 @@
-"""Who takes a shift over in a real Airflow, and how soon: at a change, after kill -9, from one that stood still.
+"""Who takes a streaming task over in a real Airflow, and how soon: at a change, after kill -9, from one that stood
+still.
 
-Part of `make test-deep`: a shift lasts for a minute. Each test tells what it measured beside the goal, and fails for
-lost events, wrong books, or what takes many times as long: how soon is the machine's affair.
+Part of `make test-deep`: a streaming task lasts for a minute. Each test tells what it measured beside the goal, and
+fails for lost events, wrong books, or what takes many times as long: how soon is the machine's affair.
 """
 
 from __future__ import annotations
@@ -37,16 +38,16 @@ _MOST_SECONDS = 1.5
 _TOO_LONG_SECONDS = 25.0
 
 
-def test_shifts_change_while_events_come(directed: Running) -> None:
+def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) -> None:
     """Twice at least, each event once, none later than a fraction of what the start of a DAG run takes."""
     holders: dict[str, float] = {}
     began, number = time.monotonic(), 0
     while time.monotonic() - began < _SECONDS:
         directed.publish(QUICK, range(number, number + 1))
         number += 1
-        shift = directed.work.ledger.shift(QUICK)
-        if shift is not None:
-            holders.setdefault(shift.holder, time.monotonic() - began)
+        lease = directed.work.ledger.streaming_lease(QUICK)
+        if lease is not None:
+            holders.setdefault(lease.holder, time.monotonic() - began)
         time.sleep(0.05)
     runs = directed.runs("deliver_quick")
     until_books_are_closed(directed)
@@ -54,11 +55,11 @@ def test_shifts_change_while_events_come(directed: Running) -> None:
     late = sorted(_late(directed))
     since = sorted(holders.values())
     sys.stdout.write(
-        f"\n{number} events, {len(holders)} shifts begun after {[round(each, 1) for each in since]} s, "
+        f"\n{number} events, {len(holders)} streaming tasks begun after {[round(each, 1) for each in since]} s, "
         f"{len(runs)} runs; p50 {late[len(late) // 2] * 1e3:.0f} ms, the latest ten "
         f"{[round(each * 1e3) for each in late[-10:]]} ms\n"
     )
-    tell("latest answer over changes of shift", late[-1:], CHANGE)
+    tell("latest answer over handovers", late[-1:], CHANGE)
     assert len(holders) >= 3
     assert len(set(directed.requests(PATH))) == len(directed.requests(PATH)) == number
     assert late[-1] <= _MOST_SECONDS
@@ -66,7 +67,9 @@ def test_shifts_change_while_events_come(directed: Running) -> None:
 
 
 def _late(directed: Running) -> list[float]:
-    """Return how long after it was published each event was answered, but for those that the first shift began with."""
+    """Return how long after it was published each event was answered, but for those that the first streaming task began
+    with.
+    """
     work, found = directed.work, []
     for batch in work.ledger.batches(limit=None, runner=QUICK):
         for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["published_at", "settled_at"]):
@@ -96,7 +99,7 @@ def test_a_task_that_is_killed_with_its_supervisor_is_taken_over(directed: Runni
 
 
 def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
-    """A run that is triggered beside a shift takes nothing from it, and ends; each event comes once."""
+    """A run that is triggered beside a streaming task takes nothing from it, and ends; each event comes once."""
     task = at_work(directed, 300_000)
     requests = len(directed.requests(PATH))
     before = distinct(directed)
@@ -109,14 +112,14 @@ def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
     directed.until("all are delivered", lambda: distinct(directed) >= before + number - 300_001)
 
     assert state == "success"
-    assert holder(directed) == task.pid, "who had the shift has it still"
+    assert holder(directed) == task.pid, "who had the lease has it still"
     sent = len(directed.requests(PATH)) - requests
     assert sent == distinct(directed) - before == number - 300_001, warnings(directed)
     until_books_are_closed(directed)
     assert directed.differences() == []
 
 
-def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_shift(directed: Running) -> None:
+def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_lease(directed: Running) -> None:
     """Another run goes on without it; awake, it changes nothing, and only what was on its way comes twice."""
     task = at_work(directed, 400_000)
     before = distinct(directed)
@@ -159,18 +162,18 @@ def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
 
 
 def at_work(directed: Running, number: int) -> psutil.Process:
-    """Publish an event, wait until it is delivered, and return the process that has the shift."""
+    """Publish an event, wait until it is delivered, and return the process that has the lease."""
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
-    directed.until("a shift delivers", lambda: distinct(directed) > seen)
+    directed.until("a streaming task delivers", lambda: distinct(directed) > seen)
     directed.until("it has a window", lambda: directed.work.ledger.batches(state="open"))
     return psutil.Process(holder(directed))
 
 
 def holder(directed: Running) -> int:
-    """Return the number of the process that has the shift."""
-    shift = directed.until("somebody has the shift", lambda: directed.work.ledger.shift(QUICK))
-    return int(shift.holder.split(":")[1])
+    """Return the number of the process that has the lease."""
+    lease = directed.until("somebody has the lease", lambda: directed.work.ledger.streaming_lease(QUICK))
+    return int(lease.holder.split(":")[1])
 
 
 def distinct(directed: Running) -> int:
@@ -191,8 +194,8 @@ def run_of(directed: Running, run_id: str) -> str:
 
 
 def until_books_are_closed(directed: Running) -> None:
-    """Wait until the shift has ended, as nothing comes, and its windows are committed."""
-    directed.until("its shift ends", lambda: directed.work.ledger.shift(QUICK) is None)
+    """Wait until the streaming task has ended, as nothing comes, and its windows are committed."""
+    directed.until("its streaming task ends", lambda: directed.work.ledger.streaming_lease(QUICK) is None)
     directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
     directed.until_settled()
 

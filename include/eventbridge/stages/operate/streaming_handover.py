@@ -1,4 +1,4 @@
-"""A change of shift: who takes over is ready before, and delivers while the former shift closes its last window."""
+"""A handover: who takes over is ready before, and delivers while the former streaming task closes its last window."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from eventbridge.model.queue import Queue
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
-from eventbridge.stages.operate.shift_lease import Inherited, is_gone
-from eventbridge.stages.operate.streaming_bus import ShiftBus
+from eventbridge.stages.operate.streaming_bus import StreamingBus
+from eventbridge.stages.operate.streaming_lease import Handoff, is_gone
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -24,8 +24,8 @@ log = logging.getLogger(__name__)
 
 #: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
 _TARGETS_AHEAD: Final = 100
-#: How long the former shift may take to close its window: it waits for responses until their time-outs, of 30 s at
-#: most, are over, and then does the books.
+#: How long the former streaming task may take to close its window: it waits for responses until their time-outs, of 30
+#: s at most, are over, and then does the books.
 _CLOSE_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
 
@@ -39,8 +39,9 @@ _CANARY: Final = FreshEvent(
 )
 
 
-def make_ready(work: Runtime, runner: str, bus: ShiftBus) -> None:
-    """Load what the first window will need while another shift delivers: rules, code, the bus, targets' connections.
+def make_ready(work: Runtime, runner: str, bus: StreamingBus) -> None:
+    """Load what the first window will need while another streaming task delivers: rules, code, the bus, targets'
+    connections.
 
     What cannot be had is told when it is needed.
     """
@@ -54,7 +55,7 @@ def make_ready(work: Runtime, runner: str, bus: ShiftBus) -> None:
         bus.open(rules.buses[batch.bus])
         _open_targets(work, rules)
     except EventBridgeError as error:
-        log.warning("runner %s: the process that stands by is only partly ready: %s", runner, error)
+        log.warning("runner %s: the standby is only partly ready: %s", runner, error)
 
 
 def _open_targets(work: Runtime, rules: RuleSet) -> None:
@@ -64,17 +65,18 @@ def _open_targets(work: Runtime, rules: RuleSet) -> None:
             pass
 
 
-def wait_until_closed(work: Runtime, left: Inherited, stop: Stop) -> None:
-    """Wait until the former shift has committed the window that it left, has died over it, or takes too long.
+def wait_until_closed(work: Runtime, left: Handoff, stop: Stop) -> None:
+    """Wait until the former streaming task has committed the window that it left, has died over it, or takes too long.
 
-    Raises InfrastructureError once `stop` is over: the window is the former shift's still, which listens for responses.
+    Raises InfrastructureError once `stop` is over: the window is the former streaming task's still, which listens for
+    responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
     while work.ledger.batch(left.batch_id).state != "committed":
         now = time.monotonic()
         if is_gone(left.holder) or now >= end:
-            log.warning("batch %s is finished here: the shift that left it does not", left.batch_id)
+            log.warning("batch %s is finished here: the streaming task that left it does not", left.batch_id)
             return
         if stop.is_over():
-            raise InfrastructureError(f"stopped before the former shift had closed batch {left.batch_id}")
+            raise InfrastructureError(f"stopped before the former streaming task had closed batch {left.batch_id}")
         time.sleep(_LOOK_SECONDS)

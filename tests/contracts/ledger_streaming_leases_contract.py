@@ -1,4 +1,6 @@
-"""What every ledger must do for shifts: one delivers at a time, and who lost its open batch cannot change it."""
+"""What every ledger must do for streaming tasks: one delivers at a time, and who lost its open batch cannot change
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,71 +11,77 @@ from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, after, some
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.doorbell import last_look
 from eventbridge.model.batch import BatchFile, Range
-from eventbridge.model.shift import Shift
+from eventbridge.model.streaming_lease import StreamingLease
 
 
 def a_segment(number: int = 0) -> BatchFile:
-    """Return a segment of batch-1 that a shift wrote."""
-    return replace(a_file(key=f"shift-{number:06d}", detail=None), kind="outcome")
+    """Return a segment of batch-1 that a streaming task wrote."""
+    return replace(a_file(key=f"streaming-{number:06d}", detail=None), kind="outcome")
 
 
-class ShiftsContract:
-    """The part about shifts and open batches."""
+class StreamingLeasesContract:
+    """The part about streaming tasks and open batches."""
 
-    def test_a_shift_has_one_holder_until_it_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_a_streaming_lease_has_one_holder_until_it_runs_out(
+        self, ledger: Ledger, rival: Ledger, clock: Clock
+    ) -> None:
         """Nobody else gets it before, its holder may make it longer, and who has lost it cannot."""
-        assert ledger.shift("flights") is None
-        assert ledger.take_shift("flights", "one", after(6))
-        assert not rival.take_shift("flights", "two", after(9))
-        assert rival.take_shift("trains", "two", after(9))
+        assert ledger.streaming_lease("flights") is None
+        assert ledger.acquire_streaming_lease("flights", "one", after(6))
+        assert not rival.acquire_streaming_lease("flights", "two", after(9))
+        assert rival.acquire_streaming_lease("trains", "two", after(9))
         clock.pass_seconds(4)
-        assert ledger.take_shift("flights", "one", after(10))
-        assert rival.shift("flights") == Shift("flights", "one", after(10))
+        assert ledger.acquire_streaming_lease("flights", "one", after(10))
+        assert rival.streaming_lease("flights") == StreamingLease("flights", "one", after(10))
         clock.pass_seconds(6)
-        assert rival.shift("flights") is None
+        assert rival.streaming_lease("flights") is None
 
-        assert rival.take_shift("flights", "two", after(20))
-        assert not ledger.take_shift("flights", "one", after(20))
-        assert not ledger.end_shift("flights", "one")
+        assert rival.acquire_streaming_lease("flights", "two", after(20))
+        assert not ledger.acquire_streaming_lease("flights", "one", after(20))
+        assert not ledger.release_streaming_lease("flights", "one")
 
-    def test_a_shift_that_is_ended_is_anybodys(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_a_streaming_lease_that_is_released_is_anybodys(self, ledger: Ledger, rival: Ledger) -> None:
         """Only its holder ends it, and the next need not wait for it to run out."""
-        ledger.take_shift("flights", "one", after(6))
+        ledger.acquire_streaming_lease("flights", "one", after(6))
 
-        assert not rival.end_shift("flights", "two")
-        assert ledger.end_shift("flights", "one")
-        assert rival.shift("flights") is None
-        assert rival.take_shift("flights", "two", after(6))
+        assert not rival.release_streaming_lease("flights", "two")
+        assert ledger.release_streaming_lease("flights", "one")
+        assert rival.streaming_lease("flights") is None
+        assert rival.acquire_streaming_lease("flights", "two", after(6))
 
-    def test_a_shift_is_passed_on_to_who_stands_by(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """One stands by at a time, as long as it says so; only the holder gives the shift away, with its window."""
-        assert not rival.stand_by("flights", "two", after(6))
-        ledger.take_shift("flights", "one", after(6))
-        ledger.ask_for_next("flights", "one")
+    def test_a_streaming_lease_is_handed_over_to_the_standby(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+        """There is one standby at a time, as long as it says so; only the holder gives the lease away, with its
+        window.
+        """
+        assert not rival.register_standby("flights", "two", after(6))
+        ledger.acquire_streaming_lease("flights", "one", after(6))
+        ledger.request_standby("flights", "one")
         ledger.note_window("flights", "one", "batch-1")
         ledger.note_window("flights", "two", "batch-2")
-        assert rival.stand_by("flights", "two", after(3))
-        assert not rival.stand_by("flights", "three", after(9))
-        assert ledger.take_shift("flights", "one", after(10))
-        assert rival.shift("flights") == Shift("flights", "one", after(10), "batch-1", True, "two", after(3))
+        assert rival.register_standby("flights", "two", after(3))
+        assert not rival.register_standby("flights", "three", after(9))
+        assert ledger.acquire_streaming_lease("flights", "one", after(10))
+        assert rival.streaming_lease("flights") == StreamingLease(
+            "flights", "one", after(10), "batch-1", True, "two", after(3)
+        )
         clock.pass_seconds(4)
-        assert not ledger.pass_on("flights", "one", "two", after(12), "batch-1")
-        assert rival.stand_by("flights", "three", after(9))
-        assert not rival.pass_on("flights", "two", "three", after(12), None)
-        assert ledger.pass_on("flights", "one", "three", after(12), "batch-1")
-        assert rival.shift("flights") == Shift("flights", "three", after(12), "batch-1")
-        assert not ledger.take_shift("flights", "one", after(20))
+        assert not ledger.hand_over_lease("flights", "one", "two", after(12), "batch-1")
+        assert rival.register_standby("flights", "three", after(9))
+        assert not rival.hand_over_lease("flights", "two", "three", after(12), None)
+        assert ledger.hand_over_lease("flights", "one", "three", after(12), "batch-1")
+        assert rival.streaming_lease("flights") == StreamingLease("flights", "three", after(12), "batch-1")
+        assert not ledger.acquire_streaming_lease("flights", "one", after(20))
         clock.pass_seconds(20)
         assert ledger.last_window("flights") == "batch-1"
 
-    def test_who_takes_a_shift_that_ran_out_has_nobody_who_stands_by(self, ledger: Ledger, clock: Clock) -> None:
-        """Whoever stood by for the former one takes it, or is refused."""
-        ledger.take_shift("flights", "one", after(6))
-        ledger.ask_for_next("flights", "one")
-        ledger.stand_by("flights", "two", after(30))
+    def test_who_acquires_a_streaming_lease_that_ran_out_has_no_standby(self, ledger: Ledger, clock: Clock) -> None:
+        """The standby of the former one takes it, or is refused."""
+        ledger.acquire_streaming_lease("flights", "one", after(6))
+        ledger.request_standby("flights", "one")
+        ledger.register_standby("flights", "two", after(30))
         clock.pass_seconds(7)
-        assert ledger.take_shift("flights", "three", after(20))
-        assert ledger.shift("flights") == Shift("flights", "three", after(20))
+        assert ledger.acquire_streaming_lease("flights", "three", after(20))
+        assert ledger.streaming_lease("flights") == StreamingLease("flights", "three", after(20))
 
     def test_the_last_look_of_the_doorbell_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
@@ -104,7 +112,7 @@ class ShiftsContract:
         assert rival.unfinished_batch("flights") == a_batch(state="open")
 
     def test_who_has_lost_an_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
-        """Found and moved to planned, it takes nothing of the shift that wakes; one of two moves it."""
+        """Found and moved to planned, it takes nothing of the streaming task that wakes; one of two moves it."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())
         assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
 
@@ -153,9 +161,11 @@ class ShiftsContract:
         assert rival.ranges("batch-3") == nothing
 
     def test_a_batch_follows_one_that_is_being_closed(self, ledger: Ledger, rival: Ledger) -> None:
-        """It takes up what comes behind, and is its runner's, and its shift's window, once the former is committed."""
+        """It takes up what comes behind, and is its runner's, and its streaming task's window, once the former is
+        committed.
+        """
         ledger.put_rules_in_force("cafe", {}, None, {})
-        ledger.take_shift("flights", "one", after(60))
+        ledger.acquire_streaming_lease("flights", "one", after(60))
         ledger.plan_batch(a_batch(state="open"), some_ranges())
         ledger.note_window("flights", "one", "batch-1")
         following = a_batch("batch-2", state="open", follows="batch-1")
@@ -179,15 +189,15 @@ class ShiftsContract:
         assert rival.last_window("flights") == "batch-2"
         assert rival.move_batch("batch-2", "open", "planned")
 
-    def test_a_batch_follows_only_where_its_shift_stands(self, ledger: Ledger, rival: Ledger) -> None:
-        """One that is not committed, ends there and has none behind it; for who has the shift, by rules in force."""
+    def test_a_batch_follows_only_where_its_streaming_task_stands(self, ledger: Ledger, rival: Ledger) -> None:
+        """One that is not committed, ends there and has none behind it; for who has the lease, by rules in force."""
         ledger.put_rules_in_force("cafe", {}, None, {})
         ends = {QUEUES[0]: 25, QUEUES[1]: 7}
         following = a_batch("batch-2", state="open", follows="batch-1")
         assert not ledger.open_following(following, ends, "one", "cafe")
         ledger.plan_batch(a_batch(state="open"), some_ranges())
         assert not ledger.open_following(following, ends, "one", "cafe")
-        ledger.take_shift("flights", "one", after(60))
+        ledger.acquire_streaming_lease("flights", "one", after(60))
         assert not rival.open_following(following, ends, "two", "cafe")
         assert not ledger.open_following(following, ends, "one", "another")
         assert not ledger.open_following(following, {QUEUES[0]: 25}, "one", "cafe")

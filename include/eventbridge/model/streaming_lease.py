@@ -1,4 +1,4 @@
-"""A shift: a process delivers a runner's events as they come, for as long as it has the lease."""
+"""A streaming task: a process delivers a runner's events as they come, for as long as it has the lease."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class Shift:
+class StreamingLease:
     """Who delivers a runner's events as they come, and until when nobody else may.
 
-    `batch_id`: the window that was opened last. `wants_next`: the shift ends soon, and another process is to stand by;
+    `batch_id`: the window that was opened last. `wants_next`: the streaming task ends soon, and a standby is wanted;
     `next_holder` does, until `next_until` unless it says so again.
     """
 
@@ -22,6 +22,6 @@ class Shift:
     next_holder: str | None = None
     next_until: datetime | None = None
 
-    def stand_by(self, now: datetime) -> str | None:
-        """Return who stands by, None if nobody does."""
+    def standby(self, now: datetime) -> str | None:
+        """Return the standby, None if there is none."""
         return self.next_holder if self.next_until is not None and self.next_until > now else None

@@ -1,4 +1,4 @@
-"""A rule moves between two runners of which each has a shift at work."""
+"""A rule moves between two runners of which each has a streaming task at work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from stages.delivering import Sending, http, rules
-from stages.shifts import until
+from stages.streaming_tasks import until
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.listen import listen
@@ -43,8 +43,8 @@ def got(sending: Sending, target: str) -> list[str]:
 
 
 @contextmanager
-def shifts(sending: Sending, *runners: str) -> Iterator[None]:
-    """Deliver for runners, each in a shift of its own, until the block ends."""
+def streaming_tasks(sending: Sending, *runners: str) -> Iterator[None]:
+    """Deliver for runners, each in a streaming task of its own, until the block ends."""
     stop, opened = Stop(), len(runners)
     with ThreadPoolExecutor(opened) as pool:
         running = [pool.submit(deliver_streaming, sending.site.reopen(), runner, stop) for runner in runners]
@@ -57,7 +57,7 @@ def shifts(sending: Sending, *runners: str) -> Iterator[None]:
         each.result()
 
 
-def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
+def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -> None:
     """There and back, whoever is further by then: it misses nothing and gets nothing twice, and no neighbour stops."""
     write(sending, "one", one="1s", two="3s")
     published = 0
@@ -75,7 +75,7 @@ def test_a_rule_moves_between_two_shifts_under_load(sending: Sending) -> None:
                 return
         raise AssertionError(f"{runner} never took the rule")
 
-    with shifts(sending, *_RUNNERS):
+    with streaming_tasks(sending, *_RUNNERS):
         publish_until_it_is("one")
         for runner in ("two", "one", "two"):
             write(sending, runner, one="1s", two="3s")
@@ -96,7 +96,7 @@ def test_a_runner_waits_for_the_window_of_the_one_that_takes_its_rule(sending: S
     sending.publish(5)
     for runner in _RUNNERS:
         deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
-    with shifts(sending, "two"):
+    with streaming_tasks(sending, "two"):
         sending.publish(7)
         until(lambda: len(got(sending, "two")) == 12)
         write(sending, "two", one="1m", two="1m")

@@ -1,4 +1,4 @@
-"""A change of shift: who stands by goes on where the former shift ends, while that closes its last window."""
+"""A handover: the standby goes on where the former streaming task ends, while that closes its last window."""
 
 from __future__ import annotations
 
@@ -17,58 +17,62 @@ from datetime import timedelta
 
 import pytest
 from stages.delivering import RUNNER, Sending, http, segment_rows
-from stages.shifts import a_close_that_waits, a_process, a_shift, crm_requests, ids, until
+from stages.streaming_tasks import a_close_that_waits, a_process, a_streaming_task, crm_requests, ids, until
 
-from eventbridge.errors import ShiftTakenError
+from eventbridge.errors import StreamingLeaseTakenError
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate import shift_lease
+from eventbridge.stages.operate import streaming_lease
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.shift_lease import Bounds
-from eventbridge.stages.operate.streaming import Shift, deliver_streaming
+from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
+from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
 from eventbridge.stages.runtime.stop import Stop
 
-_STANDS_BY = Bounds(idle_seconds=120, stands_by=True, patience_seconds=30)
+_AS_STANDBY = Bounds(idle_seconds=120, is_standby=True, patience_seconds=30)
 
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shift_lease, "_RENEW_SECONDS", 0.05)
+    monkeypatch.setattr(streaming_lease, "_RENEW_SECONDS", 0.05)
 
 
 @contextmanager
-def an_heir(sending: Sending, bounds: Bounds = _STANDS_BY, stop: Stop | None = None) -> Iterator[Future[Shift]]:
-    """Stand by in a thread for the shift that there is, and go on with it until the block ends and sets `stop`."""
+def a_standby(
+    sending: Sending, bounds: Bounds = _AS_STANDBY, stop: Stop | None = None
+) -> Iterator[Future[StreamingSummary]]:
+    """Be the standby in a thread for the streaming task that there is, and go on with it until the block ends and sets
+    `stop`.
+    """
     stop = stop or Stop()
     with ThreadPoolExecutor(1) as pool:
-        heir = pool.submit(deliver_streaming, sending.site.reopen(), RUNNER, stop, bounds)
+        standby = pool.submit(deliver_streaming, sending.site.reopen(), RUNNER, stop, bounds)
         try:
-            yield heir
+            yield standby
         finally:
             stop.set()
-    heir.result()
+    standby.result()
 
 
 def holder(sending: Sending) -> str:
-    """Return who has the shift, "" if nobody."""
-    shift = sending.work.ledger.shift(RUNNER)
-    return shift.holder if shift is not None else ""
+    """Return who has the lease, "" if nobody."""
+    lease = sending.work.ledger.streaming_lease(RUNNER)
+    return lease.holder if lease is not None else ""
 
 
-def test_who_stands_by_delivers_while_the_former_shift_closes_its_window(sending: Sending) -> None:
+def test_the_standby_delivers_while_the_former_streaming_task_closes_its_window(sending: Sending) -> None:
     """From where that has read, once; it has a batch of its own when the former one is committed."""
     sending.rules(crm="/healthy/crm")
     first = ""
 
     def of_former(point: str) -> bool:
         passed = first and point.startswith("store.") and holder(sending) != first
-        return bool(passed) and threading.current_thread().name == "shift under test"
+        return bool(passed) and threading.current_thread().name == "streaming task under test"
 
-    with a_close_that_waits(of_former) as (closes, goes_on), a_shift(sending):
+    with a_close_that_waits(of_former) as (closes, goes_on), a_streaming_task(sending):
         first = holder(sending)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 5)
-        with an_heir(sending):
+        with a_standby(sending):
             until(closes.is_set)
             sending.publish(7)
             until(lambda: len(sending.requests()) == 12)
@@ -85,12 +89,12 @@ def test_who_stands_by_delivers_while_the_former_shift_closes_its_window(sending
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_in_which_nothing_came_is_passed_on_without_a_batch(sending: Sending) -> None:
-    """Its window is dropped, and the next shift opens one."""
+def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(sending: Sending) -> None:
+    """Its window is dropped, and the next streaming task opens one."""
     sending.rules(crm="/healthy/crm")
-    with a_shift(sending):
+    with a_streaming_task(sending):
         first = holder(sending)
-        with an_heir(sending):
+        with a_standby(sending):
             until(lambda: holder(sending) not in ("", first))
             sending.publish(2)
             until(lambda: len(sending.requests()) == 2)
@@ -99,29 +103,29 @@ def test_a_shift_in_which_nothing_came_is_passed_on_without_a_batch(sending: Sen
     assert audit(sending.work).differences == ()
 
 
-def test_one_stands_by_and_a_second_is_refused(sending: Sending) -> None:
+def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
     """As two bells may start two runs: the second ends at once, and the first goes on."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
-    assert ledger.take_shift(RUNNER, "another", ledger.now() + timedelta(seconds=60))
-    with an_heir(sending):
-        until(lambda: (shift := ledger.shift(RUNNER)) is not None and shift.next_holder)
-        with pytest.raises(ShiftTakenError):
-            deliver_streaming(sending.work, RUNNER, Stop(), _STANDS_BY)
-        ledger.end_shift(RUNNER, "another")
+    assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
+    with a_standby(sending):
+        until(lambda: (lease := ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
+        with pytest.raises(StreamingLeaseTakenError):
+            deliver_streaming(sending.work, RUNNER, Stop(), _AS_STANDBY)
+        ledger.release_streaming_lease(RUNNER, "another")
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
 
 
-def test_a_shift_that_dies_is_taken_by_who_stands_by(sending: Sending) -> None:
+def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sending) -> None:
     """At once, as its process is gone: nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(3)
         until(lambda: len(sending.requests()) == 3)
-        os.kill(child.pid, signal.SIGSTOP)  # it does not see that somebody stands by
-        with an_heir(sending):
-            until(lambda: (shift := sending.work.ledger.shift(RUNNER)) is not None and shift.next_holder)
+        os.kill(child.pid, signal.SIGSTOP)  # it does not see the standby
+        with a_standby(sending):
+            until(lambda: (lease := sending.work.ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
             sending.publish(2)
             child.kill()
             child.wait()
@@ -130,14 +134,14 @@ def test_a_shift_that_dies_is_taken_by_who_stands_by(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
 
 
-def test_a_shift_that_dies_over_its_last_window_leaves_it_to_who_goes_on(sending: Sending) -> None:
+def test_a_streaming_task_that_dies_over_its_last_window_leaves_it_to_who_goes_on(sending: Sending) -> None:
     """That finishes it in stages; what it had sent itself meanwhile does not come twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_process(sending) as child:
         first = holder(sending)
         sending.publish(3)
         until(lambda: len(crm_requests(sending)) == 3)
-        with an_heir(sending):
+        with a_standby(sending):
             until(lambda: holder(sending) not in ("", first))  # the hanging target is waited for
             child.kill()
             child.wait()
@@ -150,18 +154,22 @@ def test_a_shift_that_dies_over_its_last_window_leaves_it_to_who_goes_on(sending
     assert audit(sending.work).differences == ()
 
 
-def test_who_stands_by_and_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
-    """The shift is passed on to nobody, its window is closed, and who comes next takes over from the dead."""
+def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
+    """The streaming task is handed over to nobody, its window is closed, and who comes next takes over from the
+    dead.
+    """
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 2)
-        assert ledger.stand_by(RUNNER, f"{socket.gethostname()}:{gone.pid}:cafe", ledger.now() + timedelta(seconds=6))
+        assert ledger.register_standby(
+            RUNNER, f"{socket.gethostname()}:{gone.pid}:cafe", ledger.now() + timedelta(seconds=6)
+        )
         until(lambda: sending.work.ledger.batches(state="committed"))
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 4)
 
@@ -169,21 +177,21 @@ def test_who_stands_by_and_dies_costs_the_length_of_a_lease(sending: Sending) ->
     assert audit(sending.work).differences == ()
 
 
-def test_near_its_end_a_shift_asks_for_the_next_and_waits_for_it_a_while(
+def test_near_its_end_a_streaming_task_asks_for_the_next_and_waits_for_it_a_while(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So that a busy machine has time to start one; with nobody it ends by itself."""
-    monkeypatch.setattr(shift_lease, "_LEAD_SECONDS", 0.5)
+    monkeypatch.setattr(streaming_lease, "_LEAD_SECONDS", 0.5)
     sending.rules(crm="/healthy/crm")
     asked = threading.Event()
 
     def look() -> None:
-        until(lambda: (shift := sending.work.ledger.shift(RUNNER)) is not None and shift.wants_next)
+        until(lambda: (lease := sending.work.ledger.streaming_lease(RUNNER)) is not None and lease.wants_next)
         asked.set()
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, asks_for_next=True))
+    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, requests_standby=True))
     watcher.join()
 
     assert asked.is_set()
@@ -191,7 +199,9 @@ def test_near_its_end_a_shift_asks_for_the_next_and_waits_for_it_a_while(
 
 
 def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> None:
-    """Its tasks are at work on what a shift handed over: a second shift begins nothing until they are done."""
+    """Its tasks are at work on what a streaming task handed over: a second streaming task begins nothing until they are
+    done.
+    """
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     sending.deliver()
@@ -202,23 +212,25 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     assert anything_waits(sending.work, RUNNER)
 
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
-    shift = deliver_streaming(sending.work, RUNNER, Stop(), beside)
+    summary = deliver_streaming(sending.work, RUNNER, Stop(), beside)
 
-    assert (shift.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
+    assert (summary.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
     alone = Bounds(idle_seconds=0.3)
     deliver_streaming(sending.work, RUNNER, Stop(), alone)
     assert sending.work.ledger.batch(batch_id).state == "committed"
     assert audit(sending.work).differences == ()
 
 
-def test_a_change_of_shift_sends_nothing_twice_to_a_target_that_answers_slowly(sending: Sending) -> None:
-    """The shift that hands over listens until the time-outs of what it sent are over, though it had no answer yet."""
+def test_a_handover_sends_nothing_twice_to_a_target_that_answers_slowly(sending: Sending) -> None:
+    """The streaming task that hands over listens until the time-outs of what it sent are over, though it had no answer
+    yet.
+    """
     sending.rules(crm=http("/delay/4000", timeout="10s", max_in_flight=100))
-    with a_shift(sending):
+    with a_streaming_task(sending):
         first = holder(sending)
         sending.publish(20)
         until(lambda: len(sending.requests()) == 20)
-        with an_heir(sending):
+        with a_standby(sending):
             until(lambda: holder(sending) not in ("", first))
             sending.publish(20)
             until(lambda: len(sending.requests()) == 40)
@@ -235,16 +247,16 @@ def test_a_change_of_shift_sends_nothing_twice_to_a_target_that_answers_slowly(s
 
 
 @pytest.mark.parametrize("listens_seconds", [math.inf, 0.5])
-def test_a_stop_just_after_the_change_leaves_the_last_window_to_the_former_shift(
+def test_a_stop_just_after_the_change_leaves_the_last_window_to_the_former_streaming_task(
     sending: Sending, listens_seconds: float
 ) -> None:
-    """That one still listens for responses: the new shift neither takes its window over nor sends it again."""
+    """That one still listens for responses: the new streaming task neither takes its window over nor sends it again."""
     sending.rules(crm=http("/delay/6000", timeout="10s", max_in_flight=100))
     begun = threading.Event()
-    with a_shift(sending):
+    with a_streaming_task(sending):
         sending.publish(20)
         until(lambda: len(sending.requests()) == 20)
-        with an_heir(sending, replace(_STANDS_BY, on_begin=begun.set), Stop(listens_seconds)):
+        with a_standby(sending, replace(_AS_STANDBY, on_begin=begun.set), Stop(listens_seconds)):
             until(begun.is_set)
         until(lambda: len(sending.work.ledger.batches(state="committed")) >= 1)
 

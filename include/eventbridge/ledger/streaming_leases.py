@@ -1,4 +1,6 @@
-"""Shifts in the ledger: who delivers a runner's events as they come, and what is recorded of the batch it has open."""
+"""Streaming tasks in the ledger: who delivers a runner's events as they come, and what is recorded of the batch it has
+open.
+"""
 
 from __future__ import annotations
 
@@ -10,81 +12,85 @@ from sqlalchemy import Connection
 from eventbridge.ledger.batches import range_row, ranges_of, record
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import batches as batch_statements
-from eventbridge.ledger.statements import shifts as statements
+from eventbridge.ledger.statements import streaming_leases as statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.queue import Queue
-from eventbridge.model.shift import Shift
+from eventbridge.model.streaming_lease import StreamingLease
 
 
 class _LostError(Exception):
     """A batch is not open, or has gone further than its segment says."""
 
 
-class Shifts(Database):
-    """The part of the ledger about shifts and open batches."""
+class StreamingLeases(Database):
+    """The part of the ledger about streaming leases and open batches."""
 
-    def take_shift(self, runner: str, holder: str, until: datetime) -> bool:
-        """Take a runner's shift until then, or make one's own longer; False while somebody else has it.
+    def acquire_streaming_lease(self, runner: str, holder: str, until: datetime) -> bool:
+        """Take a runner's streaming lease until then, or make one's own longer; False while somebody else has it.
 
-        A holder's name is given once and never to another: one that has lost the shift cannot take it for its own.
+        A holder's name is given once and never to another: one that has lost the streaming lease cannot take it for its
+        own.
         """
         of = {"of_runner": runner, "by": holder, "to": until, "now": self.now()}
         with self._writing() as connection:
-            if connection.execute(statements.TAKE_SHIFT, of).rowcount == 1:
+            if connection.execute(statements.ACQUIRE_STREAMING_LEASE, of).rowcount == 1:
                 return True
             first = {"runner": runner, "holder": holder, "until": until}
-            return connection.execute(statements.FIRST_SHIFT, first).rowcount == 1
+            return connection.execute(statements.FIRST_STREAMING_LEASE, first).rowcount == 1
 
-    def end_shift(self, runner: str, holder: str) -> bool:
-        """End one's own shift now; False if it is not one's own."""
+    def release_streaming_lease(self, runner: str, holder: str) -> bool:
+        """End one's own lease now; False if it is not one's own."""
         of = {"of_runner": runner, "by": holder, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.END_SHIFT, of).rowcount == 1
+            return connection.execute(statements.RELEASE_STREAMING_LEASE, of).rowcount == 1
 
     def note_window(self, runner: str, holder: str, batch_id: str) -> None:
-        """Note which window a shift has opened, as long as it is its holder's."""
+        """Note which window a streaming task has opened, as long as it is its holder's."""
         with self._writing() as connection:
             connection.execute(statements.NOTE_WINDOW, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
     def last_window(self, runner: str) -> str | None:
-        """Return the window that was opened last, whoever has the shift now."""
+        """Return the window that was opened last, whoever has the streaming lease now."""
         with self._reading() as connection:
             batch_id: str | None = connection.execute(statements.LAST_WINDOW, {"of_runner": runner}).scalar()
         return batch_id
 
-    def ask_for_next(self, runner: str, holder: str) -> None:
-        """Say of one's own shift that it ends soon: the bell rings for a process that stands by."""
+    def request_standby(self, runner: str, holder: str) -> None:
+        """Say of one's own lease that it ends soon: the bell rings for a standby."""
         with self._writing() as connection:
-            connection.execute(statements.ASK_FOR_NEXT, {"of_runner": runner, "by": holder})
+            connection.execute(statements.REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 
-    def stand_by(self, runner: str, name: str, until: datetime) -> bool:
-        """Stand by for a shift that another has, until then or longer; False if none has it, or somebody else does."""
+    def register_standby(self, runner: str, name: str, until: datetime) -> bool:
+        """Register as the standby of another's lease, until then or longer; False if none has it, or there is another
+        standby.
+        """
         of = {"of_runner": runner, "by": name, "to": until, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.STAND_BY, of).rowcount == 1
+            return connection.execute(statements.REGISTER_STANDBY, of).rowcount == 1
 
-    def pass_on(self, runner: str, holder: str, heir: str, until: datetime, batch_id: str | None) -> bool:
-        """Give one's own shift to who stands by, with the window that is left to be closed.
+    def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
+        """Give one's own lease to the standby, with the window that is left to be closed.
 
-        False, with nothing changed, if it is not one's own any more, or `heir` does not stand by any more.
+        False, with nothing changed, if it is not one's own any more, or `standby` is not the standby any more.
         """
-        of = {"of_runner": runner, "by": holder, "heir": heir, "to": until, "left": batch_id, "now": self.now()}
+        of = {"of_runner": runner, "by": holder, "standby": standby, "to": until, "left": batch_id, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.PASS_ON, of).rowcount == 1
+            return connection.execute(statements.HAND_OVER_LEASE, of).rowcount == 1
 
-    def shift(self, runner: str) -> Shift | None:
-        """Return the shift that a runner has now, None if nobody has it."""
+    def streaming_lease(self, runner: str) -> StreamingLease | None:
+        """Return the streaming lease that a runner has now, None if nobody has it."""
         with self._reading() as connection:
-            row = connection.execute(statements.SHIFT, {"of_runner": runner, "now": self.now()}).one_or_none()
-        return None if row is None else Shift(**row._mapping)
+            row = connection.execute(statements.STREAMING_LEASE, {"of_runner": runner, "now": self.now()}).one_or_none()
+        return None if row is None else StreamingLease(**row._mapping)
 
     def open_following(self, batch: Batch, ends: Mapping[Queue, int], holder: str, in_force: str) -> bool:
         """Add an open batch that follows another of its runner, and takes up what comes from `ends` on.
 
-        The former's ranges end there from now on, if it is open. Nobody but the holder of the shift has the batch until
-        the former is committed. False, with nothing changed, if `in_force` is not the rule set in force any more, if
-        the shift is not the holder's, if the former is committed or ends elsewhere, or if another batch follows it.
+        The former's ranges end there from now on, if it is open. Nobody but the holder of the streaming lease has the
+        batch until the former is committed. False, with nothing changed, if `in_force` is not the rule set in force any
+        more, if the streaming lease is not the holder's, if the former is committed or ends elsewhere, or if another
+        batch follows it.
         """
         try:
             with self._writing() as connection:
@@ -103,7 +109,7 @@ class Shifts(Database):
         if state in (None, "committed"):
             raise _LostError
         of = {"of_runner": batch.runner, "by": holder, "now": self.now()}
-        if connection.execute(statements.HOLD_SHIFT, of).rowcount != 1:
+        if connection.execute(statements.HOLD_STREAMING_LEASE, of).rowcount != 1:
             raise _LostError
         if state == "open":
             _record(connection, former, ends, None)

@@ -1,4 +1,6 @@
-"""The ledger's table of shifts: which process delivers a runner's events as they come, until when, and who is next."""
+"""The ledger's table of streaming leases: which process delivers a runner's events as they come, until when, and who is
+next.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ from sqlalchemy import Boolean, Column, Table, Text, false
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Who has a runner's shift, and until when; a holder's name is never used again. `batch_id` is the window that it
-#: opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
-shift = Table(
+#: Who has a runner's streaming lease, and until when; a holder's name is never used again. `batch_id` is the window
+#: that it opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
+streaming_lease = Table(
     "shift",
     metadata,
     Column("runner", Text, primary_key=True),

@@ -1,10 +1,10 @@
-"""Whether shifts can take all that a scheduler's executor runs at a time. Pure."""
+"""Whether streaming tasks can take all that a scheduler's executor runs at a time. Pure."""
 
 from __future__ import annotations
 
 
 def short_of_slots(streaming_runners: int, slots: int) -> str | None:
-    """Return what to say where nothing would be left beside a shift of each runner; None: enough is.
+    """Return what to say where nothing would be left beside a streaming task of each runner; None: enough is.
 
     `slots`: tasks that run at a time, 0: any number.
     """
@@ -13,6 +13,6 @@ def short_of_slots(streaming_runners: int, slots: int) -> str | None:
     runners = "runner is in" if streaming_runners == 1 else "runners are in"
     return (
         f"{streaming_runners} {runners} streaming mode, and core.parallelism of Airflow is {slots}: "
-        "with a shift of each nobody can stand by for the next one, and nothing else runs, the retries neither. "
+        "with a streaming task of each there can be no standby, and nothing else runs, the retries neither. "
         f"Set it to {2 * streaming_runners} or more, or leave some of them in batch mode"
     )

@@ -1,0 +1,124 @@
+"""Statements about streaming tasks, and about batches that are open: their ranges grow with what a streaming task
+delivers.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import Text, bindparam, case, delete, exists, false, null, or_, select, true, update
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.statements.queues import of_queue
+from eventbridge.ledger.tables import batch, batch_file, batch_range, streaming_lease
+
+_NOW = bindparam("now", type_=UtcTime)
+_RUNNER = streaming_lease.c.runner == bindparam("of_runner")
+_MINE = streaming_lease.c.holder == bindparam("by")
+_UNTIL = bindparam("to", type_=UtcTime)
+#: Of whoever takes a lease there is no standby yet; who makes its own longer keeps what it has.
+_NOBODY = {
+    streaming_lease.c.wants_next: false(),
+    streaming_lease.c.next_holder: null(),
+    streaming_lease.c.next_until: null(),
+}
+_NEXT = {column: case((_MINE, column), else_=nothing) for column, nothing in _NOBODY.items()}
+
+#: The first streaming lease of a runner.
+FIRST_STREAMING_LEASE = insert_or_skip(streaming_lease)
+
+#: Takes a streaming lease that nobody has any more, or makes one's own longer.
+ACQUIRE_STREAMING_LEASE = (
+    update(streaming_lease)
+    .where(_RUNNER, _MINE | (streaming_lease.c.until <= _NOW))
+    .values({streaming_lease.c.holder: bindparam("by"), streaming_lease.c.until: _UNTIL, **_NEXT})
+)
+
+#: Ends one's own lease.
+RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(until=_NOW)
+
+#: Notes which window one's own streaming task has opened.
+NOTE_WINDOW = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
+
+#: Notes that the window behind the one that was noted goes on, whoever has the streaming lease.
+NOTE_FOLLOWING = (
+    update(streaming_lease)
+    .where(_RUNNER, streaming_lease.c.batch_id == bindparam("before"))
+    .values(batch_id=bindparam("of_batch"))
+)
+
+#: The window that was opened last.
+LAST_WINDOW = select(streaming_lease.c.batch_id).where(_RUNNER)
+
+#: Keeps one's own lease until the transaction ends, if it has not run out.
+HOLD_STREAMING_LEASE = (
+    update(streaming_lease).where(_RUNNER, _MINE, streaming_lease.c.until > _NOW).values(holder=bindparam("by"))
+)
+
+#: Asks for a standby for one's own lease.
+REQUEST_STANDBY = update(streaming_lease).where(_RUNNER, _MINE).values(wants_next=true())
+
+#: Registers, or keeps, the standby of a lease of another, unless there is another standby.
+REGISTER_STANDBY = (
+    update(streaming_lease)
+    .where(
+        _RUNNER,
+        streaming_lease.c.until > _NOW,
+        streaming_lease.c.holder != bindparam("by"),
+        or_(
+            streaming_lease.c.next_holder.is_(None),
+            streaming_lease.c.next_holder == bindparam("by"),
+            streaming_lease.c.next_until <= _NOW,
+        ),
+    )
+    .values(next_holder=bindparam("by"), next_until=_UNTIL)
+)
+
+#: Gives one's own lease, with the window that it leaves, to the standby.
+HAND_OVER_LEASE = (
+    update(streaming_lease)
+    .where(
+        _RUNNER,
+        _MINE,
+        streaming_lease.c.until > _NOW,
+        streaming_lease.c.next_holder == bindparam("standby"),
+        streaming_lease.c.next_until > _NOW,
+    )
+    .values(
+        {
+            streaming_lease.c.holder: bindparam("standby"),
+            streaming_lease.c.until: _UNTIL,
+            streaming_lease.c.batch_id: bindparam("left"),
+            **_NOBODY,
+        }
+    )
+)
+
+#: The streaming lease of a runner that has not run out.
+STREAMING_LEASE = select(streaming_lease).where(_RUNNER, streaming_lease.c.until > _NOW)
+
+#: Moves the end of a range on, or leaves it where it is; never back.
+MOVE_END = (
+    update(batch_range)
+    .where(
+        batch_range.c.batch_id == bindparam("of_batch"),
+        of_queue(batch_range),
+        batch_range.c.end_offset <= bindparam("to"),
+    )
+    .values(end_offset=bindparam("to"))
+)
+
+_OF_BATCH = bindparam("of_batch", type_=Text)
+
+#: Whether a batch has taken something up, or has a file.
+HAS_SOMETHING = select(
+    or_(
+        exists().where(batch_range.c.batch_id == _OF_BATCH, batch_range.c.end_offset > batch_range.c.start_offset),
+        exists().where(batch_file.c.batch_id == _OF_BATCH),
+    )
+)
+
+#: Drops the ranges of a batch.
+DROP_RANGES = delete(batch_range).where(batch_range.c.batch_id == _OF_BATCH)
+
+#: Drops a batch that is open.
+DROP_OPEN = delete(batch).where(batch.c.batch_id == _OF_BATCH, batch.c.state == "open")

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+from eventbridge.decision.streaming_slots import short_of_slots
+
+
+def test_streaming_tasks_that_take_every_slot_are_told() -> None:
+    """A streaming task holds a slot as long as it lasts; one that is left is enough to say nothing."""
+    assert short_of_slots(3, 4) is None
+    assert short_of_slots(4, 4) == (
+        "4 runners are in streaming mode, and core.parallelism of Airflow is 4: with a streaming task of each "
+        "there can be no standby, and nothing else runs, the retries neither. "
+        "Set it to 8 or more, or leave some of them in batch mode"
+    )
+    assert "1 runner is in streaming mode" in str(short_of_slots(1, 1))
+
+
+def test_without_a_limit_or_a_streaming_task_nothing_is_said() -> None:
+    """0 is Airflow's word for any number."""
+    assert short_of_slots(1_000, 0) is None
+    assert short_of_slots(0, 8) is None
