@@ -36,7 +36,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
 .PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
   bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
-  bench-end-to-end bench-streaming bench-windows requirements
+  bench-end-to-end bench-streaming bench-batches requirements
 
 help: ## list these targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/' \
@@ -194,11 +194,11 @@ bench-isolation: setup ## what a dead, a slow and a flapping target cost seven o
 bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
-bench-streaming: setup ## milliseconds, CPU, windows and files of streaming mode, batch mode beside it, from 1 to 9,000 events/s
+bench-streaming: setup ## milliseconds, CPU, batches and files of streaming mode, batch mode beside it, from 1 to 9,000 events/s
 	@exec $(BIN)/python -m benchmarks.bench_streaming $(if $(AIRFLOW),--airflow)
 
-bench-windows: setup ## the peak of memory of a streaming task after 1,000 windows, and after 10,000
-	@exec $(BIN)/python -m benchmarks.bench_windows
+bench-batches: setup ## the peak of memory of a streaming task after 1,000 batches, and after 10,000
+	@exec $(BIN)/python -m benchmarks.bench_batches
 
 bench-many-rules: setup ## what a delivery costs, push to commit, with 10, 1,000 and 10,000 rules, a target each
 	@exec $(BIN)/python -m benchmarks.bench_many_rules

@@ -209,10 +209,10 @@ def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) 
         place.write_rules(
             {f"rule-{n}": {"target": target | {"url": receiver.url(path)}} for n, path in enumerate(paths)}
         )
-        window = (
-            ", streaming: {window: 1s}" if mode == "streaming" and options.rate < 10 else ""
+        interval = (
+            ", streaming: {batch_interval: 1s}" if mode == "streaming" and options.rate < 10 else ""
         )  # else it lasts a minute
-        (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{window}}}}}\n")
+        (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{interval}}}}}\n")
 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
     with there as (work, bus):
@@ -254,7 +254,7 @@ def _ask(receiver: CompiledReceiver, what: str) -> None:
 
 
 def _until_answered(work: Runtime) -> None:
-    """Wait until the first event has been answered: of a window only its segments tell."""
+    """Wait until the first event has been answered: of an open batch only its segments tell."""
     end = time.monotonic() + _LAST_SECONDS
     while not any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches()):
         if time.monotonic() > end:

@@ -42,7 +42,7 @@ _SIZE = 510
 _DAY = 86_400.0
 #: How long a runner may take to begin, and to be done after the last event.
 _WAIT_SECONDS = 60.0
-#: How long streaming mode is given to read the last event, before it is told to close its window.
+#: How long streaming mode is given to read the last event, before it is told to close its batch.
 _LAST_SECONDS = 2.0
 #: Events published at a time are those of so many seconds.
 _TICK_SECONDS = 0.002
@@ -60,12 +60,12 @@ class Load:
 
 @dataclass(frozen=True)
 class Found:
-    """What came of a load; times in milliseconds, CPU as a share of a core, windows and files a day."""
+    """What came of a load; times in milliseconds, CPU as a share of a core, batches and files a day."""
 
     load: Load
     took: Sequence[float]
     cpu: float
-    windows: float
+    batches: float
     files: float
     differences: int
 
@@ -155,7 +155,7 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
 
 @contextmanager
 def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
-    """Deliver until the block ends, and a little longer: what is read is answered, and the last window closed."""
+    """Deliver until the block ends, and a little longer: what is read is answered, and the last batch closed."""
     program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--streaming"]
     if mode == "batch":
         program = [sys.executable, "-m", "benchmarks.bench_streaming_batches"]
@@ -266,9 +266,9 @@ def found_of(work: Runtime, runner: str, load: Load, began: datetime, cpu: float
     whole, seconds = counted, load.seconds
     if len(counted) > 1:  # the last one is cut short by the end of the load
         whole, seconds = counted[:-1], (counted[-1].planned_at - counted[0].planned_at).total_seconds()
-    windows = len(whole) * _DAY / seconds
+    batches = len(whole) * _DAY / seconds
     files = sum(_files(work, batch.batch_id) for batch in whole) * _DAY / seconds
-    return Found(load, heard, cpu, windows, files, len(audit(work).differences))
+    return Found(load, heard, cpu, batches, files, len(audit(work).differences))
 
 
 def _files(work: Runtime, batch_id: str) -> int:
@@ -296,14 +296,14 @@ def _report(found: Sequence[Found], where: str) -> int:
         "p99 ms",
         "max ms",
         "CPU of a core",
-        "windows/day",
+        "batches/day",
         "files/day",
     ):
         table.add_column(title, justify="left" if title in ("mode", "target") else "right")
     for each in found:
         times = [f"{each.quantile(share):,.1f}" if each.took else "-" for share in (0.5, 0.99, 1.0)]
         rate = f"{each.load.rate:,.0f}" if each.load.rate else "idle"
-        counts = f"{each.windows:,.0f}", f"{each.files:,.0f}"
+        counts = f"{each.batches:,.0f}", f"{each.files:,.0f}"
         cpu = "-" if math.isnan(each.cpu) else f"{each.cpu:.1%}"
         table.add_row(each.load.mode, each.load.target, rate, *times, cpu, *counts)
     Console(width=120).print(table)
@@ -331,7 +331,7 @@ def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
         yield f"{name}: CPU, % of a core", found.cpu * 100, 12 if load.rate else 3
     if load.rate < 2000:
         few = load.rate <= 1
-        yield f"{name}: windows a day", found.windows, 2_000 if few else 9_000
+        yield f"{name}: batches a day", found.batches, 2_000 if few else 9_000
         yield f"{name}: files a day", found.files, 40_000 if few else 200_000
 
 

@@ -27,7 +27,7 @@ from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.receiver import ADDRESSES
 
-#: How long the first run of a runner may take, and its last window.
+#: How long the first run of a runner may take, and its last batch.
 _WAIT_SECONDS = 180.0
 
 #: Of the executor, beside one for the streaming task of each streaming runner: for tasks of the line that is measured.
@@ -106,7 +106,7 @@ def _is_delivered(work: Runtime, runner: str, wanted: int) -> bool:
 
 
 def _is_committed(work: Runtime, runner: str) -> bool:
-    """Return whether nothing of a runner is under way but a window in which nothing came."""
+    """Return whether nothing of a runner is under way but an open batch in which nothing came."""
     batch = work.ledger.unfinished_batch(runner)
     return batch is None or all(span.end == span.start for span in work.ledger.ranges(batch.batch_id))
 

@@ -51,13 +51,13 @@ class StreamingLeasesContract:
 
     def test_a_streaming_lease_is_handed_over_to_the_standby(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """There is one standby at a time, as long as it says so; only the holder gives the lease away, with its
-        window.
+        open batch.
         """
         assert not rival.register_standby("flights", "two", after(6))
         ledger.acquire_streaming_lease("flights", "one", after(6))
         ledger.request_standby("flights", "one")
-        ledger.note_window("flights", "one", "batch-1")
-        ledger.note_window("flights", "two", "batch-2")
+        ledger.note_open_batch("flights", "one", "batch-1")
+        ledger.note_open_batch("flights", "two", "batch-2")
         assert rival.register_standby("flights", "two", after(3))
         assert not rival.register_standby("flights", "three", after(9))
         assert ledger.acquire_streaming_lease("flights", "one", after(10))
@@ -72,7 +72,7 @@ class StreamingLeasesContract:
         assert rival.streaming_lease("flights") == StreamingLease("flights", "three", after(12), "batch-1")
         assert not ledger.acquire_streaming_lease("flights", "one", after(20))
         clock.pass_seconds(20)
-        assert ledger.last_window("flights") == "batch-1"
+        assert ledger.last_open_batch("flights") == "batch-1"
 
     def test_who_acquires_a_streaming_lease_that_ran_out_has_no_standby(self, ledger: Ledger, clock: Clock) -> None:
         """The standby of the former one takes it, or is refused."""
@@ -161,13 +161,13 @@ class StreamingLeasesContract:
         assert rival.ranges("batch-3") == nothing
 
     def test_a_batch_follows_one_that_is_being_closed(self, ledger: Ledger, rival: Ledger) -> None:
-        """It takes up what comes behind, and is its runner's, and its streaming task's window, once the former is
+        """It takes up what comes behind, and is its runner's, and its streaming task's open batch, once the former is
         committed.
         """
         ledger.put_rules_in_force("cafe", {}, None, {})
         ledger.acquire_streaming_lease("flights", "one", after(60))
         ledger.plan_batch(a_batch(state="open"), some_ranges())
-        ledger.note_window("flights", "one", "batch-1")
+        ledger.note_open_batch("flights", "one", "batch-1")
         following = a_batch("batch-2", state="open", follows="batch-1")
         ends = {QUEUES[0]: 25, QUEUES[1]: 7}
 
@@ -179,14 +179,14 @@ class StreamingLeasesContract:
         assert not rival.move_batch("batch-2", "open", "planned")
         assert ledger.record_open("batch-2", {QUEUES[0]: 30}, replace(a_segment(), batch_id="batch-2"))
         assert ledger.move_batch("batch-1", "open", "planned")
-        assert ledger.last_window("flights") == "batch-1"
+        assert ledger.last_open_batch("flights") == "batch-1"
 
         assert ledger.move_batch("batch-1", "planned", "buffered")
         assert ledger.publish_chunks("batch-1", after(60), [])
         assert ledger.begin_settlement("batch-1")
         assert ledger.commit_batch("batch-1", "flights", [], after(9), "0")
         assert rival.unfinished_batch("flights") == a_batch("batch-2", state="open")
-        assert rival.last_window("flights") == "batch-2"
+        assert rival.last_open_batch("flights") == "batch-2"
         assert rival.move_batch("batch-2", "open", "planned")
 
     def test_a_batch_follows_only_where_its_streaming_task_stands(self, ledger: Ledger, rival: Ledger) -> None:

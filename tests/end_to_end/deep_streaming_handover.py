@@ -166,7 +166,7 @@ def at_work(directed: Running, number: int) -> psutil.Process:
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
     directed.until("a streaming task delivers", lambda: distinct(directed) > seen)
-    directed.until("it has a window", lambda: directed.work.ledger.batches(state="open"))
+    directed.until("it has an open batch", lambda: directed.work.ledger.batches(state="open"))
     return psutil.Process(holder(directed))
 
 
@@ -194,7 +194,7 @@ def run_of(directed: Running, run_id: str) -> str:
 
 
 def until_books_are_closed(directed: Running) -> None:
-    """Wait until the streaming task has ended, as nothing comes, and its windows are committed."""
+    """Wait until the streaming task has ended, as nothing comes, and its batches are committed."""
     directed.until("its streaming task ends", lambda: directed.work.ledger.streaming_lease(QUICK) is None)
     directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
     directed.until_settled()

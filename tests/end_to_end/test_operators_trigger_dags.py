@@ -332,7 +332,7 @@ def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
 
 def holder(directed: Running) -> int:
     """Wait for a streaming task that delivers, and return the number of its process."""
-    directed.until("a streaming task has a window open", lambda: directed.work.ledger.batches(state="open"))
+    directed.until("a streaming task has a batch open", lambda: directed.work.ledger.batches(state="open"))
     lease = directed.until("somebody has the lease", lambda: directed.work.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 

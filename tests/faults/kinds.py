@@ -75,7 +75,7 @@ LATER = timedelta(hours=2)
 
 #: How a streaming task of a world is bounded: the tasks after it, or the recovery, make the retries.
 _UNTIL_IDLE = Bounds(idle_seconds=0.2, makes_retries=False)
-#: How long a streaming task waits for the former one to close its window, where half a minute is usual: a close takes a
+#: How long a streaming task waits for the former one to close its batch, where half a minute is usual: a close takes a
 #: second.
 _CLOSE_SECONDS = 5.0
 #: Of one that dies as soon as there is something to be seen, which on a busy machine takes longer.
@@ -203,7 +203,7 @@ def _hand_over(work: World, _: BatchKind) -> None:
 
 
 def _change(work: World, _: BatchKind) -> None:
-    """Hand a streaming task with events in its window over to the standby; the former closes it meanwhile."""
+    """Hand a streaming task with events in its batch over to the standby; the former closes it meanwhile."""
     streaming_lease._RENEW_SECONDS = 0.05
     streaming_handover._CLOSE_SECONDS = _CLOSE_SECONDS
     failed: list[EventBridgeError] = []
@@ -406,7 +406,7 @@ def maintain_once(work: World) -> None:
 
 
 def leave(work: World) -> None:
-    """Begin a streaming task, and die as soon as something of its window is recorded."""
+    """Begin a streaming task, and die as soon as something of its batch is recorded."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and work.store.list("outcomes/"):
@@ -414,11 +414,11 @@ def leave(work: World) -> None:
 
     fault_points.install(die)
     run_streaming_task(work, _LONGER)
-    raise AssertionError("nothing of the window was recorded")
+    raise AssertionError("nothing of the batch was recorded")
 
 
-def plan_window(work: World) -> None:
-    """Run a streaming task, and die as soon as its window is planned: its closer is to do the books."""
+def plan_open_batch(work: World) -> None:
+    """Run a streaming task, and die as soon as its batch is planned: its closer is to do the books."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(each.state == "planned" for each in work.ledger.batches(limit=None)):
@@ -426,7 +426,7 @@ def plan_window(work: World) -> None:
 
     fault_points.install(die)
     run_streaming_task(work, _LONGER)
-    raise AssertionError("no window was planned")
+    raise AssertionError("no batch was planned")
 
 
 STEPS: Mapping[StepName, Callable[[World], None]] = {
@@ -437,7 +437,7 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
     "index": maintain_once,
     "move": move_rule,
     "leave": leave,
-    "plan": plan_window,
+    "plan": plan_open_batch,
 }
 
 

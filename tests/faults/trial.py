@@ -116,7 +116,7 @@ class Trial:
     before: list[Request]
     runs: int = 0
     recoveries: int = 0
-    # runs that outlived a failed push, or window: what that had sent comes again
+    # runs that outlived a failed push, or open batch: what that had sent comes again
     unsettled: set[int] = field(default_factory=set)
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
     books: dict[str, Any] = field(default_factory=dict)

@@ -264,8 +264,8 @@ def test_a_streaming_task_that_died_is_rung_for_when_its_lease_is_over(watch: Wa
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=6))
     with bus(watch) as orders:
         ranges = [Range(queue, 0, 0) for queue in orders.queues()]
-    assert ledger.plan_batch(Batch("window", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
-    ledger.record_open("window", {ranges[0].queue: 1}, None)
+    assert ledger.plan_batch(Batch("batch", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
+    ledger.record_open("batch", {ranges[0].queue: 1}, None)
     publish(watch)
     clock.later(5)
     assert "events_orders" not in watch.look()

@@ -65,7 +65,7 @@ def test_a_late_batch_is_reported_once(work: Runtime, caplog: pytest.LogCaptureF
 
 
 def test_the_doorbell_reports_late_batches(work: Runtime) -> None:
-    """It looks at the ledger anyway; a batch that is committed, or the open window of a streaming task, is not late."""
+    """It looks at the ledger anyway; a batch that is committed, or the open batch of a streaming task, is not late."""
     planned(work, "orders", 91, "open")
     watch = Watch(work)
     watch.look()

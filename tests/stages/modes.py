@@ -20,7 +20,7 @@ MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 
 #: A streaming task of a story ends so long after its last event; one whose brokers are asked beside it has more time.
 _IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
-#: As the bell does, what waits after a streaming task has another: one that finishes a window of the dead is idle
+#: As the bell does, what waits after a streaming task has another: one that finishes a batch of the dead is idle
 #: meanwhile.
 _STREAMING_TASKS = 3
 
@@ -37,7 +37,7 @@ _LEFT_OUT = {
         sending/test_try_target.py
     """,
     "tells of streaming tasks and stages together in any mode": """
-        test_dropped_window.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_handover.py
+        test_dropped_batch.py sending/test_chunk_pages.py sending/test_streaming.py sending/test_streaming_handover.py
         sending/test_streaming_close.py sending/test_streaming_file.py sending/test_streaming_left.py
         sending/test_streaming_taken_over.py sending/test_streaming_targets.py sending/test_moved_while_streaming.py
         sending/test_open_batch.py

@@ -1,4 +1,4 @@
-"""Streaming tasks in streaming mode for tests: in a thread or a process, with windows that are soon closed."""
+"""Streaming tasks in streaming mode for tests: in a thread or a process, with batches that are soon closed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def until(reached: Callable[[], Any], seconds: float = 60) -> None:
 def a_streaming_task(
     sending: Sending, *, opens: bool = True, at_once: bool = False, bounds: Bounds = UNBOUNDED
 ) -> Iterator[None]:
-    """Deliver in a thread while the block runs, which begins with a window open; `opens` False: with the lease held.
+    """Deliver in a thread while the block runs, which begins with a batch open; `opens` False: with the lease held.
 
     `at_once`: at the end of the block the streaming task does not listen for the responses to what is in flight.
     """
@@ -82,7 +82,7 @@ def a_close_that_waits(
 
 @contextmanager
 def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Deliver in a process of its own, which runs the code `first` before; it has a window open."""
+    """Deliver in a process of its own, which runs the code `first` before; it has a batch open."""
     own = {
         "EVENTBRIDGE_HOME": str(sending.site.folder),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(sending.site.folder),
@@ -106,9 +106,9 @@ def ids(sending: Sending) -> Counter[str]:
     return Counter(each["webhook_id"] for each in sending.requests())
 
 
-def quick_windows(sending: Sending, **targets: str) -> None:
-    """Write the rule, of a runner whose windows are closed after a second of load."""
-    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: streaming, streaming: {{window: 1s}}}}\n")
+def quick_batches(sending: Sending, **targets: str) -> None:
+    """Write the rule, of a runner whose batches are closed after a second of load."""
+    sending.write(rules(targets) + f"runners:\n  {RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}\n")
 
 
 def crm_requests(sending: Sending) -> list[Any]:

@@ -15,7 +15,7 @@ from eventbridge.errors import OffsetGapError
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_window import Window
+from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
@@ -87,9 +87,9 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
     assert (found.events["gaps"], found.events["read"], found.differences) == (gap, 8 - gap, ())
 
 
-@pytest.mark.parametrize("has_window", [False, True], ids=["before its streaming task", "when a window is open"])
+@pytest.mark.parametrize("has_open_batch", [False, True], ids=["before its streaming task", "when a batch is open"])
 def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
-    shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_window: bool
+    shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_open_batch: bool
 ) -> None:
     """What comes later is sent, and is in the books, in another one; what was passed over is not sent."""
     broker.make_topics("orders")
@@ -106,14 +106,14 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
         publish(shop, *(order(number, 5000) for number in range(3, 6)))
         dropping()
 
-    class LateWindow(Window):
+    class LateBatch(StreamingBatch):
         def run(self) -> bool:
             if left:
                 drop()
             return super().run()
 
-    if has_window:
-        monkeypatch.setattr("eventbridge.stages.operate.streaming.Window", LateWindow)
+    if has_open_batch:
+        monkeypatch.setattr("eventbridge.stages.operate.streaming.StreamingBatch", LateBatch)
     else:
         drop()
     carry(shop.work, "orders", "streaming")

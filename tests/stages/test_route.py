@@ -17,7 +17,7 @@ from eventbridge.model import rowset
 from eventbridge.model.routed import Routed, RoutedSlice
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.operate.streaming_routing import WindowRouting
+from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.push.pending import ITEM_COLUMNS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
@@ -141,7 +141,7 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
         landing = Landing(work, batch, rules.buses["orders"], source)
         taken = [landing.take(part.queue, part.start, part.end) for part in work.ledger.ranges(batch_id)]
         fresh = [event for each in taken for event in each.events]
-        routing = WindowRouting(work, batch, rules, ())
+        routing = StreamingRouting(work, batch, rules, ())
 
     assert sum(each.read for each in taken) == 8
     said = {row["delivery_id"]: row for row in deliveries(work, batch_id)}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 #: A process is not idle that only waits for a first retry, a second after the failure and at the whole second.
 SOON_SECONDS = 3.0
-#: So long a process that takes over waits for the one at work to end a window: more than the close of the one before.
+#: So long a process that takes over waits for the one at work to end a batch: more than the close of the one before.
 TAKE_OVER_SECONDS = 60.0
 
 
@@ -131,8 +131,8 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     if as_json:
         show_json(asdict(summary) | {"parked": parked, "held": held})
     else:
-        events, windows = counted(summary.events, "event", "events"), counted(summary.windows, "window", "windows")
-        say(f"stopped: {events} in {windows} committed")
+        events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
+        say(f"stopped: {events} in {batches} committed")
         _say_parked(parked, held)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
@@ -152,7 +152,7 @@ def _say_taken_over(work: Runtime, runner: str) -> None:
 
     if process := streaming_process(work, runner):
         note(
-            f"process {process} delivers the events of runner {runner!r}: taking over at the end of its window, within "
+            f"process {process} delivers the events of runner {runner!r}: taking over at the end of its batch, within "
             f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process stands still: what it had in "
             "flight is sent again then"
         )

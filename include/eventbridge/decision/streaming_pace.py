@@ -1,4 +1,4 @@
-"""How long a window in streaming mode is open, and how often its answers are recorded: seldom where little comes."""
+"""How long a batch in streaming mode is open, and how often its answers are recorded: seldom where little comes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from typing import Final
 
 #: With fewer events or answers a second than this, little comes.
 LITTLE: Final = 10.0
-#: Where little comes, a window is open and a segment grows so many times as long; a window at most so many seconds.
-_WINDOWS, _MOST_WINDOW_SECONDS = 6.0, 60.0
+#: Where little comes, a batch is open and a segment grows so many times as long; an open batch at most so many seconds.
+_BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
 #: A segment grows so long at most, also where its usual time is longer, as in a bucket: it is what a crash repeats.
 _SEGMENTS, _MOST_SEGMENT_SECONDS = 5.0, 5.0
 #: After this share of its time it is begun, as to write it, and to see that it is due, takes some of that.
@@ -23,14 +23,14 @@ _QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
 UNTOLD_SECONDS: Final = 0.05
 
 
-def window_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
-    """Return whether a window is to be closed, `age` seconds after its first of so many events.
+def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:
+    """Return whether a batch is to be closed, `age` seconds after its first of so many events.
 
     `waits`: some of them are sent by its close.
     """
     if age < usual:
         return False
-    return waits or events >= LITTLE * age or age >= max(usual, min(_WINDOWS * usual, _MOST_WINDOW_SECONDS))
+    return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MOST_BATCH_SECONDS))
 
 
 def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:

@@ -74,7 +74,7 @@ class Commits(Database):
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:
-    """Let the batch that was opened behind one be its runner's, and its streaming task's window."""
+    """Let the batch that was opened behind one be its runner's, and its streaming task's open batch."""
     following = connection.execute(statements.RELEASE_FOLLOWING, {"of_batch": batch_id}).scalar()
     if following is not None:
         of = {"of_runner": runner, "before": batch_id, "of_batch": following}

@@ -9,7 +9,7 @@ from sqlalchemy import Boolean, Column, Table, Text, false
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: Who has a runner's streaming lease, and until when; a holder's name is never used again. `batch_id` is the window
+#: Who has a runner's streaming lease, and until when; a holder's name is never used again. `batch_id` is the open batch
 #: that it opened last. `wants_next`: it ends soon; `next_holder` is ready to go on, and is there until `next_until`.
 streaming_lease = Table(
     "shift",

@@ -45,15 +45,15 @@ class StreamingLeases(Database):
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_STREAMING_LEASE, of).rowcount == 1
 
-    def note_window(self, runner: str, holder: str, batch_id: str) -> None:
-        """Note which window a streaming task has opened, as long as it is its holder's."""
+    def note_open_batch(self, runner: str, holder: str, batch_id: str) -> None:
+        """Note which batch a streaming task has opened, as long as it is its holder's."""
         with self._writing() as connection:
-            connection.execute(statements.NOTE_WINDOW, {"of_runner": runner, "by": holder, "of_batch": batch_id})
+            connection.execute(statements.NOTE_OPEN_BATCH, {"of_runner": runner, "by": holder, "of_batch": batch_id})
 
-    def last_window(self, runner: str) -> str | None:
-        """Return the window that was opened last, whoever has the streaming lease now."""
+    def last_open_batch(self, runner: str) -> str | None:
+        """Return the batch that was opened last, whoever has the streaming lease now."""
         with self._reading() as connection:
-            batch_id: str | None = connection.execute(statements.LAST_WINDOW, {"of_runner": runner}).scalar()
+            batch_id: str | None = connection.execute(statements.LAST_OPEN_BATCH, {"of_runner": runner}).scalar()
         return batch_id
 
     def request_standby(self, runner: str, holder: str) -> None:
@@ -70,7 +70,7 @@ class StreamingLeases(Database):
             return connection.execute(statements.REGISTER_STANDBY, of).rowcount == 1
 
     def hand_over_lease(self, runner: str, holder: str, standby: str, until: datetime, batch_id: str | None) -> bool:
-        """Give one's own lease to the standby, with the window that is left to be closed.
+        """Give one's own lease to the standby, with the batch that is left to be closed.
 
         False, with nothing changed, if it is not one's own any more, or `standby` is not the standby any more.
         """

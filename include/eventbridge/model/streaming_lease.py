@@ -10,7 +10,7 @@ from datetime import datetime
 class StreamingLease:
     """Who delivers a runner's events as they come, and until when nobody else may.
 
-    `batch_id`: the window that was opened last. `wants_next`: the streaming task ends soon, and a standby is wanted;
+    `batch_id`: the batch that was opened last. `wants_next`: the streaming task ends soon, and a standby is wanted;
     `next_holder` does, until `next_until` unless it says so again.
     """
 

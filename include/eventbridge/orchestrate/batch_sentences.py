@@ -106,10 +106,10 @@ def of_commit(work: Runtime, batch_id: str) -> Told:
 
 
 def of_streaming_task(work: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
-    """Return what a streaming task that began then did, and what of its windows is given up or waits: the note of its
+    """Return what a streaming task that began then did, and what of its batches is given up or waits: the note of its
     run.
     """
-    did = f"{_counted(done.windows, 'window', 'windows')} committed, {_counted(done.events, 'event', 'events')} read"
+    did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
     text = f"the streaming task of runner {runner} is over: {did}"
     if done.backlog:
         text += "; more waits than it delivers soon, so the tasks after it deliver that"

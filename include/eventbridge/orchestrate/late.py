@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 def report_late_batches(work: Runtime, now: datetime, known: Collection[str]) -> set[str]:
     """Log each late batch that is not among `known`, queue its event `batch.late`, and return the ids of all late ones.
 
-    The open window of a streaming task is not late: its streaming task ends it.
+    The open batch of a streaming task is not late: its streaming task ends it.
     """
     seconds = work.settings.batch_late_seconds
     late = [each for each in work.ledger.open_batches() if _is_late(each, now, seconds)]

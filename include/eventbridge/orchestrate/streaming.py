@@ -28,13 +28,13 @@ _RETRY_DELAY: Final = timedelta(milliseconds=100)
 #: What the DAG of a runner in this mode says of itself.
 STREAMING_GUIDE = """
 Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for {task_seconds:g} s, and
-does the books of its windows itself. A streaming task without events ends sooner; the bell wakes the next one.
+does the books of its batches itself. A streaming task without events ends sooner; the bell wakes the next one.
 
 Near its end a streaming task asks for the next one: the bell starts a second run, the
 standby, which continues at the end of a
-window. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
+open batch. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
 skipped otherwise; then the next run streams again. A task that dies loses nothing: the next one finishes its
-window. `eventbridge status` shows lag, batches and what is parked.
+open batch. `eventbridge status` shows lag, batches and what is parked.
 """
 
 

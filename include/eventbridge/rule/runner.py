@@ -17,7 +17,7 @@ class StreamingTimes(Frozen):
     """The times of a streaming runner, in seconds."""
 
     task_duration: float = 600.0  # a task stays so long
-    window: float = 10.0  # one batch holds so much
+    batch_interval: float = 10.0  # a batch stays open so long after its first event
     idle: float = 120.0  # a streaming task without events ends after this
     backlog: float = 20.0  # what waits for longer than this at the beginning of a streaming task is a batch for Spark
 
@@ -49,7 +49,7 @@ def _streaming(fields: Fields) -> StreamingTimes:
     own, usual = fields.below("streaming", "streaming mode"), StreamingTimes()
     read = StreamingTimes(
         task_duration=own.duration("task_duration", usual.task_duration, 60.0, 86_400.0),
-        window=own.duration("window", usual.window, 1.0, 60.0),
+        batch_interval=own.duration("batch_interval", usual.batch_interval, 1.0, 60.0),
         idle=own.duration("idle", usual.idle, 5.0, 86_400.0),
         backlog=own.duration("backlog", usual.backlog, 1.0, 3_600.0),
     )

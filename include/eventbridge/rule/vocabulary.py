@@ -8,7 +8,7 @@ FIELDS: Final = {
     "a rule file": ("owners", "buses", "runners", "rules"),
     "an owner": ("published", "parked", "stored"),
     "a runner": ("mode", "streaming"),
-    "streaming mode": ("task_duration", "window", "idle", "backlog"),
+    "streaming mode": ("task_duration", "batch_interval", "idle", "backlog"),
     "a bus": ("source", "owner", "retention", "weights", "max_backlog", "webhooks"),
     "a webhook": ("signature", "connection", "mapping"),
     "a webhook's mapping": ("type", "source", "id", "subject", "time"),

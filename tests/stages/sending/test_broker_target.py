@@ -128,7 +128,7 @@ def test_attributes_are_headers_in_binary_mode(shop: Any, broker: Broker, order:
 def test_a_streaming_task_delivers_from_a_broker_to_a_broker(
     sending: Sending, broker: Broker, order: Order, tmp_path: Path
 ) -> None:
-    """As events come, each once; the group's offsets are committed at the bus when the windows are."""
+    """As events come, each once; the group's offsets are committed at the bus when the batches are."""
     shop = shop_on(sending.site, broker, tmp_path)
     broker.make_topics("placed-orders")
     target = f"      warehouse: {{type: {broker.kind}, connection: shop_{broker.kind}, topic: placed-orders}}\n"

@@ -28,12 +28,14 @@ _OTHERS = """\
 """
 
 
-def write(sending: Sending, runner: str, **windows: str) -> None:
-    """Write the rule `orders`, of a runner, and one that stays with each; `windows` say when theirs are closed."""
+def write(sending: Sending, runner: str, **intervals: str) -> None:
+    """Write the rule `orders`, of a runner, and one that stays with each; `intervals` say when theirs are closed."""
     text = rules({"crm": "/healthy/crm"}, runner=runner)
     text += "".join(_OTHERS.format(runner=each, target=http(f"/healthy/{each}")) for each in _RUNNERS)
     text += "runners:\n"
-    text += "".join(f"  {each}: {{mode: streaming, streaming: {{window: {windows[each]}}}}}\n" for each in _RUNNERS)
+    text += "".join(
+        f"  {each}: {{mode: streaming, streaming: {{batch_interval: {intervals[each]}}}}}\n" for each in _RUNNERS
+    )
     sending.write(text)
 
 
@@ -90,7 +92,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
     assert audit(sending.work).differences == ()
 
 
-def test_a_runner_waits_for_the_window_of_the_one_that_takes_its_rule(sending: Sending) -> None:
+def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Sending) -> None:
     """How far that comes nobody knows: to go on without the rule might leave it behind, with it, give it to both."""
     write(sending, "one", one="1m", two="1m")
     sending.publish(5)

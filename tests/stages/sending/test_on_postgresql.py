@@ -114,7 +114,7 @@ def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_pa
 
 
 def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) -> None:
-    """Its lease, its windows and the bus lie on the server; each event once, and the books balance."""
+    """Its lease, its batches and the bus lie on the server; each event once, and the books balance."""
     work = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
     with a_streaming_task(sending):
         for number in range(1, 11):

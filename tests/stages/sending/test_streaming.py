@@ -1,4 +1,4 @@
-"""Streaming mode: events are delivered as they come, and the books of its windows balance whatever dies."""
+"""Streaming mode: events are delivered as they come, and the books of its batches balance whatever dies."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
     assert audit(sending.work).differences == ()
 
 
-def test_a_window_in_which_nothing_came_leaves_no_batch(sending: Sending) -> None:
+def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> None:
     """Neither in the ledger nor as files: a quiet runner's history is that of its events."""
     sending.rules(crm="/healthy/crm")
     with a_streaming_task(sending):
@@ -84,7 +84,7 @@ def test_a_window_in_which_nothing_came_leaves_no_batch(sending: Sending) -> Non
 
 
 def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> None:
-    """A refused delivery is tried once in its window, and lies parked when that is committed."""
+    """A refused delivery is tried once in its batch, and lies parked when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
     with a_streaming_task(sending):
         sending.publish(4)
@@ -127,7 +127,7 @@ def test_a_killed_streaming_task_loses_nothing(sending: Sending, clock: RunningC
 
 
 def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Sending, clock: RunningClock) -> None:
-    """Another has its runner by then, and finishes its window: it says so and ends, and nothing is lost."""
+    """Another has its runner by then, and finishes its batch: it says so and ends, and nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
         (batch,) = sending.work.ledger.batches(state="open")
@@ -151,7 +151,7 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
 
 
 def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: Sending) -> None:
-    """The window is closed by the stages, and the next one goes on; nothing is lost."""
+    """The batch is closed by the stages, and the next one goes on; nothing is lost."""
     sending.rules(crm="/healthy/crm")
     failures = iter(["the bus is away"])
 
@@ -221,7 +221,7 @@ def test_the_streaming_task_of_a_process_that_is_gone_is_ended_at_once(sending: 
 
 
 def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
-    """Its window is committed, and the ledger has no streaming task."""
+    """Its batch is committed, and the ledger has no streaming task."""
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
 
@@ -248,7 +248,7 @@ def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
 
 
 def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> None:
-    """Nothing is sent, the window is committed, and they wait until the pool has slots again."""
+    """Nothing is sent, the batch is committed, and they wait until the pool has slots again."""
     sending.rules(crm="/healthy/crm")
     sending.publish(2)
     (rule,) = sending.work.rule_set().rules.values()
@@ -287,7 +287,7 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
     assert audit(sending.work).differences == ()
 
 
-def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> None:
+def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None:
     """It holds nothing that comes after it; nothing of it is parked."""
     soon = "{policy: own, attempts: 3, initial: 1s, multiplier: 1, maximum: 1s, jitter: 0}"
     sending.rules(flaky=http("/flaky/flaky", retry=soon), crm="/healthy/crm")
@@ -303,7 +303,7 @@ def test_a_retry_that_is_due_soon_is_made_in_the_window(sending: Sending) -> Non
     assert audit(sending.work).differences == ()
 
 
-def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
+def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
     """What has no token yet waits for one, and is not left to the retries."""
     sending.rules(crm=http("/healthy/crm", rate="20/s"))
     with a_streaming_task(sending):
@@ -319,7 +319,7 @@ def test_a_rate_is_kept_in_a_window(sending: Sending) -> None:
 
 
 def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
-    """What its rules match beyond what may wait is referred; with its store full no window opens until there is room.
+    """What its rules match beyond what may wait is referred; with its store full no batch opens until there is room.
 
     The rules of others go on, the API is told that the bus takes nothing, and the books balance.
     """

@@ -1,4 +1,4 @@
-"""The close of a window: events go on in the next one, and the books are done whatever becomes of the closer."""
+"""The close of a batch: events go on in the next one, and the books are done whatever becomes of the closer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from stages.streaming_tasks import (
     a_streaming_task,
     crm_requests,
     ids,
-    quick_windows,
+    quick_batches,
     until,
 )
 
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, StoreError
-from eventbridge.stages.operate import closer, streaming_window
+from eventbridge.stages.operate import closer, streaming_batch
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.closer import Closer
 from eventbridge.stages.operate.streaming_lease import Bounds
@@ -52,9 +52,9 @@ def _recorded(sending: Sending) -> int:
     return sum(len(segment_rows(sending.work, batch.batch_id)) for batch in sending.work.ledger.batches())
 
 
-def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None:
-    """They are the next window's, whose batch is recorded, and is the runner's once the former is committed."""
-    quick_windows(sending, crm="/healthy/crm")
+def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
+    """They are the next batch's, which is recorded, and is the runner's once the former is committed."""
+    quick_batches(sending, crm="/healthy/crm")
     with a_close_that_waits(_in_its_books) as (closes, goes_on), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
@@ -70,16 +70,16 @@ def test_events_are_delivered_while_a_window_is_closed(sending: Sending) -> None
     assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
     assert set(ids(sending).values()) == {1}
     *former, last = (each["connection"] for each in sending.requests())
-    assert last in former[:30], "connections stay open from window to window"
+    assert last in former[:30], "connections stay open from batch to batch"
     assert audit(sending.work).differences == ()
 
 
-def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
+def test_a_batch_that_is_full_goes_on_while_the_former_is_closed(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To end it would be to wait for that close, and to deliver nothing until then."""
-    monkeypatch.setattr(streaming_window, "_WINDOW_EVENTS", 40)
-    quick_windows(sending, crm="/healthy/crm")
+    monkeypatch.setattr(streaming_batch, "_BATCH_EVENTS", 40)
+    quick_batches(sending, crm="/healthy/crm")
     with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
         sending.publish(40)
         until(closes.is_set)
@@ -94,15 +94,15 @@ def test_a_window_that_is_full_goes_on_while_the_former_is_closed(
     assert audit(sending.work).differences == ()
 
 
-def test_rules_that_change_while_a_window_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
-    """What came meanwhile was delivered by those that its window began with, and nothing comes twice."""
-    quick_windows(sending, crm="/healthy/crm")
+def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
+    """What came meanwhile was delivered by those that its batch began with, and nothing comes twice."""
+    quick_batches(sending, crm="/healthy/crm")
     with a_close_that_waits() as (closes, goes_on), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
-        quick_windows(sending, crm="/healthy/crm", erp="/healthy/erp")
+        quick_batches(sending, crm="/healthy/crm", erp="/healthy/erp")
         goes_on.set()
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
         sending.publish(5)
@@ -115,8 +115,8 @@ def test_rules_that_change_while_a_window_is_closed_hold_from_the_next_but_one_o
 
 
 def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(sending: Sending) -> None:
-    """What was delivered meanwhile is recorded as it is at any other time: both windows are finished in stages."""
-    quick_windows(sending, crm="/healthy/crm")
+    """What was delivered meanwhile is recorded as it is at any other time: both batches are finished in stages."""
+    quick_batches(sending, crm="/healthy/crm")
     with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_ANSWERS="1") as child:
         sending.publish(30)
         until(lambda: len(sending.work.ledger.batches()) == 2)
@@ -132,9 +132,9 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
     assert audit(sending.work).differences == ()
 
 
-def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
+def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
     """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
-    quick_windows(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
+    quick_batches(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_streaming_task(sending, at_once=True):
         for number in range(1, 5):
             sending.publish(15)
@@ -146,31 +146,29 @@ def test_the_next_window_begins_while_a_target_of_the_former_hangs(sending: Send
     assert audit(sending.work).differences == ()
 
 
-def test_a_target_that_hangs_in_the_former_window_has_one_run(
-    sending: Sending, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What the next window has for it waits until the former gave up: its limits hold for both together."""
-    monkeypatch.setattr(streaming_window, "_SENDING_SECONDS", 6.0)
+def test_a_target_that_hangs_in_the_former_batch_has_one_run(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the next batch has for it waits until the former gave up: its limits hold for both together."""
+    monkeypatch.setattr(streaming_batch, "_SENDING_SECONDS", 6.0)
     hanging = http("/hang/hanging", timeout='"20s"', max_in_flight=1)
-    quick_windows(sending, hanging=hanging, crm="/healthy/crm")
+    quick_batches(sending, hanging=hanging, crm="/healthy/crm")
     with a_streaming_task(sending, at_once=True):
         began = time.monotonic()
         count = 0
-        while time.monotonic() - began < 2:  # a window lasts for one
+        while time.monotonic() - began < 2:  # a batch lasts for one
             count += 1
             sending.publish(1)
             until(lambda count=count: len(crm_requests(sending)) == count)
         assert [batch.state for batch in sending.work.ledger.batches()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
-        monkeypatch.setattr(streaming_window, "_SENDING_SECONDS", 0.5)
+        monkeypatch.setattr(streaming_batch, "_SENDING_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
 
 
 def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
-    """As long as it answers: what was on its way at the end of the window is not broken off, to be sent again."""
-    quick_windows(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
+    """As long as it answers: what was on its way at the end of the batch is not broken off, to be sent again."""
+    quick_batches(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
     ledger = sending.work.ledger
     with a_streaming_task(sending):
         (first,) = ledger.batches(state="open")
@@ -186,7 +184,7 @@ def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
 
 @pytest.mark.parametrize("what", ["bus.read", "store.put"])
 def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) -> None:
-    """The bus, which ends the window, or the store, as its segment is written: what was answered is recorded then."""
+    """The bus, which ends the batch, or the store, as its segment is written: what was answered is recorded then."""
     sending.rules(crm=http("/healthy/crm", timeout='"20s"'))
     failures = iter([StoreError("the disk is away") if what == "store.put" else BusError("the bus is away")])
     try:
@@ -238,7 +236,7 @@ def closers(pid: int) -> list[psutil.Process]:
 
 def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(sending: Sending) -> None:
     """The streaming task does those books itself, sends nothing twice, and has another closer for the next."""
-    quick_windows(sending, crm="/healthy/crm")
+    quick_batches(sending, crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(160)
         until(lambda: closers(child.pid))

@@ -1,4 +1,4 @@
-"""A handover: the standby goes on where the former streaming task ends, while that closes its last window."""
+"""A handover: the standby goes on where the former streaming task ends, while that closes its last batch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def holder(sending: Sending) -> str:
     return lease.holder if lease is not None else ""
 
 
-def test_the_standby_delivers_while_the_former_streaming_task_closes_its_window(sending: Sending) -> None:
+def test_the_standby_delivers_while_the_former_streaming_task_closes_its_batch(sending: Sending) -> None:
     """From where that has read, once; it has a batch of its own when the former one is committed."""
     sending.rules(crm="/healthy/crm")
     first = ""
@@ -90,7 +90,7 @@ def test_the_standby_delivers_while_the_former_streaming_task_closes_its_window(
 
 
 def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(sending: Sending) -> None:
-    """Its window is dropped, and the next streaming task opens one."""
+    """Its batch is dropped, and the next streaming task opens one."""
     sending.rules(crm="/healthy/crm")
     with a_streaming_task(sending):
         first = holder(sending)
@@ -134,7 +134,7 @@ def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sendin
     assert audit(sending.work).differences == ()
 
 
-def test_a_streaming_task_that_dies_over_its_last_window_leaves_it_to_who_goes_on(sending: Sending) -> None:
+def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_goes_on(sending: Sending) -> None:
     """That finishes it in stages; what it had sent itself meanwhile does not come twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_process(sending) as child:
@@ -155,7 +155,7 @@ def test_a_streaming_task_that_dies_over_its_last_window_leaves_it_to_who_goes_o
 
 
 def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
-    """The streaming task is handed over to nobody, its window is closed, and who comes next takes over from the
+    """The streaming task is handed over to nobody, its batch is closed, and who comes next takes over from the
     dead.
     """
     sending.rules(crm="/healthy/crm")
@@ -247,10 +247,10 @@ def test_a_handover_sends_nothing_twice_to_a_target_that_answers_slowly(sending:
 
 
 @pytest.mark.parametrize("listens_seconds", [math.inf, 0.5])
-def test_a_stop_just_after_the_change_leaves_the_last_window_to_the_former_streaming_task(
+def test_a_stop_just_after_the_change_leaves_the_last_batch_to_the_former_streaming_task(
     sending: Sending, listens_seconds: float
 ) -> None:
-    """That one still listens for responses: the new streaming task neither takes its window over nor sends it again."""
+    """That one still listens for responses: the new streaming task neither takes its batch over nor sends it again."""
     sending.rules(crm=http("/delay/6000", timeout="10s", max_in_flight=100))
     begun = threading.Event()
     with a_streaming_task(sending):

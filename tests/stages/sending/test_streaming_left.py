@@ -1,4 +1,4 @@
-"""What a streaming task does not send itself is left to the close of its window, or to the slow lane; the rest goes at
+"""What a streaming task does not send itself is left to the close of its batch, or to the slow lane; the rest goes at
 once.
 """
 
@@ -18,8 +18,8 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.testing.s3 import S3Server
 
-#: Windows so short that a test sees the next one.
-SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{window: 1s}}}}}}\n"
+#: Batches so short that a test sees the next one.
+SHORT = f"runners: {{{RUNNER}: {{mode: streaming, streaming: {{batch_interval: 1s}}}}}}\n"
 
 COSTLY = """  costly:
     bus: orders
@@ -69,7 +69,7 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
 
 
 def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Server, tmp_path: Path) -> None:
-    """In order, in spans, not before a time, as a shadow, by JSONATA: over several windows, each once, and balanced.
+    """In order, in spans, not before a time, as a shadow, by JSONATA: over several batches, each once, and balanced.
 
     With the store in a bucket.
     """
@@ -101,8 +101,8 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     for customer in "ab":
         assert [number for other, number in turns if other == customer] == list(range(15))
     assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
-    windows = [each.batch_id for each in sending.work.ledger.batches() if each.kind == "normal"]
-    by_close = {row["target"] for each in windows for row in segment_rows(sending.work, each)} & {"turns", "bucket"}
+    batches = [each.batch_id for each in sending.work.ledger.batches() if each.kind == "normal"]
+    by_close = {row["target"] for each in batches for row in segment_rows(sending.work, each)} & {"turns", "bucket"}
     assert by_close == {"turns", "bucket"}, "it is not left to the retries"
     objects = bucket.objects()
     assert Counter(each for found in objects.values() for each in found) == Counter(f"{c}-{n}" for c, n in events)

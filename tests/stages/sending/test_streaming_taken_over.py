@@ -27,8 +27,8 @@ from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.stop import Stop
 
-#: Windows so short that a test sees the next one.
-SHORT = "runners: {orders: {mode: streaming, streaming: {window: 1s}}}\n"
+#: Batches so short that a test sees the next one.
+SHORT = "runners: {orders: {mode: streaming, streaming: {batch_interval: 1s}}}\n"
 
 
 def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> None:
@@ -102,7 +102,7 @@ def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
     assert audit(sending.work).differences == ()
 
 
-def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sending: Sending) -> None:
+def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sending: Sending) -> None:
     """As the streaming task looks at the pools beside: what was held before is the retries'."""
     sending.write(SHORT + rules({"crm": "/healthy/crm"}))
     (rule,) = sending.work.rule_set().rules.values()
@@ -129,7 +129,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_window_on(sendi
     assert audit(sending.work).differences == ()
 
 
-def test_an_empty_window_that_is_dropped_by_who_had_it_is_opened_again(
+def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that stood still and wakes between listening and looking changes nothing: the streaming task goes on."""

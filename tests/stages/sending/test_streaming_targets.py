@@ -1,4 +1,4 @@
-"""The queues of a streaming window: what one run of a target leaves is sent by the next."""
+"""The queues of a streaming batch: what one run of a target leaves is sent by the next."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from stages.streaming_tasks import until
 
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.stages.operate.streaming_routing import WindowRouting
+from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues, http_loop
 from eventbridge.stages.operate.streaming_turns import Turns
 
 
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
-    """It is not left to the close of the window: whoever carries is told at once, and the next run has it."""
+    """It is not left to the close of the batch: whoever carries is told at once, and the next run has it."""
     sending.rules(crm="/healthy/crm")
     work, batch = sending.work, opened(sending)
     rules = work.rules_of(batch)
-    routing = WindowRouting(work, batch, rules, set())
+    routing = StreamingRouting(work, batch, rules, set())
 
     def fresh(number: int) -> FreshEvent:
         event = parse_event(sending.order(number), max_bytes=1 << 20)

@@ -135,8 +135,8 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
     assert batch_sentences.of_letters(work, batch.batch_id).text.startswith("other dead letters: 2 of 2 dead-lettered")
 
 
-def test_a_streaming_task_says_what_of_its_windows_is_given_up(sending: Sending) -> None:
-    """Of all its windows together; one without trouble says so, and is no warning."""
+def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending) -> None:
+    """Of all its batches together; one without trouble says so, and is no warning."""
     began = None
     for count in (2, 1):
         batch = sending.routed(count, crm="/status/400")
@@ -146,16 +146,16 @@ def test_a_streaming_task_says_what_of_its_windows_is_given_up(sending: Sending)
         commit(sending.work, batch.batch_id)
 
     told = batch_sentences.of_streaming_task(
-        sending.work, "orders", began or batch.planned_at, StreamingSummary(windows=2, events=3)
+        sending.work, "orders", began or batch.planned_at, StreamingSummary(batches=2, events=3)
     )
     other = batch_sentences.of_streaming_task(
-        sending.work, "other", batch.planned_at, StreamingSummary(windows=1, events=1, backlog=True)
+        sending.work, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
     )
 
-    begin = "the streaming task of runner orders is over: 2 windows committed, 3 events read. 3 given up: "
+    begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 given up: "
     assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
     assert told.is_trouble
     assert other == Told(
-        "the streaming task of runner other is over: 1 window committed, 1 event read; "
+        "the streaming task of runner other is over: 1 batch committed, 1 event read; "
         "more waits than it delivers soon, so the tasks after it deliver that"
     )

@@ -133,6 +133,6 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_parked(sending: Sen
 
     assert process.returncode == 143
     assert out.decode().splitlines() == [
-        "stopped: 3 events in 1 window committed",
+        "stopped: 3 events in 1 batch committed",
         "3 deliveries are parked; a later run sends what falls due",
     ]

@@ -334,8 +334,8 @@ def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending)
 
 
 @pytest.fixture
-def window_of_many_chunks(sending: Sending) -> Sending:
-    """A window in streaming mode whose event went to three targets, each in a chunk of its own; one refuses it."""
+def batch_of_many_chunks(sending: Sending) -> Sending:
+    """An open batch in streaming mode whose event went to three targets, each in a chunk of its own; one refuses it."""
     sending.begin(
         settings={"chunk_max_deliveries": 1},
         crm="/healthy/crm",
@@ -349,9 +349,9 @@ def window_of_many_chunks(sending: Sending) -> Sending:
     return sending
 
 
-def test_each_attempt_of_a_window_is_told_once(window_of_many_chunks: Sending) -> None:
+def test_each_attempt_of_a_batch_is_told_once(batch_of_many_chunks: Sending) -> None:
     """Its segments show deliveries of any chunk, so they are read once, however many chunks the event is in."""
-    event = one(window_of_many_chunks)
+    event = one(batch_of_many_chunks)
 
     attempts = [(each.target, each.outcome) for each in event.steps if each.what == "attempt"]
     assert sorted(attempts) == [
@@ -362,9 +362,9 @@ def test_each_attempt_of_a_window_is_told_once(window_of_many_chunks: Sending) -
     ]
 
 
-def test_a_dead_letter_of_a_window_holds_each_attempt_once(window_of_many_chunks: Sending) -> None:
+def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: Sending) -> None:
     """Also where other deliveries of the batch were given up in other chunks."""
-    work = window_of_many_chunks.work
+    work = batch_of_many_chunks.work
     files = [
         file.path
         for batch in work.ledger.batches(limit=None)

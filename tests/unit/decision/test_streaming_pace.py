@@ -1,10 +1,10 @@
-"""How long a window in streaming mode is open, and when its answers are recorded."""
+"""How long a batch in streaming mode is open, and when its answers are recorded."""
 
 from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.streaming_pace import look_seconds, segment_is_due, window_is_over
+from eventbridge.decision.streaming_pace import batch_is_over, look_seconds, segment_is_due
 
 
 @pytest.mark.parametrize(
@@ -20,15 +20,15 @@ from eventbridge.decision.streaming_pace import look_seconds, segment_is_due, wi
         (60.0, 1, 60.0, True),
     ],
 )
-def test_a_window_is_open_longer_where_little_comes(age: float, events: int, usual: float, over: bool) -> None:
+def test_a_batch_is_open_longer_where_little_comes(age: float, events: int, usual: float, over: bool) -> None:
     """With ten events a second it lasts as its file says, with fewer six times as long, never above a minute."""
-    assert window_is_over(age, events, usual) == over
+    assert batch_is_over(age, events, usual) == over
 
 
-def test_a_window_whose_close_sends_is_not_open_longer() -> None:
+def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
     """What it left waits for that, however little comes."""
-    assert window_is_over(10.0, 1, 10.0, waits=True)
-    assert not window_is_over(9.9, 1, 10.0, waits=True)
+    assert batch_is_over(10.0, 1, 10.0, waits=True)
+    assert not batch_is_over(9.9, 1, 10.0, waits=True)
 
 
 @pytest.mark.parametrize(

@@ -36,18 +36,18 @@ ACQUIRE_STREAMING_LEASE = (
 #: Ends one's own lease.
 RELEASE_STREAMING_LEASE = update(streaming_lease).where(_RUNNER, _MINE).values(until=_NOW)
 
-#: Notes which window one's own streaming task has opened.
-NOTE_WINDOW = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
+#: Notes which batch one's own streaming task has opened.
+NOTE_OPEN_BATCH = update(streaming_lease).where(_RUNNER, _MINE).values(batch_id=bindparam("of_batch"))
 
-#: Notes that the window behind the one that was noted goes on, whoever has the streaming lease.
+#: Notes that the batch behind the one that was noted goes on, whoever has the streaming lease.
 NOTE_FOLLOWING = (
     update(streaming_lease)
     .where(_RUNNER, streaming_lease.c.batch_id == bindparam("before"))
     .values(batch_id=bindparam("of_batch"))
 )
 
-#: The window that was opened last.
-LAST_WINDOW = select(streaming_lease.c.batch_id).where(_RUNNER)
+#: The batch that was opened last.
+LAST_OPEN_BATCH = select(streaming_lease.c.batch_id).where(_RUNNER)
 
 #: Keeps one's own lease until the transaction ends, if it has not run out.
 HOLD_STREAMING_LEASE = (
@@ -73,7 +73,7 @@ REGISTER_STANDBY = (
     .values(next_holder=bindparam("by"), next_until=_UNTIL)
 )
 
-#: Gives one's own lease, with the window that it leaves, to the standby.
+#: Gives one's own lease, with the batch that it leaves, to the standby.
 HAND_OVER_LEASE = (
     update(streaming_lease)
     .where(

@@ -46,7 +46,7 @@ def buffer(
     kept as `malformed` with the reason, one without a body as `tombstone`, an id that the batch holds already as
     `duplicate`; an offset that the log no longer holds is a recorded gap. Of a large batch `open_lander` says who lands
     it in parts, several at a time, for its bus; what they leave, or fail at, is landed here, checked by `check`. What a
-    window has `taken` of its bus is not read again: it is landed whatever the bus has dropped since. Raises
+    open batch has `taken` of its bus is not read again: it is landed whatever the bus has dropped since. Raises
     InfrastructureError when the prepare budget is spent: run it again; OffsetGapError where the bus is not the one that
     the batch was planned on.
     """

@@ -94,7 +94,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
         refuse_other_log(work, runner, bus, source)
         stays = staying(work, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
         if stays.waits:
-            log.info("runner %s waits until the window ends of a runner that its rules move to", runner)
+            log.info("runner %s waits until the batch ends of a runner that its rules move to", runner)
         if stays.waits or not (rules.rules or stays.rules):
             return None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.

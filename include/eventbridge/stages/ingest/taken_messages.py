@@ -1,4 +1,6 @@
-"""What a window took of its bus, in memory until it is landed: a broker's retention may drop it in the meantime."""
+"""What an open batch took of its bus, in memory until it is landed: a broker's retention may drop it in the
+meantime.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class TakenMessages:
     def add(self, queue: Queue, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
         """Add all that the log held from `start` on, where what was added before ends; `refused` says why, by row."""
         taken = self._queues.setdefault(queue, _Taken(start, start))
-        assert start == taken.end, "a window reads on where it stands"
+        assert start == taken.end, "an open batch reads on where it stands"
         taken.rows += rows
         taken.refused.update((rows[row][0], why) for row, why in refused.items())
         taken.end = end

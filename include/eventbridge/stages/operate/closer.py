@@ -1,8 +1,8 @@
-"""The closer of a streaming task: a process that does the books of its windows, so that they take no turns with the
+"""The closer of a streaming task: a process that does the books of its batches, so that they take no turns with the
 loop.
 
 A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
-Whatever becomes of the closer, the same stages finish the window wherever they are called next.
+Whatever becomes of the closer, the same stages finish the batch wherever they are called next.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 Pools = Mapping[str, PoolSlots] | None
 
 #: How long books may take: a second, but for the first ones, before which a busy machine starts the process in half a
-#: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three windows.
+#: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three batches.
 #: A streaming task that is to stop waits less: its own process has nothing else to do then, and what ends it waits for
 #: that.
 _PATIENCE_SECONDS: Final = 120.0
@@ -78,7 +78,7 @@ def do_books(
     check: Check = check_singly,
     taken: TakenMessages | None = None,
 ) -> None:
-    """Land, route, settle and commit a window that is planned; what has no outcome is sent to `only`, until `stop`.
+    """Land, route, settle and commit a batch that is planned; what has no outcome is sent to `only`, until `stop`.
 
     What it has `taken` of its bus is not read again.
     """
@@ -119,7 +119,7 @@ class Closer:
             self._process = self._process or _started(self._settings)
 
     def do_books(self, batch_id: str, pools: Pools) -> bool:
-        """Do the books of a window that is planned, and send nothing; False: it did not, for whatever reason."""
+        """Do the books of a batch that is planned, and send nothing; False: it did not, for whatever reason."""
         if self._rests or self._stop.is_set():
             return False
         try:

@@ -1,9 +1,9 @@
-"""Streaming mode in this process: events are delivered as they come, in windows; the stages do the books of each.
+"""Streaming mode in this process: events are delivered as they come, in batches; the stages do the books of each.
 
-A window is a batch that is open. What comes to the bus goes through memory: checked, matched and transformed by the
+Its batch is open. What comes to the bus goes through memory: checked, matched and transformed by the
 engine of the stages, sent by that of push. Segments record the answers with how far the bus was read. At its end the
-window is moved to `planned`, and finished by the ordinary stages, which skip what the segments show: the way on from a
-crash and the way on from a close are the same.
+open batch is moved to `planned`, and finished by the ordinary stages, which skip what the segments show: the way on
+from a crash and the way on from a close are the same.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
+from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.operate.streaming_bus import StreamingBus
 from eventbridge.stages.operate.streaming_close import Close
 from eventbridge.stages.operate.streaming_fit import left_to_close, refuse_unfit
@@ -36,7 +37,6 @@ from eventbridge.stages.operate.streaming_lease import UNBOUNDED, Bounds, Handof
 from eventbridge.stages.operate.streaming_targets import http_loop
 from eventbridge.stages.operate.streaming_turns import Key
 from eventbridge.stages.operate.streaming_waiting import in_stages, waiting_events
-from eventbridge.stages.operate.streaming_window import Window
 from eventbridge.stages.push.seldom_collected import never_collected
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -51,17 +51,17 @@ _POOLS_SECONDS = 5.0
 _EVENTS_A_SECOND = 2_000.0
 #: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
-#: How long the close of a window sends what was left to it.
+#: How long the close of a batch sends what was left to it.
 _LEFT_SECONDS = 5.0
 
 
 @dataclass
 class StreamingSummary:
-    """What a streaming task did: windows committed, and events read; `backlog`: it ended as more waits than it delivers
+    """What a streaming task did: batches committed, and events read; `backlog`: it ended as more waits than it delivers
     soon.
     """
 
-    windows: int = 0
+    batches: int = 0
     events: int = 0
     backlog: bool = False
 
@@ -96,10 +96,10 @@ class _Loop:
         self._bus = bus
         self._http = http_loop()
         self._closer = Closer(work.settings, lease.stop)
-        self._former: Close | None = None  # the window that is being closed
+        self._former: Close | None = None  # the batch that is being closed
         self._following: Batch | None = None  # the batch that was opened behind it
         self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
-        self._is_behind = False  # as of the last close: more waits than a window of it should take
+        self._is_behind = False  # as of the last close: more waits than a batch of it should take
         self._ended = threading.Event()
         self._busy_seconds = 0.0
         self._pools: Mapping[str, PoolSlots] | None = lease.bounds.pools()
@@ -143,37 +143,39 @@ class _Loop:
         on_large = self._closer.start if Closer.can_do(self._work, batch) else None
         if self._http.failed:
             self._http = http_loop()
-        window = Window(self._work, batch, self._lease, self._bus, self._http, self._pools, former, on_large)
-        self._taken[batch.batch_id] = window.taken
+        open_batch = StreamingBatch(
+            self._work, batch, self._lease, self._bus, self._http, self._pools, former, on_large
+        )
+        self._taken[batch.batch_id] = open_batch.taken
         try:
-            kept = window.run()
+            kept = open_batch.run()
         finally:
             if former is not None:
                 former.wait()
-        self._done.events += window.events
-        self._busy_seconds += window.busy_seconds
+        self._done.events += open_batch.events
+        self._busy_seconds += open_batch.busy_seconds
         if not kept:
             return
-        if self._lease.has_standby and not window.events:  # the one that goes on opens a batch
-            window.end()
+        if self._lease.has_standby and not open_batch.events:  # the one that goes on opens a batch
+            open_batch.end()
             self._lease.hand_over_lease(None)
             return
         if self._lease.has_standby:
-            self._hand_over_lease(window)
-        if window.events and not self._lease.over:
-            self._following = self._opened_behind(window.batch, window.ends)
+            self._hand_over_lease(open_batch)
+        if open_batch.events and not self._lease.over:
+            self._following = self._opened_behind(open_batch.batch, open_batch.ends)
         if self._following is None:
-            self._end(window)
+            self._end(open_batch)
         else:
-            self._former = Close(window.targets, partial(self._end, window))
+            self._former = Close(open_batch.targets, partial(self._end, open_batch))
 
-    def _hand_over_lease(self, window: Window) -> None:
-        """Give the lease to the standby, with a window in which something came."""
+    def _hand_over_lease(self, open_batch: StreamingBatch) -> None:
+        """Give the lease to the standby, with an open batch in which something came."""
         try:
-            if window.record():
-                self._lease.hand_over_lease(window.batch.batch_id)
+            if open_batch.record():
+                self._lease.hand_over_lease(open_batch.batch.batch_id)
         except InfrastructureError:
-            window.abandon()
+            open_batch.abandon()
             raise
 
     def _begun(self) -> Batch | None:
@@ -193,7 +195,7 @@ class _Loop:
             self._close(self._work, batch.batch_id, self._lease.stop)
             self._lease.came()  # to finish it took time, in which nobody looked whether something came
             return None
-        if not self._done.windows:
+        if not self._done.batches:
             self._lease.came()  # to begin took time, in which nobody looked whether something came
         return batch
 
@@ -206,11 +208,11 @@ class _Loop:
         except NotFoundError:  # nothing had come in it: its former holder, which stood still, has dropped it
             return None
         if batch.state == "open":
-            self._work.ledger.note_window(self._runner, self._lease.holder, batch_id)
+            self._work.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _inherited(self) -> Close | None:
-        """Return the window that the former streaming task left, if this one was handed over: the next begins where it
+        """Return the batch that the former streaming task left, if this one was handed over: the next begins where it
         ends.
         """
         left = self._lease.handoff
@@ -226,41 +228,43 @@ class _Loop:
         return None
 
     def _after(self, left: Handoff) -> None:
-        """Wait until the former streaming task has closed its window; if it dies over that, this one closes it."""
+        """Wait until the former streaming task has closed its batch; if it dies over that, this one closes it."""
         wait_until_closed(self._work, left, self._lease.stop)
         batch = self._work.ledger.batch(left.batch_id)
         if batch.state != "committed" and end_open(self._work, batch, self._lease.holder):
             self._close(self._hurried, batch.batch_id, self._lease.stop)
 
     def _opened_behind(self, former: Batch, ends: Mapping[Queue, int]) -> Batch | None:
-        """Open the next window's batch while the former is closed; None: that is waited for, and then listened."""
+        """Open the next batch while the former is closed; None: that is waited for, and then listened."""
         if self._is_behind:
             return None
         try:
             source = self._bus.open(self._work.rules_of(former).buses[former.bus])
             return open_following(self._work, former, ends, source, self._lease.holder)
         except EventBridgeError as error:  # the listen that follows tells whether it stays so
-            log.warning("runner %s: the next window waits for the former to be closed: %s", self._runner, error)
+            log.warning("runner %s: the next batch waits for the former to be closed: %s", self._runner, error)
             return None
 
-    def _end(self, window: Window) -> None:
-        """Close a window, if something came and it is this streaming task's still."""
-        if window.end():
-            self._close_window(window)
+    def _end(self, open_batch: StreamingBatch) -> None:
+        """Close an open batch, if something came and it is this streaming task's still."""
+        if open_batch.end():
+            self._close_batch(open_batch)
             repeat_bus_commits(self._work, self._runner)
-        self._taken.pop(window.batch.batch_id, None)
+        self._taken.pop(open_batch.batch.batch_id, None)
         self._is_behind = not self._lease.over and self._is_backlog()
 
-    def _close_window(self, window: Window) -> None:
-        """Do the books of a window and send what was left to this, for some seconds; the rest is parked, due now."""
-        batch = window.batch
-        left = left_to_close(self._work.rules_of(batch)) if window.waits else None
+    def _close_batch(self, open_batch: StreamingBatch) -> None:
+        """Do the books of a batch and send what was left to this, for some seconds; the rest is parked, due now."""
+        batch = open_batch.batch
+        left = left_to_close(self._work.rules_of(batch)) if open_batch.waits else None
         if left:
             self._close(self._hurried, batch.batch_id, self._lease.stop, left)
         elif (
-            window.is_large and Closer.can_do(self._work, batch) and self._closer.do_books(batch.batch_id, self._pools)
+            open_batch.is_large
+            and Closer.can_do(self._work, batch)
+            and self._closer.do_books(batch.batch_id, self._pools)
         ):
-            self._done.windows += 1
+            self._done.batches += 1
         else:
             self._close(self._work, batch.batch_id, ALREADY)
 
@@ -273,7 +277,7 @@ class _Loop:
     def _close(self, work: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
         do_books(work, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
         self._taken.pop(batch_id, None)
-        self._done.windows += 1
+        self._done.batches += 1
 
     def _is_backlog(self) -> bool:
         """Return whether more waits than this streaming task delivers in the seconds that a backlog may take."""

@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 class StreamingBus:
-    """Opens the bus that windows read, and keeps it for the next one; one thread at a time uses it."""
+    """Opens the bus that batches read, and keeps it for the next one; one thread at a time uses it."""
 
     def __init__(self, work: Runtime) -> None:
         self._work = work

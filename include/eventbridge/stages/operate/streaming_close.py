@@ -1,4 +1,4 @@
-"""The close of a window in streaming mode, in a thread of its own: events go on in the next window meanwhile."""
+"""The close of a batch in streaming mode, in a thread of its own: events go on in the next batch meanwhile."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 @dataclass
 class Close:
-    """A window that is being closed by `work`, and its targets."""
+    """A batch that is being closed by `work`, and its targets."""
 
     targets: TargetQueues | None  # None: another process closes it
     work: Callable[[], None]

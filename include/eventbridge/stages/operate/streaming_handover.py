@@ -1,4 +1,4 @@
-"""A handover: who takes over is ready before, and delivers while the former streaming task closes its last window."""
+"""A handover: who takes over is ready before, and delivers while the former streaming task closes its last batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 #: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
 _TARGETS_AHEAD: Final = 100
-#: How long the former streaming task may take to close its window: it waits for responses until their time-outs, of 30
+#: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of 30
 #: s at most, are over, and then does the books.
 _CLOSE_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
@@ -40,7 +40,7 @@ _CANARY: Final = FreshEvent(
 
 
 def make_ready(work: Runtime, runner: str, bus: StreamingBus) -> None:
-    """Load what the first window will need while another streaming task delivers: rules, code, the bus, targets'
+    """Load what the first batch will need while another streaming task delivers: rules, code, the bus, targets'
     connections.
 
     What cannot be had is told when it is needed.
@@ -66,9 +66,9 @@ def _open_targets(work: Runtime, rules: RuleSet) -> None:
 
 
 def wait_until_closed(work: Runtime, left: Handoff, stop: Stop) -> None:
-    """Wait until the former streaming task has committed the window that it left, has died over it, or takes too long.
+    """Wait until the former streaming task has committed the batch that it left, has died over it, or takes too long.
 
-    Raises InfrastructureError once `stop` is over: the window is the former streaming task's still, which listens for
+    Raises InfrastructureError once `stop` is over: the batch is the former streaming task's still, which listens for
     responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS

@@ -1,6 +1,6 @@
 """The lease of a streaming task: one process at a time delivers a runner's events as they come, and for how long.
 
-Near its end a streaming task asks for a standby; it is handed over at the end of a window, without a gap.
+Near its end a streaming task asks for a standby; it is handed over at the end of a batch, without a gap.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ UNBOUNDED: Final = Bounds()
 
 @dataclass(frozen=True)
 class Handoff:
-    """What a streaming task was handed over with: its former holder, and the window that this one closes."""
+    """What a streaming task was handed over with: its former holder, and the batch that this one closes."""
 
     holder: str
     batch_id: str
@@ -112,7 +112,7 @@ class Lease:
         self._finished = True
 
     def hand_over_lease(self, batch_id: str | None) -> bool:
-        """Give the lease to the standby, with the window to close; False: it stays this one's."""
+        """Give the lease to the standby, with the batch to close; False: it stays this one's."""
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():

@@ -1,4 +1,6 @@
-"""When a window in streaming mode looks at its bus: as soon as that tells that something came, else by the clock."""
+"""When an open batch in streaming mode looks at its bus: as soon as that tells that something came, else by the
+clock.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ _MOST_UNTOLD: Final = 3
 
 
 class Looks:
-    """The looks of one window, and what it does between them: it carries its deliveries."""
+    """The looks of one batch, and what it does between them: it carries its deliveries."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
         self._told = source.announcements() if isinstance(source, Announces) else None

@@ -1,4 +1,4 @@
-"""What events of a window in streaming mode become: deliveries of its targets, made and kept in memory."""
+"""What events of a batch in streaming mode become: deliveries of its targets, made and kept in memory."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ log = logging.getLogger(__name__)
 _JOB_SECONDS = 1.0
 
 
-class WindowRouting:
-    """Routes the events of one window by its rules, but for those whose pool is held, and what its close sends.
+class StreamingRouting:
+    """Routes the events of one batch by its rules, but for those whose pool is held, and what its close sends.
 
     `waits`: something waits for the close.
     """
@@ -52,7 +52,7 @@ class WindowRouting:
         try:
             found = route_in_memory(self._program, fresh, self._work.clock(), job.event_max_bytes, job.later)
         except Exception:  # whatever one of the events does to the engine, the stages find out which it is
-            log.exception("runner %s: events are left to the close of their window", self._batch.runner)
+            log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
             return
         self.waits = self.waits or found.has_others
         for each in found.deliveries:

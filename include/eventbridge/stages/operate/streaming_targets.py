@@ -1,4 +1,4 @@
-"""The targets of a window in streaming mode: each has a queue of its own, and none waits for another."""
+"""The targets of a batch in streaming mode: each has a queue of its own, and none waits for another."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ _LAST_ANSWERS_SECONDS = 1.0
 class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
-    A target has one run at a time, also while the window `before` waits for its last answers, and in its turn where a
-    pool has fewer slots. What is offered meanwhile waits in its queue: a live run takes it up, else it is the next run.
-    One thread at a time uses this; the loop `http` is that of all windows, so that connections stay open.
+    A target has one run at a time, also while the open batch `before` waits for its last answers, and in its turn where
+    a pool has fewer slots. What is offered meanwhile waits in its queue: a live run takes it up, else it is the next
+    run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TargetQueues:
         self._closed = False
 
     def has(self, key: Key) -> bool:
-        """Return whether a target gets something of this window still; any thread may ask."""
+        """Return whether a target gets something of this batch still; any thread may ask."""
         return not self._closed and (key in self._runs or key in self._waiting)
 
     @property
@@ -278,7 +278,7 @@ class TargetQueues:
 
 
 def http_loop() -> HttpLoop:
-    """Return what carries the http targets of all windows of a streaming task."""
+    """Return what carries the http targets of all batches of a streaming task."""
     return HttpLoop([], Threads("streaming http", _THREADS_AT_ONCE))
 
 

@@ -1,4 +1,4 @@
-"""Whose turn it is in a window in streaming mode, where a pool has fewer slots than targets."""
+"""Whose turn it is in an open batch in streaming mode, where a pool has fewer slots than targets."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Key = tuple[str, str]
 
 
 class Turns:
-    """The turns of a window's targets, as pools and what operators said stood when it began; False if none bounds it.
+    """The turns of a batch's targets, as pools and what operators said stood when it began; False if none bounds it.
 
     `held`: the rules whose pool has no slots.
     """
@@ -39,5 +39,5 @@ class Turns:
         return list(begun), [key for key in at_work if self._pool(key) in short]
 
     def _pool(self, key: Key) -> str:
-        lane = self._lanes.get(key[0])  # of the former window a rule may be at work that is no more
+        lane = self._lanes.get(key[0])  # of the former batch a rule may be at work that is no more
         return lane.pool if lane is not None else ""

@@ -19,7 +19,7 @@ def in_stages(work: Runtime, runner: str) -> bool:
     deliver.
     """
     batch = work.ledger.unfinished_batch(runner)
-    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_window(runner)
+    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_open_batch(runner)
 
 
 def waiting_events(work: Runtime, runner: str) -> int | None:

@@ -66,7 +66,7 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
 def still_open(read: Sequence[ReadPiece], answers: Answers) -> tuple[list[ReadPiece], dict[bytes, Shown]]:
     """Return the pieces that have a delivery without its last answer, and what is shown of their deliveries.
 
-    Of a window in streaming mode all but some is answered when it is closed: that never becomes Python values.
+    Of a batch in streaming mode all but some is answered when it is closed: that never becomes Python values.
     """
     kept: list[ReadPiece] = []
     done: dict[bytes, Shown] = {}

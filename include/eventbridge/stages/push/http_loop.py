@@ -1,6 +1,6 @@
 """Carries the runs of all http targets of a push in one thread: none of them waits for another, and none holds it.
 
-A push gives it a thread of its own. A streaming task carries it itself, one for all of its windows, between two looks
+A push gives it a thread of its own. A streaming task carries it itself, one for all of its batches, between two looks
 at its bus: two threads of which each gives its interpreter up several times a delivery wait for one another more than
 they work.
 """
@@ -94,7 +94,7 @@ class HttpLoop:
         """Carry runs in this thread for so long, and for a moment longer while answers come.
 
         No longer than until a live run has ended with something left, for its next run. Returns whether one has.
-        `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two windows of
+        `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches of
         a streaming task have their runs in one loop.
         """
         if not self._carrying.acquire(blocking=False):

@@ -1,4 +1,4 @@
-"""What a window took is read back by range, as much as fits one file."""
+"""What an open batch took is read back by range, as much as fits one file."""
 
 from __future__ import annotations
 

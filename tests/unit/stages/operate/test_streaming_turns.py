@@ -1,4 +1,4 @@
-"""Whose turn it is in a window follows from its rules, the pools and what operators said, as in stages."""
+"""Whose turn it is in an open batch follows from its rules, the pools and what operators said, as in stages."""
 
 from __future__ import annotations
 

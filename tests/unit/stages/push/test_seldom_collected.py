@@ -44,7 +44,7 @@ def test_what_the_host_process_has_chosen_stays(chosen: int) -> None:
 
 
 def test_nothing_is_collected_unless_it_is_asked_for() -> None:
-    """A streaming task looks for cycles between two windows, and never among what its process began with."""
+    """A streaming task looks for cycles between two batches, and never among what its process began with."""
     with never_collected():
         assert not gc.isenabled()
         assert gc.get_freeze_count() > 0

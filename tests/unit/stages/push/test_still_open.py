@@ -74,5 +74,5 @@ def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
 
 
 def test_of_a_chunk_that_has_nothing_for_the_targets_that_are_pushed_to_nothing_is_left() -> None:
-    """As where the close of a window sends to its ordered target alone, and the chunk is another's."""
+    """As where the close of a batch sends to its ordered target alone, and the chunk is another's."""
     assert still_open([], _shown(n1="Delivered")) == ([], {})

@@ -1,4 +1,4 @@
-"""A window in streaming mode: one open batch, whose events are delivered as they come."""
+"""A batch in streaming mode, whose events are delivered as they come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.streaming_pace import segment_is_due, window_is_over
+from eventbridge.decision.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
@@ -21,7 +21,7 @@ from eventbridge.stages.operate.streaming_close import Close
 from eventbridge.stages.operate.streaming_fit import refuse_unfit
 from eventbridge.stages.operate.streaming_lease import Lease
 from eventbridge.stages.operate.streaming_looks import Looks
-from eventbridge.stages.operate.streaming_routing import WindowRouting
+from eventbridge.stages.operate.streaming_routing import StreamingRouting
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 from eventbridge.stages.operate.streaming_turns import Turns
 from eventbridge.stages.push.http_loop import HttpLoop
@@ -30,15 +30,15 @@ from eventbridge.stages.segments.segments import write_open_segment
 
 log = logging.getLogger(__name__)
 
-#: A window is closed with so many events; one without events is dropped after a minute, so that rules are read again.
-_WINDOW_EVENTS, _IDLE_WINDOW_SECONDS = 20_000, 60.0
+#: A batch is closed with so many events; one without events is dropped after a minute, so that rules are read again.
+_BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: So much of messages closes it too. While the former one is being closed it takes so many times as much of both.
-_WINDOW_BYTES, _ROOM = 16 * 2**20, 5
-#: How long its close goes on sending what was read; that of a full window longer, while answers come at this rate.
+_BATCH_BYTES, _ROOM = 16 * 2**20, 5
+#: How long its close goes on sending what was read; that of a full batch longer, while answers come at this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
 #: How long its close waits before it looks again whether targets have answered.
 _ANSWERS_SECONDS = 0.003
-#: For how long the last answers of a window are tried to be recorded, and how soon again.
+#: For how long the last answers of an open batch are tried to be recorded, and how soon again.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 #: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
 _WRITTEN_SECONDS = 0.2
@@ -50,10 +50,10 @@ _LARGE_RATE = 150
 
 
 @dataclass
-class Window:
+class StreamingBatch:
     """One open batch, from its first event to its last segment.
 
-    While the `former` window is closed the batch of this one follows that of the former.
+    While the `former` open batch is closed the batch of this one follows that of the former.
     `on_large` is called once it is large.
     """
 
@@ -75,12 +75,12 @@ class Window:
     _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or was answered
 
     def run(self) -> bool:
-        """Deliver what comes until the window is over; False: it has no batch any more, and is not to be ended."""
+        """Deliver what comes until the batch is over; False: it has no batch any more, and is not to be ended."""
         rules = self.work.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
-        self._seconds = rules.mode_of(self.batch.runner).streaming.window
+        self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
         turns = Turns(rules, self.pools, self.work.ledger.said_by_operators())
-        routing = self._routing = WindowRouting(self.work, self.batch, rules, turns.held)
+        routing = self._routing = StreamingRouting(self.work, self.batch, rules, turns.held)
         self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
@@ -151,7 +151,7 @@ class Window:
         return self._routing.waits
 
     def _follows(self) -> bool:
-        """Wait until the former window is closed, and deliver meanwhile; False: the batch is another's now.
+        """Wait until the former batch is closed, and deliver meanwhile; False: the batch is another's now.
 
         Raises what the close was ended by.
         """
@@ -166,7 +166,7 @@ class Window:
         if former is not None:
             former.result()
 
-    def _stream(self, landing: Landing, source: LogSource, routing: WindowRouting) -> bool:
+    def _stream(self, landing: Landing, source: LogSource, routing: StreamingRouting) -> bool:
         began = self._begun_at = came = time.monotonic()
         first: float | None = None
         looks = Looks(source, self.targets)
@@ -204,24 +204,24 @@ class Window:
 
     def _is_over(self, now: float, began: float, first: float | None) -> bool:
         if self.lease.has_standby and not self._must_grow:
-            return True  # the standby goes on from here: one window at a time is behind another
+            return True  # the standby goes on from here: one batch at a time is behind another
         if first is None:
-            return now - began >= _IDLE_WINDOW_SECONDS
+            return now - began >= _IDLE_BATCH_SECONDS
         if self._must_grow:
             return False
-        return window_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)
+        return batch_is_over(now - first, self.events, self._seconds, waits=self._routing.waits)
 
     @property
     def _must_grow(self) -> bool:
-        """Whether the former window is being closed: to end now is to wait for that, and to read nothing meanwhile."""
+        """Whether the former batch is being closed: to end now is to wait for that, and to read nothing meanwhile."""
         return self.former is not None and not self.former.done
 
     @property
     def _full(self) -> bool:
-        if self.events < _WINDOW_EVENTS and self._bytes < _WINDOW_BYTES:
+        if self.events < _BATCH_EVENTS and self._bytes < _BATCH_BYTES:
             return False
         room = _ROOM if self._must_grow else 1
-        return self.events >= room * _WINDOW_EVENTS or self._bytes >= room * _WINDOW_BYTES
+        return self.events >= room * _BATCH_EVENTS or self._bytes >= room * _BATCH_BYTES
 
     def _end(self) -> bool:
         """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
@@ -229,7 +229,7 @@ class Window:
             if not self._await_answers():
                 return False
         except InfrastructureError as error:  # what was answered until now is recorded all the same
-            log.warning("runner %s: a window ends without its last answers: %s", self.batch.runner, error)
+            log.warning("runner %s: a batch ends without its last answers: %s", self.batch.runner, error)
         self.targets.close()
         return self._last_segment()
 
@@ -248,7 +248,7 @@ class Window:
             if self._full and now - looked_at >= _SENDING_SECONDS / 2:
                 rate = (self._answered + self.targets.answers - answered) / (now - looked_at)
                 answered, looked_at = self._answered + self.targets.answers, now
-                if rate >= _QUICK_RATE:  # a full window comes of a burst, which would go to the retries for the most
+                if rate >= _QUICK_RATE:  # a full batch comes of a burst, which would go to the retries for the most
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
         answers_until = time.monotonic() + self.targets.timeout_seconds

@@ -1,7 +1,7 @@
-"""`make bench-windows`: what memory a streaming task takes that has closed very many windows.
+"""`make bench-batches`: what memory a streaming task takes that has closed very many batches.
 
-A streaming task in this process, whose windows are full with four events: everything else is as it is in production,
-but for the closer, which small windows have not. The receiver is a process of its own. Peaks are those of the kernel.
+A streaming task in this process, whose batches are full with four events: everything else is as it is in production,
+but for the closer, which small batches have not. The receiver is a process of its own. Peaks are those of the kernel.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from benchmarks.bench_streaming import Load, write_rules
 from benchmarks.compiled_receiver import NoCompiler, compiled_receiver
 
 from eventbridge import fault_points
-from eventbridge.stages.operate import streaming_window
+from eventbridge.stages.operate import streaming_batch
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop
@@ -27,12 +27,12 @@ from eventbridge.stages.runtime.stop import Stop
 _EVENTS = 4
 #: Events that are published and not read: so few that the bus is not what takes memory.
 _AHEAD = 40
-#: The peak after so many windows is what the last one is compared with, and how much more it may be.
+#: The peak after so many batches is what the last one is compared with, and how much more it may be.
 _FIRST, _MOST = 1_000, 1.1
 
 
-class _Windows:
-    """Counts windows as they are committed, publishes for them, and keeps the peak after each thousand."""
+class _Batches:
+    """Counts batches as they are committed, publishes for them, and keeps the peak after each thousand."""
 
     def __init__(self, place: Site, most: int) -> None:
         self._place, self._most = place, most
@@ -46,16 +46,16 @@ class _Windows:
             self._committed += 1
             if self._committed % _FIRST == 0 or self._committed == self._most:
                 self.peaks[self._committed] = _peak()
-                print(f"after {self._committed:>6,} windows: peak {_peak():,.0f} MiB", flush=True)  # noqa: T201
+                print(f"after {self._committed:>6,} batches: peak {_peak():,.0f} MiB", flush=True)  # noqa: T201
             if self._committed >= self._most:
                 self.stop.set()
 
     def publish(self) -> None:
-        """Publish half of what matches, half of what does not, until all windows are committed."""
+        """Publish half of what matches, half of what does not, until all batches are committed."""
         number, kinds = 0, ("bench", "other")
         with self._place.bus() as bus, closing(self._place.open()) as work:
             while not self.stop.is_set():
-                # a window that is behind another takes more than fill it, so that commits do not tell
+                # a batch that is behind another takes more than fill it, so that commits do not tell
                 if number - sum(work.ledger.committed_offsets(RUNNER).values()) < _AHEAD:
                     bus.publish([(event(n, 510, kinds[n % 2]), None) for n in range(number, number + 2 * _EVENTS)])
                     number += 2 * _EVENTS
@@ -71,23 +71,23 @@ def _peak() -> float:
 def main() -> int:
     """Measure, print the peaks and the goal; 1 if it is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--windows", type=int, default=10_000, help="(default: 10000)")
+    parser.add_argument("--batches", type=int, default=10_000, help="(default: 10000)")
     options = parser.parse_args()
-    streaming_window._WINDOW_EVENTS = _EVENTS
+    streaming_batch._BATCH_EVENTS = _EVENTS
     try:
         with compiled_receiver() as receiver, site(large=False) as place:
             load = Load("streaming", "http", 0, 0)
             write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
-            windows = _Windows(place, options.windows)
-            publisher = threading.Thread(target=windows.publish)
+            batches = _Batches(place, options.batches)
+            publisher = threading.Thread(target=batches.publish)
             began, cpu = time.monotonic(), time.process_time()
             with closing(place.open()) as work:
                 publisher.start()
-                fault_points.install(windows.reach)
+                fault_points.install(batches.reach)
                 try:
-                    deliver_streaming(work, RUNNER, windows.stop)
+                    deliver_streaming(work, RUNNER, batches.stop)
                 finally:
-                    windows.stop.set()
+                    batches.stop.set()
                     publisher.join()
                     fault_points.install(None)
                 took, cpu = time.monotonic() - began, time.process_time() - cpu
@@ -95,17 +95,17 @@ def main() -> int:
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
-    return _report(windows.peaks, took, cpu, differences)
+    return _report(batches.peaks, took, cpu, differences)
 
 
 def _report(peaks: dict[int, float], took: float, cpu: float, differences: int) -> int:
-    windows, last = max(peaks.items())
-    grown = last / peaks[min(_FIRST, windows)]
+    batches, last = max(peaks.items())
+    grown = last / peaks[min(_FIRST, batches)]
     load = os.getloadavg()[0]
-    each = cpu / windows * 1e3
-    print(f"{took:,.0f} s, {each:,.0f} ms of CPU time a window, load {load:.1f} at the end")  # noqa: T201
+    each = cpu / batches * 1e3
+    print(f"{took:,.0f} s, {each:,.0f} ms of CPU time a batch, load {load:.1f} at the end")  # noqa: T201
     for what, reached, most in (
-        (f"peak after {windows:,} windows by that after {_FIRST:,}", grown, _MOST),
+        (f"peak after {batches:,} batches by that after {_FIRST:,}", grown, _MOST),
         ("differences of the audit", differences, 0),
     ):
         verdict = "kept" if reached <= most else "NOT KEPT"

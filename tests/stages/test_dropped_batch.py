@@ -1,4 +1,4 @@
-"""A broker drops what a window in streaming mode has sent, before the books of it are done."""
+"""A broker drops what an open batch in streaming mode has sent, before the books of it are done."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge import fault_points
 from eventbridge.errors import StoreError
 from eventbridge.stages.operate import streaming
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.streaming_window import Window
+from eventbridge.stages.operate.streaming_batch import StreamingBatch
 
 Order = Callable[..., bytes]
 
@@ -52,11 +52,11 @@ def if_deleted(shop: Any, policy: str) -> None:
     shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, if_deleted: {policy}"))
 
 
-def after_the_first_window(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    """Do something once the first window has recorded all its answers, and its books are to be done."""
-    ended: list[Window] = []
+def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
+    """Do something once the first batch has recorded all its answers, and its books are to be done."""
+    ended: list[StreamingBatch] = []
 
-    class EndedWindow(Window):
+    class EndedBatch(StreamingBatch):
         def end(self) -> bool:
             kept = super().end()
             if self.events:
@@ -65,7 +65,7 @@ def after_the_first_window(monkeypatch: pytest.MonkeyPatch, then: Callable[[], N
                 then()
             return kept
 
-    monkeypatch.setattr(streaming, "Window", EndedWindow)
+    monkeypatch.setattr(streaming, "StreamingBatch", EndedBatch)
 
 
 def retry(shop: Any) -> None:
@@ -76,7 +76,7 @@ def retry(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_what_a_window_has_taken_is_in_its_books(
+def test_what_a_batch_has_taken_is_in_its_books(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """What its target refused is tried again, and nothing of it is a gap: it is kept in memory until it is landed."""
@@ -88,7 +88,7 @@ def test_what_a_window_has_taken_is_in_its_books(
         publish(shop, order("late", 5000))
         dropping()
 
-    after_the_first_window(monkeypatch, drop)
+    after_the_first_batch(monkeypatch, drop)
     publish(shop, order("first", 5000), order("first", 5000), b"no event", order("small"), order("second", 5000))
     carry(shop.work, "orders", "streaming")
     (tmp_path / "away").unlink()
@@ -124,9 +124,9 @@ def test_books_that_failed_are_done_from_memory_as_well(
         dropping()
         fault_points.install(fail)
 
-    after_the_first_window(monkeypatch, drop)
+    after_the_first_batch(monkeypatch, drop)
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    shop.write_rules(rules + "runners:\n  orders: {mode: streaming, streaming: {window: 1s}}\n")
+    shop.write_rules(rules + "runners:\n  orders: {mode: streaming, streaming: {batch_interval: 1s}}\n")
     publish(shop, *(order(number, 5000) for number in range(30)))
     carry(shop.work, "orders", "streaming")
     fault_points.install(None)
@@ -147,7 +147,7 @@ def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     dropping = broker.dropper("orders")
     publish(shop, order("there", 5000))
 
-    class DyingWindow(Window):
+    class DyingBatch(StreamingBatch):
         def run(self) -> bool:
             super().run()
             assert self.record()
@@ -155,7 +155,7 @@ def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
             raise Killed
 
     with monkeypatch.context() as dying:
-        dying.setattr(streaming, "Window", DyingWindow)
+        dying.setattr(streaming, "StreamingBatch", DyingBatch)
         with pytest.raises(Killed):
             carry(shop.work, "orders", "streaming")
     carry(shop.work, "orders", "streaming")
