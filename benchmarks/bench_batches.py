@@ -1,7 +1,8 @@
 """`make bench-batches`: what memory a streaming task takes that has closed very many batches.
 
 A streaming task in this process, whose batches are full with four events: everything else is as it is in production,
-but for the closer, which small batches have not. The receiver is a process of its own. Peaks are those of the kernel.
+but for the committer, which small batches have not. The receiver is a process of its own. Peaks are those of the
+kernel.
 """
 
 from __future__ import annotations

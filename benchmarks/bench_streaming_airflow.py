@@ -1,8 +1,8 @@
 """The lines of bench_streaming through a real Airflow, one after the other: `make bench-streaming AIRFLOW=1`.
 
 The services are those of the demo, and the DAG processor gives way, as docker-compose.yaml says. CPU time is that of
-the task's process and its closer, without its supervisor and Airflow's own; of a runner in batch mode, whose tasks are
-processes of a second, it is not known.
+the task's process and its committer, without its supervisor and Airflow's own; of a runner in batch mode, whose tasks
+are processes of a second, it is not known.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate import streaming_handover, streaming_lease
-from eventbridge.stages.operate.closer import do_books
+from eventbridge.stages.operate.committer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
@@ -47,7 +47,7 @@ from eventbridge.store import layout
 #: What is stopped, one kind of work: a batch of that kind, the repair of a normal one, retention, the index of event
 #: ids, a rule's way to another runner, a batch of what a queue hands out, or a streaming task: one from its first event
 #: on, one that takes over what another left, one that hands a backlog over, one that is handed over to another, or its
-#: closer.
+#: committer.
 KindName = Literal[
     "normal",
     "retry",
@@ -64,7 +64,7 @@ KindName = Literal[
     "takeover",
     "backlog",
     "change",
-    "closer",
+    "committer",
 ]
 #: What happens to a world between two stages.
 StepName = Literal["hold", "release", "damage", "finish", "index", "move", "leave", "plan"]
@@ -232,7 +232,7 @@ def _is_under_way(work: World) -> bool:
 
 
 def _do_books(work: World, kind: BatchKind) -> None:
-    """Do what a closer does when it is asked to."""
+    """Do what a committer does when it is asked to."""
     do_books(work, batch_of(work, kind), None)
 
 
@@ -357,7 +357,7 @@ KINDS: dict[KindName, Kind] = {
         most=8,
     ),
     "change": Kind("normal", {"streaming_task": _change}, answers=_SOME_FAIL, events="placed", most=16, requests=0),
-    "closer": Kind("normal", {"books": _do_books}, before=("plan",), answers=_SOME_FAIL, most=16),
+    "committer": Kind("normal", {"books": _do_books}, before=("plan",), answers=_SOME_FAIL, most=16),
 }
 
 
@@ -418,7 +418,7 @@ def leave(work: World) -> None:
 
 
 def plan_open_batch(work: World) -> None:
-    """Run a streaming task, and die as soon as its batch is planned: its closer is to do the books."""
+    """Run a streaming task, and die as soon as its batch is planned: its committer is to do the books."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(each.state == "planned" for each in work.ledger.batches(limit=None)):

@@ -85,7 +85,7 @@ rules:
 #: Of streaming mode's worlds: an ordered target too, which is left to the close of a batch, and no costly rule.
 _LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
-STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "closer")
+STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "committer")
 #: Whose bus is a queue.
 QUEUE_KIND = "queue"
 

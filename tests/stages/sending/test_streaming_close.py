@@ -1,4 +1,4 @@
-"""The close of a batch: events go on in the next one, and the books are done whatever becomes of the closer."""
+"""The close of a batch: events go on in the next one, and the books are done whatever becomes of the committer."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from stages.streaming_tasks import (
 from eventbridge import fault_points
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import BusError, StoreError
-from eventbridge.stages.operate import closer, streaming_batch
+from eventbridge.stages.operate import committer, streaming_batch
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.closer import Closer
+from eventbridge.stages.operate.committer import Committer
 from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.runtime.stop import Stop
 
@@ -224,28 +224,28 @@ def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) ->
     assert audit(sending.work).differences == ()
 
 
-def closers(pid: int) -> list[psutil.Process]:
-    """Return the closers among the children of a process; a child that ends meanwhile is none."""
+def committers(pid: int) -> list[psutil.Process]:
+    """Return the committers among the children of a process; a child that ends meanwhile is none."""
     found = []
     for child in psutil.Process(pid).children():
         with suppress(psutil.NoSuchProcess):
-            if "closer" in " ".join(child.cmdline()):
+            if "committer" in " ".join(child.cmdline()):
                 found.append(child)
     return found
 
 
-def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(sending: Sending) -> None:
-    """The streaming task does those books itself, sends nothing twice, and has another closer for the next."""
+def test_a_committer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(sending: Sending) -> None:
+    """The streaming task does those books itself, sends nothing twice, and has another committer for the next."""
     quick_batches(sending, crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(160)
-        until(lambda: closers(child.pid))
-        (first,) = closers(child.pid)
+        until(lambda: committers(child.pid))
+        (first,) = committers(child.pid)
         first.kill()
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
         sending.publish(160)
-        until(lambda: closers(child.pid))
-        (second,) = closers(child.pid)
+        until(lambda: committers(child.pid))
+        (second,) = committers(child.pid)
         until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
 
     psutil.wait_procs([second], timeout=10)
@@ -256,56 +256,56 @@ def test_a_closer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(
     assert audit(sending.work).differences == ()
 
 
-def test_a_closer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
+def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
     """To import what it needs takes seconds of CPU time, at the priority of books; signals are not for it meanwhile."""
-    started = Closer(sending.work.settings, Stop())
-    before = closers(os.getpid())
+    started = Committer(sending.work.settings, Stop())
+    before = committers(os.getpid())
     started.start()
     try:
-        until(lambda: [each for each in closers(os.getpid()) if each not in before])
-        (process,) = (each for each in closers(os.getpid()) if each not in before)
+        until(lambda: [each for each in committers(os.getpid()) if each not in before])
+        (process,) = (each for each in committers(os.getpid()) if each not in before)
         until(lambda: process.nice() == os.nice(0) + 5)
         assert not any("llvmlite" in each.path for each in process.memory_maps()), "it has imported nothing yet"
     finally:
         started.close()
 
 
-def test_a_closer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_committer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """The books are left to who asked for them, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
-    monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
-    before = closers(os.getpid())
+    monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
+    before = committers(os.getpid())
 
-    given_up = Closer(sending.work.settings, Stop())
+    given_up = Committer(sending.work.settings, Stop())
     assert not given_up.do_books(batch_id, None)
-    monkeypatch.setattr(closer, "_PATIENCE_SECONDS", 60.0)
+    monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 60.0)
     assert not given_up.do_books(batch_id, None)
     given_up.start()
 
-    assert [each for each in closers(os.getpid()) if each not in before] == []
+    assert [each for each in committers(os.getpid()) if each not in before] == []
 
 
-def test_a_streaming_task_that_is_to_stop_does_not_wait_for_its_closer(
+def test_a_streaming_task_that_is_to_stop_does_not_wait_for_its_committer(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine the closer takes most of a minute to start; the streaming task's own process is idle by
+    """On a busy machine the committer takes most of a minute to start; the streaming task's own process is idle by
     then.
     """
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()
     assert batch_id is not None
-    monkeypatch.setattr(closer, "_STOPPED_SECONDS", 0.05)
-    before = closers(os.getpid())
+    monkeypatch.setattr(committer, "_STOPPED_SECONDS", 0.05)
+    before = committers(os.getpid())
     stop = Stop()
-    left = Closer(sending.work.settings, stop)
+    left = Committer(sending.work.settings, stop)
     asks_to_stop = threading.Timer(0.05, stop.set)
     asks_to_stop.start()
 
     assert not left.do_books(batch_id, None)
     asks_to_stop.join()
     assert not left.do_books(batch_id, None)
-    assert [each for each in closers(os.getpid()) if each not in before] == []
+    assert [each for each in committers(os.getpid()) if each not in before] == []

@@ -26,7 +26,7 @@ from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
 from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.closer import ALREADY, Closer, do_books
+from eventbridge.stages.operate.committer import ALREADY, Committer, do_books
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
 from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.operate.streaming_bus import StreamingBus
@@ -95,7 +95,7 @@ class _Loop:
         self._done = StreamingSummary()
         self._bus = bus
         self._http = http_loop()
-        self._closer = Closer(work.settings, lease.stop)
+        self._committer = Committer(work.settings, lease.stop)
         self._former: Close | None = None  # the batch that is being closed
         self._following: Batch | None = None  # the batch that was opened behind it
         self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
@@ -119,7 +119,7 @@ class _Loop:
             sys.setswitchinterval(interval)
             self._bus.close()
             self._http.close()
-            self._closer.close()
+            self._committer.close()
             self._ended.set()
             for thread in self._beside:
                 thread.join()
@@ -140,7 +140,7 @@ class _Loop:
         batch = following or self._begun()
         if batch is None:
             return
-        on_large = self._closer.start if Closer.can_do(self._work, batch) else None
+        on_large = self._committer.start if Committer.can_do(self._work, batch) else None
         if self._http.failed:
             self._http = http_loop()
         open_batch = StreamingBatch(
@@ -261,8 +261,8 @@ class _Loop:
             self._close(self._hurried, batch.batch_id, self._lease.stop, left)
         elif (
             open_batch.is_large
-            and Closer.can_do(self._work, batch)
-            and self._closer.do_books(batch.batch_id, self._pools)
+            and Committer.can_do(self._work, batch)
+            and self._committer.do_books(batch.batch_id, self._pools)
         ):
             self._done.batches += 1
         else:

@@ -44,8 +44,8 @@ _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 _WRITTEN_SECONDS = 0.2
 #: Events of one queue that are taken at a time.
 _AT_ONCE = 1_000
-#: Of so many events or answers a second the closer does the books; of fewer a thread, which holds the loop for a moment
-#: only. Ten targets of an event are ten answers, and books cost by them.
+#: Of so many events or answers a second the committer does the books; of fewer a thread, which holds the loop for a
+#: moment only. Ten targets of an event are ten answers, and books cost by them.
 _LARGE_RATE = 150
 
 

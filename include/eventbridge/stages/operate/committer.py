@@ -1,8 +1,8 @@
-"""The closer of a streaming task: a process that does the books of its batches, so that they take no turns with the
+"""The committer of a streaming task: a process that does the books of its batches, so that they take no turns with the
 loop.
 
 A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
-Whatever becomes of the closer, the same stages finish the batch wherever they are called next.
+Whatever becomes of the committer, the same stages finish the batch wherever they are called next.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def do_books(
     push_and_settle(work, batch_id, chunks, stop, only)
 
 
-class Closer:
+class Committer:
     """Does books in a process of its own, started with the first of them; one thread at a time asks it.
 
     Once `stop` is set it takes none any more, and what it is at is not waited for long.
@@ -111,7 +111,7 @@ class Closer:
     def start(self) -> None:
         """Let its process begin to start, which takes seconds, unless it has; returns at once."""
         if self._process is None and not self._rests:
-            self._starting = threading.Thread(target=self._start, name="start closer", daemon=True)
+            self._starting = threading.Thread(target=self._start, name="start committer", daemon=True)
             self._starting.start()
 
     def _start(self) -> None:
@@ -137,7 +137,7 @@ class Closer:
                 self._rests_until = time.monotonic() + _REST_SECONDS
             self.close()
         if said is not None:
-            log.warning("batch %s is closed by the loop's own process, as its closer could not: %s", batch_id, said)
+            log.warning("batch %s is closed by the loop's own process, as its committer could not: %s", batch_id, said)
         return said is None
 
     def _wait_for(self, answer: IO[bytes]) -> None:
@@ -181,7 +181,7 @@ def _put(pipe: IO[bytes], what: Any) -> None:
 
 
 def _no_connection(name: str) -> Connection:
-    raise UserError(f"the closer of a streaming task has no connections, and {name!r} is asked for")
+    raise UserError(f"the committer of a streaming task has no connections, and {name!r} is asked for")
 
 
 def answer() -> None:
