@@ -35,7 +35,7 @@ COMPUTING := $(filter-out %_jsonata.py,$(wildcard tests/generative/test_*.py)) \
 
 .PHONY: help setup wheel demo up down clean-up env up-production smoke-production test test-python test-deep test-s3 services check screenshots oracle fix bench-latency bench-match \
   bench-push bench-isolation bench-retry-lane bench-many-rules bench-batch bench-looking bench-page bench-why \
-  bench-doorbell bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
+  bench-watcher bench-replay bench-api bench-telemetry bench-backtest bench-fairness bench-sources \
   bench-end-to-end bench-streaming bench-batches requirements
 
 help: ## list these targets
@@ -230,8 +230,8 @@ bench-page: setup ## how long each page takes over a month of a tenth of 1,000,0
 bench-why: setup ## how long `why` takes over a month of a tenth of 1,000,000 events a day, and what its index costs
 	@exec $(BIN)/python -m benchmarks.bench_why
 
-bench-doorbell: setup ## what a look for due deliveries costs while none, a thousand and a million rows are due
-	@exec $(BIN)/python -m benchmarks.bench_doorbell
+bench-watcher: setup ## what a look for due deliveries costs while none, a thousand and a million rows are due
+	@exec $(BIN)/python -m benchmarks.bench_watcher
 
 requirements: ## pin pyproject.toml's packages again in requirements.txt, for every Python from 3.11
 	@PATH="$$PATH:$(UV_VENV)/bin"

@@ -2,7 +2,7 @@
 
 Ten rules at equal load, events published at a steady rate. In every second run one target hangs, one answers after
 2 s, one fails by turns; runs with and without them take turns, as a machine's speed changes in minutes. The runner, the
-doorbell, and four retry runs, as many as the DAG has at a time, are processes of their own, without Airflow. The first
+watcher, and four retry runs, as many as the DAG has at a time, are processes of their own, without Airflow. The first
 seconds, in which the bad ones are found out, have a line of their own.
 
 Then one of ten healthy targets begins to hang, for a runner of each mode: what its neighbours got in the ten seconds
@@ -270,9 +270,9 @@ def _publish(bus: Any, first: int, end: int) -> None:
 def _running(place: Site, mode: str = "batch") -> Iterator[None]:
     """Run the runner and the retry runs, each in a process, until the block ends."""
     context = multiprocessing.get_context("fork")
-    stop, bell = context.Event(), context.Semaphore(0)
-    bodies = [_run_batches if mode == "batch" else _run_streaming_task, _ring] + [_run_retries] * _RETRY_RUNS
-    processes = [context.Process(target=body, args=(place, stop, bell)) for body in bodies]
+    stop, run_start = context.Event(), context.Semaphore(0)
+    bodies = [_run_batches if mode == "batch" else _run_streaming_task, _watch] + [_run_retries] * _RETRY_RUNS
+    processes = [context.Process(target=body, args=(place, stop, run_start)) for body in bodies]
     gc.freeze()  # as tasks of Airflow do: no collection, of 0.3 s, looks through what a process began with
     for process in processes:
         process.start()
@@ -287,7 +287,7 @@ def _running(place: Site, mode: str = "batch") -> Iterator[None]:
             process.kill()  # it may be in the middle of a hanging target's budget
 
 
-def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
+def _run_batches(place: Site, stop: Any, _wakeup: Any) -> None:
     with closing(place.open()) as work:
         router = InProcessRouter(work.store)
         while not stop.is_set():
@@ -295,26 +295,26 @@ def _run_batches(place: Site, stop: Any, _bell: Any) -> None:
                 stop.wait(0.1)
 
 
-def _run_streaming_task(place: Site, stop: Any, _bell: Any) -> None:
+def _run_streaming_task(place: Site, stop: Any, _wakeup: Any) -> None:
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
     with closing(place.open()) as work:
         deliver_streaming(work, RUNNER, ends, Bounds(makes_retries=False))
 
 
-def _ring(place: Site, stop: Any, bell: Any) -> None:
-    """Ring for a retry run whenever the doorbell of the product would."""
+def _watch(place: Site, stop: Any, run_start: Any) -> None:
+    """Start a retry run whenever the watcher of the product would."""
     with closing(Watch(place.open())) as watch:
         while not stop.wait(_LOOK_SECONDS):
             if RETRIES in watch.look():
-                bell.release()
+                run_start.release()
 
 
-def _run_retries(place: Site, stop: Any, bell: Any) -> None:
+def _run_retries(place: Site, stop: Any, run_start: Any) -> None:
     os.nice(NICENESS)
     with closing(place.open()) as work:
         while not stop.is_set():
-            if bell.acquire(timeout=_LOOK_SECONDS):
+            if run_start.acquire(timeout=_LOOK_SECONDS):
                 deliver_retries(work, RUNNER, Stop())
 
 

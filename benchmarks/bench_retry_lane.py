@@ -1,6 +1,6 @@
 """`make bench-retry-lane`: what a look for due deliveries costs while many are parked, and how late they are taken up.
 
-A look is what the doorbell does again and again; its cost must not depend on what is parked and not due. Then as many
+A look is what the watcher does again and again; its cost must not depend on what is parked and not due. Then as many
 deliveries fail and are parked by the product's own settlement, to be tried again at random times within an hour: how
 late is the first attempt, after the time that the policy gave and after the one that the ledger made of it? And how
 fast does a target that is well again get a backlog, beside what comes live? Without Airflow: what it takes to start a
@@ -77,7 +77,7 @@ def main() -> int:
 def _costs(parked: int) -> bool:
     """Print what one look costs while 0, a twentieth, and all are parked, each a row that is not due for an hour."""
     table = Table(title="one look, median of 50, milliseconds")
-    for title in ("parked, not due", "due query", "doorbell's look", "plan of a retry run"):
+    for title in ("parked, not due", "due query", "watcher's look", "plan of a retry run"):
         table.add_column(title, justify="right")
     queries, looks, plans = [], [], []
     with site() as place:
@@ -204,7 +204,7 @@ def _parked(work: Runtime) -> dict[bytes, datetime]:
 
 
 def _take_up(work: Runtime, until: datetime) -> None:
-    """Look as the doorbell does, and do a retry run whenever it rings."""
+    """Look as the watcher does, and do a retry run whenever it starts a run."""
     watch = Watch(work)
     while work.clock() < until:
         if RETRIES in watch.look():

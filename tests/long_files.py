@@ -50,7 +50,7 @@ _LINES = (
         "tests/stages/test_rocketmq_pop.py",
         "tests/api/test_large_events.py",
         "tests/cli/test_rocketmq_bus.py",
-        "tests/orchestration/test_bell_on_rocketmq.py",
+        "tests/orchestration/test_watcher_on_rocketmq.py",
         "tests/contracts/test_broker_source.py",
         "tests/contracts/test_kafka_source.py",
         "tests/contracts/test_log_publishing_contract.py",

@@ -68,7 +68,7 @@ class ReferencesContract:
             ("due", None, 1),
         ]
 
-    def test_the_doorbell_sees_what_is_due_and_what_is_taken(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_the_watcher_sees_what_is_due_and_what_is_taken(self, ledger: Ledger, rival: Ledger) -> None:
         """Due: its time has come, it is neither held nor taken, and no batch has taken another one of its rule."""
         publish(ledger, a_reference(), a_reference(rule="early", due_at=after(5)), a_reference(reason="RouteFailed"))
         assert [ledger.reference_due(after(seconds)) for seconds in (-1, 0)] == [False, True]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, after, some_ranges
 
 from eventbridge.ledger import Ledger
-from eventbridge.ledger.doorbell import last_look
+from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.streaming_lease import StreamingLease
 
@@ -83,7 +83,7 @@ class StreamingLeasesContract:
         assert ledger.acquire_streaming_lease("flights", "three", after(20))
         assert ledger.streaming_lease("flights") == StreamingLease("flights", "three", after(20))
 
-    def test_the_last_look_of_the_doorbell_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_the_last_look_of_the_watcher_is_known(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """None before the first; from then on the newest."""
         assert last_look(ledger._engine, 5) is None
         ledger.note_look()

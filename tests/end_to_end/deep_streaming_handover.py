@@ -79,7 +79,7 @@ def _late(directed: Running) -> list[float]:
 
 
 def test_a_task_that_is_killed_is_followed_at_once(directed: Running) -> None:
-    """The bell starts a run as soon as the process is gone, or Airflow its task again; nothing is lost."""
+    """The watcher starts a run as soon as the process is gone, or Airflow its task again; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
     tell("next answer after kill -9 of the task", took, TASK)

@@ -183,19 +183,19 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
 
 
 def test_airflow_refuses_a_backfill_and_nothing_else(running: Running) -> None:
-    """No run for every minute of a range can be made of any DAG; doorbell and button start runs as before."""
+    """No run for every minute of a range can be made of any DAG; watcher and button start runs as before."""
     hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
     refused = {}
     for dag_id in ("deliver_orders", "retry_deliveries", REDRIVE_DAG):
         with pytest.raises(httpx.HTTPStatusError) as raised:
             running.airflow.call("POST", "/backfills", json={"dag_id": dag_id, **hour})
         refused[dag_id] = (raised.value.response.status_code, raised.value.response.json()["detail"])
-    running.publish("orders", range(3))  # refused twice: they ring the bell of the retries, too
+    running.publish("orders", range(3))  # refused twice: they start a run of the retries, too
     started = {dag_id: running.trigger(dag_id) for dag_id in ("deliver_orders", "retry_deliveries")}
     wanted = {"manual", "asset_triggered"}
     for dag_id, run_id in started.items():
         running.until(f"{dag_id} has run", lambda dag=dag_id, run=run_id: run_state(running, dag, run) == "success")
-        running.until(f"{dag_id} is started by the doorbell, too", lambda dag=dag_id: wanted <= run_types(running, dag))
+        running.until(f"{dag_id} is started by the watcher, too", lambda dag=dag_id: wanted <= run_types(running, dag))
 
     assert {status for status, _ in refused.values()} == {400}
     assert all("does not allow backfill runs" in told for _, told in refused.values())

@@ -54,12 +54,12 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.publish(QUICK, range(1))
     directed.until("the first is delivered", lambda: len(directed.requests("/healthy/quick")) == 1)
     first = holder(directed)
-    rung = len(rings(directed))
+    begun = len(watcher_runs(directed))
 
     for number in range(1, 11):
         directed.publish(QUICK, range(number, number + 1))
         directed.until("it is delivered", lambda number=number: len(directed.requests("/healthy/quick")) > number)
-    assert len(rings(directed)) <= rung + 1, "the first event's own ring may come late"
+    assert len(watcher_runs(directed)) <= begun + 1, "the first event's own run may come late"
     os.kill(first, signal.SIGKILL)
     directed.publish(QUICK, range(11, 21))
     directed.until("another process has the lease", lambda: holder(directed) != first)
@@ -69,7 +69,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.until("that delivers as well", lambda: len(set(directed.requests("/healthy/quick"))) == 22)
 
     assert second != first
-    assert len(rings(directed)) <= rung + 2
+    assert len(watcher_runs(directed)) <= begun + 2
     directed.until(
         "its streaming task ends, as nothing comes", lambda: directed.work.ledger.streaming_lease(QUICK) is None
     )
@@ -322,7 +322,7 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
 
 
 def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
-    """The doorbell finds it in the ledger and reports `batch.late`; the slow target gets its delivery all the same."""
+    """The watcher finds it in the ledger and reports `batch.late`; the slow target gets its delivery all the same."""
     directed.publish("slow", range(1))
     directed.until("the batch is reported", lambda: "slow" in late_runners(directed))
     directed.until_settled()
@@ -337,8 +337,8 @@ def holder(directed: Running) -> int:
     return int(lease.holder.split(":")[1])
 
 
-def rings(directed: Running) -> list[str]:
-    """Return the runs that the bell started, which those of the schedule do not count among."""
+def watcher_runs(directed: Running) -> list[str]:
+    """Return the runs that the watcher started, which those of the schedule do not count among."""
     runs = [str(run["dag_run_id"]) for run in directed.runs(f"deliver_{QUICK}")]
     return [run for run in runs if run.startswith("asset_triggered__")]
 

@@ -251,13 +251,13 @@ def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> Non
 
 
 def test_only_the_archive_is_backfilled(dags: dict[str, DAG]) -> None:
-    """A bell, the clock, a person and another DAG may start a run of any other DAG; no backfill is offered."""
+    """The watcher, the clock, a person and another DAG may start a run of any other DAG; no backfill is offered."""
     for dag in (dag for name, dag in dags.items() if name != "replay_archive"):
         assert dag.allowed_run_types == {"scheduled", "asset_triggered", "manual", "operator_triggered"}
 
 
 def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None:
-    """Each DAG of batches but redrives and replays waits for its asset, which the doorbell watches, not for a time."""
+    """Each DAG of batches but redrives and replays waits for its asset, which the watcher watches, not for a time."""
     subjects = set()
     asked_for = ("redrive_dead_letters", "replay_events")
     for dag in (dag for dag in of_batches(dags) if dag.dag_id not in asked_for):
@@ -270,8 +270,8 @@ def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None
     assert {"events_orders", "events_night", "due_deliveries"} == subjects
 
 
-def test_the_fallback_looks_seldom_while_the_doorbell_works(home: Path, dags: dict[str, DAG]) -> None:
-    """Every ten minutes; each minute once the doorbell has not looked for a minute, and before its first look."""
+def test_the_fallback_looks_seldom_while_the_watcher_works(home: Path, dags: dict[str, DAG]) -> None:
+    """Every ten minutes; each minute once the watcher has not looked for a minute, and before its first look."""
     home.mkdir(exist_ok=True)
     url = Settings(home=home).ledger_url
     with closing(Ledger.open(url)) as ledger:
@@ -284,7 +284,7 @@ def test_the_fallback_looks_seldom_while_the_doorbell_works(home: Path, dags: di
     assert dags["start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
 
 
-def test_asking_for_the_doorbell_makes_no_ledger(home: Path) -> None:
+def test_asking_for_the_watcher_makes_no_ledger(home: Path) -> None:
     """Airflow parses DAG files as any user, before anything was delivered."""
     home.mkdir()
 

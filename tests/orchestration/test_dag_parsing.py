@@ -92,7 +92,7 @@ def touched(found: dict[str, Any]) -> list[list[str]]:
     return [[name, what] for name, what in found["events"] if name != "open" or not what.endswith(code)]
 
 
-#: The DAG file that asks the ledger when the doorbell looked last.
+#: The DAG file that asks the ledger when the watcher looked last.
 _ASKS_THE_LEDGER = "start_waiting_runs.py"
 
 

@@ -64,7 +64,7 @@ def test_a_late_batch_is_reported_once(work: Runtime, caplog: pytest.LogCaptureF
     assert line.startswith("ALARM: the normal batch of-slow of runner slow is late: planned at 11:58:29 UTC")
 
 
-def test_the_doorbell_reports_late_batches(work: Runtime) -> None:
+def test_the_watcher_reports_late_batches(work: Runtime) -> None:
     """It looks at the ledger anyway; a batch that is committed, or the open batch of a streaming task, is not late."""
     planned(work, "orders", 91, "open")
     watch = Watch(work)

@@ -20,7 +20,7 @@ MODE = os.environ.get("EVENTBRIDGE_TEST_MODE", "batch")
 
 #: A streaming task of a story ends so long after its last event; one whose brokers are asked beside it has more time.
 _IDLE_SECONDS, _BROKER_IDLE_SECONDS = 0.5, 3.0
-#: As the bell does, what waits after a streaming task has another: one that finishes a batch of the dead is idle
+#: As the watcher does, what waits after a streaming task has another: one that finishes a batch of the dead is idle
 #: meanwhile.
 _STREAMING_TASKS = 3
 

@@ -1,4 +1,4 @@
-"""What telemetry is told: the end of every stage, of every push, of every look of the doorbell."""
+"""What telemetry is told: the end of every stage, of every push, of every look of the watcher."""
 
 from __future__ import annotations
 
@@ -111,13 +111,13 @@ def test_deliveries_do_not_depend_on_telemetry(
     assert "telemetry failed and is not told of StageEnded" in caplog.text
 
 
-def test_a_look_of_the_doorbell_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
-    """With the runners it rang for."""
+def test_a_look_of_the_watcher_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+    """With the runners it started a run for."""
     watch = Watch(work)
-    rung = watch.look()
+    started = watch.look()
 
-    assert telemetry.told == [LookEnded(clock(), clock(), tuple(rung))]
-    assert rung
+    assert telemetry.told == [LookEnded(clock(), clock(), tuple(started))]
+    assert started
     watch.close()
     assert telemetry.closed
 

@@ -11,7 +11,6 @@ from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
 from eventbridge.ledger.deadlines import Deadlines
-from eventbridge.ledger.doorbell import DoorbellLooks
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.figures import Figures
@@ -40,6 +39,7 @@ from eventbridge.ledger.spool import Spool
 from eventbridge.ledger.store_sizes import StoreSizes
 from eventbridge.ledger.streaming_leases import StreamingLeases
 from eventbridge.ledger.targets import Targets
+from eventbridge.ledger.watcher import WatcherLooks
 
 
 @runs_lost_transactions_again
@@ -59,7 +59,7 @@ class Ledger(
     Offsets,
     Operations,
     Deadlines,
-    DoorbellLooks,
+    WatcherLooks,
     Targets,
     Assignments,
     OperatorWords,

@@ -60,7 +60,7 @@ UNTAKEN = WAITING & parked.c.taken_by.is_(None)
 UNTAKEN_IN_ORDER = UNTAKEN & parked.c.order_shard.is_not(None)
 partial("ix_parked_due", DUE, parked.c.due_at, parked.c.rule, parked.c.target)
 partial("ix_parked_due_of_target", DUE, parked.c.rule, parked.c.target, parked.c.due_at)
-#: The kinds of what is due: the doorbell asks which there are, and reads the first row of each (`statements.due`).
+#: The kinds of what is due: the watcher asks which there are, and reads the first row of each (`statements.due`).
 DUE_KIND = (parked.c.rule, parked.c.target, parked.c.held, parked.c.runner)
 partial("ix_parked_due_kind", DUE, *DUE_KIND, parked.c.due_at)
 partial("ix_parked_due_expiry", DUE, parked.c.rule, parked.c.target, parked.c.expires_at)

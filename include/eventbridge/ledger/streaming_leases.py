@@ -57,7 +57,7 @@ class StreamingLeases(Database):
         return batch_id
 
     def request_standby(self, runner: str, holder: str) -> None:
-        """Say of one's own lease that it ends soon: the bell rings for a standby."""
+        """Say of one's own lease that it ends soon: the watcher starts a run for a standby."""
         with self._writing() as connection:
             connection.execute(statements.REQUEST_STANDBY, {"of_runner": runner, "by": holder})
 

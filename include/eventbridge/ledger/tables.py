@@ -25,7 +25,6 @@ from eventbridge.ledger.api_tables import publish_balance as publish_balance
 from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId, UtcTime
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
-from eventbridge.ledger.doorbell_table import doorbell as doorbell
 from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
@@ -62,6 +61,7 @@ from eventbridge.ledger.target_tables import operational_event as operational_ev
 from eventbridge.ledger.target_tables import target_status as target_status
 from eventbridge.ledger.target_tables import target_tokens as target_tokens
 from eventbridge.ledger.target_tables import target_window as target_window
+from eventbridge.ledger.watcher_table import watcher as watcher
 from eventbridge.model.batch import BatchKind, BatchState, FileKind
 from eventbridge.model.chunk import ChunkState
 from eventbridge.model.parked import ParkedState

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 from typing import Final
 
-#: What their `run` begins with: nobody has triggered a DAG for them, so the doorbell has it done.
+#: What their `run` begins with: nobody has triggered a DAG for them, so the watcher has it done.
 RECORDED: Final = "recorded, "

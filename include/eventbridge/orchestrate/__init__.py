@@ -1,1 +1,1 @@
-"""Airflow's side of the product: the DAGs, their tasks, the pools and the doorbell; thin shells around `stages`."""
+"""Airflow's side of the product: the DAGs, their tasks, the pools and the watcher; thin shells around `stages`."""

@@ -1,4 +1,4 @@
-"""Names that DAGs, tasks, pools, assets and bells share: one place, so that they cannot drift apart."""
+"""Names that DAGs, tasks, pools, assets and watchers share: one place, so that they cannot drift apart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ UNPLANNED_POOL = "rules.unplanned"
 #: The alias under which `start_waiting_runs` makes events of the assets below.
 WAITING_ALIAS = "eventbridge_waiting"
 
-#: The asset, and the doorbell's subject, of parked deliveries that are due.
+#: The asset, and the watcher's subject, of parked deliveries that are due.
 RETRIES = "due_deliveries"
 
 
@@ -57,5 +57,5 @@ def runner_of(dag_id: str) -> str | None:
 
 
 def runner_subject(runner: str) -> str:
-    """Return the name of a runner's asset, its waiting events, and of its bell."""
+    """Return the name of a runner's asset, its waiting events, and of its watcher."""
     return f"events_{runner}"

@@ -1,4 +1,4 @@
-"""Finds pools that an operator opened again while deliveries were held for them, for the doorbell."""
+"""Finds pools that an operator opened again while deliveries were held for them, for the watcher."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _HOLDS = timedelta(seconds=2)
 #: How long an Airflow that did not answer is left alone.
 _SILENCE = timedelta(seconds=30)
 
-#: How long Airflow may take to answer: meanwhile the doorbell looks at nothing else.
+#: How long Airflow may take to answer: meanwhile the watcher looks at nothing else.
 _ANSWER_SECONDS = 1.0
 
 

@@ -1,4 +1,4 @@
-"""When the DAGs run: when the doorbell rings, and when `start_waiting_runs` finds what the doorbell missed."""
+"""When the DAGs run: when the watcher starts a run, and when `start_waiting_runs` finds what the watcher missed."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from airflow.sdk import Asset, AssetWatcher, CronTriggerTimetable, get_parsing_c
 from eventbridge.config.settings import Settings
 from eventbridge.decision.streaming_slots import short_of_slots
 from eventbridge.errors import LedgerError, RuleFileError
-from eventbridge.orchestrate.doorbell import Doorbell
 from eventbridge.orchestrate.names import STREAMING, runner_of
 from eventbridge.orchestrate.settings import airflow_settings
+from eventbridge.orchestrate.watcher import Watcher
 
 if TYPE_CHECKING:
     from airflow.sdk.api.datamodels._generated import DagRunType
@@ -38,19 +38,19 @@ RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "man
 #: without manual ones its UI has no button for the dialogue.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
-#: When `start_waiting_runs` looks while the doorbell is silent.
+#: When `start_waiting_runs` looks while the watcher is silent.
 EACH_MINUTE = "* * * * *"
-#: When it looks while the doorbell works, which repeats by itself what nobody answered.
+#: When it looks while the watcher works, which repeats by itself what nobody answered.
 EVERY_TEN_MINUTES = "*/10 * * * *"
-#: The doorbell works if it has looked within this time; it notes its looks three times as often.
+#: The watcher works if it has looked within this time; it notes its looks three times as often.
 ALIVE = timedelta(seconds=60)
-#: How long the ledger may take to say when the doorbell looked.
+#: How long the ledger may take to say when the watcher looked.
 _ASK_SECONDS = 1.0
 
 
 def asset_of(subject: str) -> Asset:
-    """Return the asset whose events start the runs for a subject of the doorbell."""
-    watcher = AssetWatcher(name=f"{subject}_bell", trigger=Doorbell(subject))
+    """Return the asset whose events start the runs for a subject of the watcher."""
+    watcher = AssetWatcher(name=f"{subject}_watcher", trigger=Watcher(subject))
     return Asset(name=subject, uri=f"eventbridge://{subject}", watchers=[watcher])
 
 
@@ -62,15 +62,15 @@ def fallback_schedule() -> CronTriggerTimetable:
 
 
 def fallback_cron(ledger_url: str) -> str:
-    """Return EVERY_TEN_MINUTES while the doorbell works, EACH_MINUTE if it does not or if that is not known.
+    """Return EVERY_TEN_MINUTES while the watcher works, EACH_MINUTE if it does not or if that is not known.
 
-    Airflow parses the DAG file regularly, and each parse asks the ledger when the doorbell looked last: a doorbell that
+    Airflow parses the DAG file regularly, and each parse asks the ledger when the watcher looked last: a watcher that
     died is known within ALIVE and the time between two parses.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from eventbridge.ledger.doorbell import last_look
     from eventbridge.ledger.engines.registry import engine_of
+    from eventbridge.ledger.watcher import last_look
 
     ledger = engine_of(ledger_url)
     try:
@@ -80,7 +80,7 @@ def fallback_cron(ledger_url: str) -> str:
     except FileNotFoundError:  # nothing was delivered here yet
         return EACH_MINUTE
     except (LedgerError, SQLAlchemyError) as error:
-        log.warning("whether the doorbell works is not known: %s", error)
+        log.warning("whether the watcher works is not known: %s", error)
         return EACH_MINUTE
 
 

@@ -22,15 +22,15 @@ _CONNECTION_SECONDS: Final = 30.0
 #: task that ends soon.
 _PATIENCE_SECONDS: Final = 8.0
 _STANDING_SECONDS: Final = 60.0
-#: A try takes Airflow two seconds to start, which keeps tries apart; when they are used up, the bell starts a run.
+#: A try takes Airflow two seconds to start, which keeps tries apart; when they are used up, the watcher starts a run.
 _RETRY_DELAY: Final = timedelta(milliseconds=100)
 
 #: What the DAG of a runner in this mode says of itself.
 STREAMING_GUIDE = """
 Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for {task_seconds:g} s, and
-does the books of its batches itself. A streaming task without events ends sooner; the bell wakes the next one.
+does the books of its batches itself. A streaming task without events ends sooner; the watcher starts the next one.
 
-Near its end a streaming task asks for the next one: the bell starts a second run, the
+Near its end a streaming task asks for the next one: the watcher starts a second run, the
 standby, which continues at the end of a
 open batch. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
 skipped otherwise; then the next run streams again. A task that dies loses nothing: the next one finishes its

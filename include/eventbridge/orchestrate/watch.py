@@ -1,4 +1,4 @@
-"""One look at ledger and buses for the doorbell: which runners have events waiting, and are retries due."""
+"""One look at ledger and buses for the watcher: which runners have events waiting, and are retries due."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pathlib import Path
 
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.queue import Queue
-from eventbridge.orchestrate.bell import ANSWERED, Bell, Seen, rings, rung
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.opened_pools import OpenedPools
+from eventbridge.orchestrate.run_start import ANSWERED, RunStart, Seen, needs_start, started
 from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
@@ -39,7 +39,7 @@ def open_watch() -> Watch:
 #: For how long a bus that did not answer is not asked again.
 _SILENCE = timedelta(seconds=30)
 
-#: How often the ledger is told that the bell lives: several times before it is taken for dead (`schedule.ALIVE`).
+#: How often the ledger is told that the watcher lives: several times before it is taken for dead (`schedule.ALIVE`).
 _NOTE = timedelta(seconds=20)
 
 #: How often the ledger is asked for batches that are late.
@@ -53,10 +53,10 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Watch:
-    """What the doorbell knows between two looks; belongs to one thread."""
+    """What the watcher knows between two looks; belongs to one thread."""
 
     work: Runtime
-    bells: dict[str, Bell] = field(default_factory=dict)
+    run_starts: dict[str, RunStart] = field(default_factory=dict)
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
     _sources: dict[str, LogSource] = field(default_factory=dict)
@@ -73,24 +73,24 @@ class Watch:
         self._pools = OpenedPools(self.work)
 
     def look(self) -> list[str]:
-        """Return the subjects to ring for now, and remember that they were."""
+        """Return the subjects to start runs for now, and remember that they were."""
         now = self.work.clock()
-        ringing: list[str] = []
+        starting: list[str] = []
         error: str | None = None
         try:
-            ringing = self._look(now)
+            starting = self._look(now)
         except BaseException as raised:
             error = type(raised).__name__
             raise
         finally:
             if self.work.telemetry is not NO_TELEMETRY:
-                tell(self.work.telemetry.look_ended, LookEnded(now, self.work.clock(), tuple(ringing), error))
-        return ringing
+                tell(self.work.telemetry.look_ended, LookEnded(now, self.work.clock(), tuple(starting), error))
+        return starting
 
     def unanswered(self) -> list[str]:
-        """Return the subjects that need a run, whenever the doorbell rang last: the question of the fallback.
+        """Return the subjects that need a run, whenever the watcher started a run last: the question of the fallback.
 
-        While the doorbell is silent these are all, as a run also takes up changed rules; else each with something that
+        While the watcher is silent these are all, as a run also takes up changed rules; else each with something that
         waits or is unfinished, and each whose bus does not answer: its run shows why.
         """
         now = self.work.clock()
@@ -103,12 +103,12 @@ class Watch:
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
 
     def listen_for(self, subject: str) -> None:
-        """Repeat the bell of a subject whose DAG listens from now on as soon as if it had not been repeated before.
+        """Repeat the start of a subject whose DAG listens from now on as soon as if it had not been repeated before.
 
-        Bells are lost while a DAG is paused; Airflow starts its trigger again when it is not.
+        Starts are lost while a DAG is paused; Airflow starts its trigger again when it is not.
         """
-        if subject in self.bells:
-            self.bells[subject] = replace(self.bells[subject], repeats=0)
+        if subject in self.run_starts:
+            self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
 
     def _seen(self, rules: RuleSet, now: datetime) -> dict[str, Seen]:
         """Return how each subject stands, without the runners of buses that do not answer."""
@@ -123,21 +123,23 @@ class Watch:
         rules = self._today(now)
         self._ends = {bus: held for bus, held in self._ends.items() if held[0] > now}
         seen = self._seen(rules, now)
-        ringing = [subject for subject, found in seen.items() if rings(found, self.bells.get(subject), now)]
-        for subject in ringing:
-            self.bells[subject] = rung(seen[subject], self.bells.get(subject), now)
+        starting = [subject for subject, found in seen.items() if needs_start(found, self.run_starts.get(subject), now)]
+        for subject in starting:
+            self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
-            if not found.waiting and (subject in self.bells or found.unfinished):  # its minute begins now
-                bell = self.bells.get(subject, Bell(now, ANSWERED))
-                bell = bell if found.unfinished else Bell(bell.rung_at, ANSWERED)
-                self.bells[subject] = replace(bell, mark=ANSWERED)
-        self._with_new_rules.difference_update(ringing)
+            if not found.waiting and (subject in self.run_starts or found.unfinished):  # its minute begins now
+                run_start = self.run_starts.get(subject, RunStart(now, ANSWERED))
+                run_start = run_start if found.unfinished else RunStart(run_start.started_at, ANSWERED)
+                self.run_starts[subject] = replace(run_start, mark=ANSWERED)
+        self._with_new_rules.difference_update(starting)
         self._note(now)
         self._report_late(now)
-        return ringing
+        return starting
 
     def _note(self, now: datetime) -> None:
-        """Tell the ledger now and then that the bell lives, unless it has left a bus alone: then nets are to ring."""
+        """Tell the ledger now and then that the watcher lives, unless it has left a bus alone: then the fallback
+        schedule is to start runs.
+        """
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _NOTE):
             self.work.ledger.note_look()
@@ -158,14 +160,14 @@ class Watch:
     def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
         """Return how a runner stands; None where its bus does not answer or cannot be opened: it is left alone then.
 
-        The time schedule is its net. The bells of other buses do not wait for its time-outs.
+        The schedule is its fallback. The runs of other buses do not wait for its time-outs.
         """
         if self._silent.get(bus, now) > now:
             return None
         try:
             return self._runner(rules, runner, bus, now)
         except (BusError, UserError) as error:
-            log.warning("the doorbell leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
+            log.warning("the watcher leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
             self._silent[bus] = self.work.clock() + _SILENCE
             self._drop(bus)
             return None
@@ -184,11 +186,11 @@ class Watch:
             source = self._sources[bus] = self.work.open_source(rules.buses[bus])
         ledger = self.work.ledger
         lease = ledger.streaming_lease(runner)
-        if lease is not None and not is_gone(lease.holder):  # it takes what comes by itself, and rings for who follows
+        if lease is not None and not is_gone(lease.holder):  # it takes what comes by itself, and asks for a standby
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
             return Seen(waiting=wanted, busy=not wanted, mark=lease.holder)
         pulled = dict(ledger.committed_offsets(runner))
-        # A group that is not registered yet is rung for even if nothing waits: `latest` counts from registration.
+        # A group that is not registered yet gets a run even if nothing waits: `latest` counts from registration.
         registered = bool(pulled)
         batch = ledger.unfinished_batch(runner)
         if batch is not None:
@@ -197,7 +199,7 @@ class Watch:
             end > pulled[queue] if queue in pulled else end > source.earliest(queue)
             for queue, end in self._ends_of(bus, source, now).items()
         )
-        # Rung for while the batch before is settled, the next run is there when its commit is done: a second sooner.
+        # Started while the batch before is settled, the next run is there when its commit is done: a second sooner.
         # Open, and nobody has the lease, or who has it is gone: that died.
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))

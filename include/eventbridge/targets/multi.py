@@ -48,11 +48,11 @@ class Multi:
         self._multi = pycurl.CurlMulti()
         self._epoll = select.epoll()
         self._closing = threading.Lock()
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._heeded: HasFileno | None = None
         self._ear = -1  # a duplicate of its descriptor, whose number nobody else gets
         self.heard = False  # what is heeded was readable
-        self._epoll.register(self._bell, select.EPOLLIN)
+        self._epoll.register(self._wakeup, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
         #: Local ports of kept connections that their servers closed: libcurl looks for that once a second at most.
@@ -99,8 +99,8 @@ class Multi:
         found = self._epoll.poll(wait)
         self._note_stall(wait)
         for descriptor, events in found:
-            if descriptor == self._bell:
-                os.eventfd_read(self._bell)
+            if descriptor == self._wakeup:
+                os.eventfd_read(self._wakeup)
             elif descriptor == self._ear:
                 self.heard = True
             elif descriptor in self._resting:
@@ -156,7 +156,7 @@ class Multi:
         """Let `ended` return at once; any thread may."""
         with self._closing:
             if not self._epoll.closed:
-                os.eventfd_write(self._bell, 1)
+                os.eventfd_write(self._wakeup, 1)
 
     def heed(self, other: HasFileno) -> None:
         """Let `ended` return, once, when something that is no transfer is readable: `heard` is set then."""
@@ -192,7 +192,7 @@ class Multi:
         with self._closing:
             self._stop_heeding()
             self._epoll.close()
-            os.close(self._bell)
+            os.close(self._wakeup)
 
     def _news(self) -> list[tuple[pycurl.Curl, int, str]]:
         ended: list[tuple[pycurl.Curl, int, str]] = []

@@ -1,4 +1,4 @@
-"""What is told at the end of each stage, of each push of a chunk, and of each look of the doorbell."""
+"""What is told at the end of each stage, of each push of a chunk, and of each look of the watcher."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class PushEnded:
 
 @dataclass(frozen=True, slots=True)
 class LookEnded:
-    """One look of the doorbell: for which runners, and retries, it rang."""
+    """One look of the watcher: for which runners, and retries, it started a run."""
 
     started_at: datetime
     ended_at: datetime
-    rung: tuple[str, ...]
+    started: tuple[str, ...]
     error: str | None = None
 
 
@@ -104,7 +104,7 @@ class Telemetry(Protocol):
         """Take note of a push; comes before its stage's end."""
 
     def look_ended(self, ended: LookEnded) -> None:
-        """Take note of a look of the doorbell: several a second."""
+        """Take note of a look of the watcher: several a second."""
 
     def traces(self, delivery_id: bytes, traceparent: str | None) -> bool:
         """Return whether a delivery is traced: asked for each one of a committed batch."""

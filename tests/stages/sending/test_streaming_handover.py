@@ -104,7 +104,7 @@ def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(s
 
 
 def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
-    """As two bells may start two runs: the second ends at once, and the first goes on."""
+    """As two starts may start two runs: the second ends at once, and the first goes on."""
     sending.rules(crm="/healthy/crm")
     ledger = sending.work.ledger
     assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))

@@ -22,7 +22,6 @@ from eventbridge.ledger import Ledger
 from eventbridge.ledger.statements import (
     batches,
     chunks,
-    doorbell,
     due,
     event_index,
     offsets,
@@ -42,13 +41,14 @@ from eventbridge.ledger.statements import (
     store_sizes,
     streaming_leases,
     targets,
+    watcher,
 )
 from eventbridge.ledger.tables import metadata, parked
 
 MODULES = [
     batches,
     chunks,
-    doorbell,
+    watcher,
     due,
     event_index,
     offsets,
@@ -266,7 +266,7 @@ def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -
 def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case: str) -> None:
     """Ten thousand due rows more, whatever their target's state, do not make SQLite execute more.
 
-    So the doorbell looks five times a second whether a thousand or a million rows are due. Those that are looked at one
+    So the watcher looks five times a second whether a thousand or a million rows are due. Those that are looked at one
     by one, and those of which the smallest are sought, are there before.
     """
     changes = {"order_shard": 3} if case == "ordered" else {}

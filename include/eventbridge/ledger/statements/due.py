@@ -1,6 +1,6 @@
 """Statements about parked deliveries that are due.
 
-The doorbell asks them several times a second, so none may cost what is parked: not what is due later, and not what is
+The watcher asks them several times a second, so none may cost what is parked: not what is due later, and not what is
 due either. Each enters an index once for each kind of row, or reads a bounded number of rows.
 """
 

@@ -40,7 +40,7 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | schedule_retries | parks what is to be tried again; `retry_deliveries` takes it up when it is due |
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 
-The doorbell, a trigger in Airflow's triggerer, starts a run when events wait; `start_waiting_runs` starts what it
+The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `start_waiting_runs` starts what it
 misses.
 `eventbridge status` shows lag, batches and what is parked.
 """

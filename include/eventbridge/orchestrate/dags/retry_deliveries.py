@@ -23,7 +23,7 @@ does nothing. A run that dies leaves its batch to `settle_stale` of a later one;
 what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`;
 what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while nothing is left.
 
-The doorbell, a trigger in Airflow's triggerer, starts a run when something falls due; `start_waiting_runs` starts what
+The watcher, a trigger in Airflow's triggerer, starts a run when something falls due; `start_waiting_runs` starts what
 it misses.
 `eventbridge status` shows what is parked and since when.
 """

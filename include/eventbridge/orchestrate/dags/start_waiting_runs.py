@@ -1,4 +1,4 @@
-"""The Airflow DAG `start_waiting_runs`: the fallback for runs that the doorbell did not start.
+"""The Airflow DAG `start_waiting_runs`: the fallback for runs that the watcher did not start.
 
 Its task is in eventbridge.orchestrate.fallback.
 """
@@ -15,11 +15,11 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, fallba
 
 GUIDE = """
 Starts a run of each `deliver_<runner>` whose bus has events that no batch took, or whose batch is not finished, and one
-of `retry_deliveries` if something is due. The doorbell, a trigger in Airflow's triggerer, starts these runs within a
-second; this DAG does it where the doorbell does not: every ten minutes, and every minute while no triggerer runs the
-doorbell or while a bus does not answer it. A run that finds nothing is this one task.
+of `retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer, starts these runs within a
+second; this DAG does it where the watcher does not: every ten minutes, and every minute while no triggerer runs the
+watcher or while a bus does not answer it. A run that finds nothing is this one task.
 
-If you pause it, nothing else replaces a doorbell that stands still.
+If you pause it, nothing else replaces a watcher that stands still.
 """
 
 
@@ -27,7 +27,7 @@ def start_waiting_runs() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=FALLBACK_DAG,
-        description="Starts runs that the doorbell did not start",
+        description="Starts runs that the watcher did not start",
         doc_md=GUIDE,
         schedule=fallback_schedule(),
         start_date=BEGINNING,

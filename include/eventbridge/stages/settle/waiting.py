@@ -158,7 +158,7 @@ class Waiting:
     def _due_second(self) -> Rows:
         """Return the second since 1970 at which each row is due; never before its policy allows.
 
-        Those of one second share a row. What makes few retry runs of many rows is the doorbell.
+        Those of one second share a row. What makes few retry runs of many rows is the watcher.
         """
         after_answer = self.has(self.verdict, "RetryAt") & self.answered
         # any other may go at once, or at the whole second from which on it may be sent

@@ -1,6 +1,6 @@
 """The trigger that wakes the DAGs: one poll of ledger and buses in the triggerer, shared by all of them.
 
-A bell is a bell: it says nothing about what there is to do; offsets and due times are the truth.
+A run start is a hint: it says nothing about what there is to do; offsets and due times are the truth.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _PAUSE_SECONDS = 2.0
 _begun: SimpleQueue[str] = SimpleQueue()
 
 
-class Doorbell(BaseEventTrigger):
-    """Rings for one subject: a runner (`deliver_<runner>`) or the retries (`retry_deliveries`)."""
+class Watcher(BaseEventTrigger):
+    """Starts runs for one subject: a runner (`deliver_<runner>`) or the retries (`retry_deliveries`)."""
 
     def __init__(self, subject: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -39,18 +39,20 @@ class Doorbell(BaseEventTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the import path and the arguments that make this trigger again in the triggerer."""
-        return f"{__name__}.Doorbell", {"subject": self.subject}
+        return f"{__name__}.Watcher", {"subject": self.subject}
 
     def shared_stream_key(self) -> tuple[str]:
         """Return one key for all subjects: they share one poll."""
-        return (f"{__name__}.Doorbell",)
+        return (f"{__name__}.Watcher",)
 
     @classmethod
     async def open_shared_stream(cls, kwargs: dict[str, Any]) -> AsyncIterator[list[str]]:
-        """Yield the subjects to ring for, whenever there are any; goes on through every error, and logs it once."""
+        """Yield the subjects to start runs for, whenever there are any; goes on through every error, and logs it
+        once.
+        """
         loop = asyncio.get_running_loop()
         # One thread for good: the buses' SQLite connections belong to the thread that opened them.
-        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-doorbell") as thread:
+        with ThreadPoolExecutor(max_workers=1, thread_name_prefix="eventbridge-watcher") as thread:
             watch: Watch | None = None
             complaint = ""
             try:
@@ -66,7 +68,7 @@ class Doorbell(BaseEventTrigger):
                         pause = _PAUSE_SECONDS
                         if complaint != str(error):
                             complaint = str(error)
-                            log.warning("the doorbell cannot look (%s); the time schedule is the net", error)
+                            log.warning("the watcher cannot look (%s); the fallback schedule starts the runs", error)
                     if subjects:
                         yield subjects
                     await asyncio.sleep(pause)
@@ -75,14 +77,14 @@ class Doorbell(BaseEventTrigger):
                     await loop.run_in_executor(thread, watch.close)
 
     async def filter_shared_stream(self, shared_stream: AsyncIterator[list[str]]) -> AsyncIterator[TriggerEvent]:
-        """Yield one event for each look that rings for this trigger's subject."""
+        """Yield one event for each look that starts a run for this trigger's subject."""
         _begun.put(self.subject)
         async for subjects in shared_stream:
             if self.subject in subjects:
                 yield TriggerEvent({"subject": self.subject})  # type: ignore[no-untyped-call]
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Ring without sharing, for a triggerer that knows no shared streams."""
+        """Look without sharing, for a triggerer that knows no shared streams."""
         async for event in self.filter_shared_stream(self.open_shared_stream({})):
             yield event
 
@@ -94,7 +96,7 @@ def _open_watch() -> Watch:
 
 
 def look(watch: Watch) -> list[str]:
-    """Return the subjects to ring for now; a subject whose trigger began since the last look counts as new."""
+    """Return the subjects to start runs for now; a subject whose trigger began since the last look counts as new."""
     with suppress(Empty):
         while True:
             watch.listen_for(_begun.get_nowait())

@@ -1,4 +1,4 @@
-"""When the doorbell rings: the pure decision, and the look at a real ledger and a real bus."""
+"""When the watcher starts a run: the pure decision, and the look at a real ledger and a real bus."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orchestration.fake_airflow import serving
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
-from eventbridge.ledger.doorbell import last_look
 from eventbridge.ledger.engines.registry import engine_of
+from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.parked import Parked
 from eventbridge.model.queue import Queue
-from eventbridge.orchestrate.bell import Bell, Seen, rings, rung
-from eventbridge.orchestrate.doorbell import Doorbell, look
 from eventbridge.orchestrate.names import runner_subject
+from eventbridge.orchestrate.run_start import RunStart, Seen, needs_start, started
 from eventbridge.orchestrate.watch import Watch
+from eventbridge.orchestrate.watcher import Watcher, look
 from eventbridge.rule.model import Bus
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
@@ -33,9 +33,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def ago(seconds: float, mark: object = "old") -> Bell:
-    """Return a bell that rang so long ago."""
-    return Bell(NOW - timedelta(seconds=seconds), mark)
+def ago(seconds: float, mark: object = "old") -> RunStart:
+    """Return a start of a run that was so long ago."""
+    return RunStart(NOW - timedelta(seconds=seconds), mark)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         "at most once a second",
         "not answered yet",
         "its batch is not delivered",
-        "lost bell",
+        "lost start",
         "run that died",
         "never for nothing",
         "beside one that is under way",
@@ -79,51 +79,51 @@ def ago(seconds: float, mark: object = "old") -> Bell:
         "what is begun and not ended is looked after once a minute",
     ],
 )
-def test_the_bell_rings_when_something_waits_and_the_last_bell_was_answered(
-    seen: Seen, last: Bell | None, expected: bool
+def test_a_run_starts_when_something_waits_and_the_last_start_was_answered(
+    seen: Seen, last: RunStart | None, expected: bool
 ) -> None:
     """Level-triggered, not more than once a second, and again after 15 s without an answer."""
-    assert rings(seen, last, NOW) is expected
+    assert needs_start(seen, last, NOW) is expected
 
 
-def rung_at(seen: Seen, seconds: int) -> list[int]:
-    """Return the seconds at which a subject is rung for that stands as seen for so long, with one look a second."""
-    last: Bell | None = None
+def started_at(seen: Seen, seconds: int) -> list[int]:
+    """Return the seconds at which a subject gets a run that stands as seen for so long, with one look a second."""
+    last: RunStart | None = None
     at = []
     for second in range(seconds):
         now = NOW + timedelta(seconds=second)
-        if rings(seen, last, now):
-            last = rung(seen, last, now)
+        if needs_start(seen, last, now):
+            last = started(seen, last, now)
             at.append(second)
     return at
 
 
-def test_a_bell_whose_runs_change_nothing_is_repeated_ever_later() -> None:
+def test_a_start_whose_runs_change_nothing_is_repeated_ever_later() -> None:
     """15 s, then twice as long each time, up to ten minutes: a missing connection fails 8 runs an hour, not 240."""
-    assert rung_at(Seen(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
+    assert started_at(Seen(waiting=True, busy=False, mark="m", progress="p"), 3_600) == [
         *(0, 15, 45, 105, 225, 465, 945),
         *(1_545, 2_145, 2_745, 3_345),
     ]
 
 
-def test_a_bell_is_repeated_every_15_s_where_a_run_without_work_is_right() -> None:
+def test_a_start_is_repeated_every_15_s_where_a_run_without_work_is_right() -> None:
     """Such as a run that looks whether the disk has room again."""
-    assert rung_at(Seen(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
+    assert started_at(Seen(waiting=True, busy=False, mark="m"), 61) == [0, 15, 30, 45, 60]
 
 
 @pytest.mark.parametrize("waiting", [True, False], ids=["waiting", "unfinished"])
 def test_a_step_of_a_run_makes_the_next_repeat_come_soon(waiting: bool) -> None:
-    """Any progress since the last bell counts, and the doubling begins again."""
-    before = Bell(NOW, "m", progress="planned", repeats=6)
+    """Any progress since the last start counts, and the doubling begins again."""
+    before = RunStart(NOW, "m", progress="planned", repeats=6)
     seen = Seen(waiting=waiting, busy=True, mark="m", unfinished=True, progress="routed")
     first = timedelta(seconds=15 if waiting else 60)
 
-    assert not rings(seen, before, NOW + first - timedelta(seconds=1))
-    assert rings(seen, before, NOW + first)
-    assert rung(seen, before, NOW + first).repeats == 0
+    assert not needs_start(seen, before, NOW + first - timedelta(seconds=1))
+    assert needs_start(seen, before, NOW + first)
+    assert started(seen, before, NOW + first).repeats == 0
     unmoved = replace(seen, progress="planned")
-    assert not rings(unmoved, before, NOW + timedelta(seconds=599))
-    assert rings(unmoved, before, NOW + timedelta(seconds=600))
+    assert not needs_start(unmoved, before, NOW + timedelta(seconds=599))
+    assert needs_start(unmoved, before, NOW + timedelta(seconds=600))
 
 
 class Clock:
@@ -195,7 +195,7 @@ def commit(watch: Watch, batch: Batch) -> None:
 
 
 def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
-    """While the doorbell works: nothing if nothing waits, and neither what it rang for counts nor when."""
+    """While the watcher works: nothing if nothing waits, and neither what it started a run for counts nor when."""
     watch.look()
     assert watch.unanswered() == []
 
@@ -207,8 +207,8 @@ def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Cl
     assert "events_orders" in watch.unanswered()
 
 
-def test_the_fallback_starts_every_run_while_the_doorbell_is_silent(watch: Watch, clock: Clock) -> None:
-    """Before the doorbell has ever looked, and a minute after its last look."""
+def test_the_fallback_starts_every_run_while_the_watcher_is_silent(watch: Watch, clock: Clock) -> None:
+    """Before the watcher has ever looked, and a minute after its last look."""
     every = ["due_deliveries", "events_night", "events_orders"]
     assert sorted(watch.unanswered()) == every
     watch.look()
@@ -240,8 +240,8 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
     assert watch.look() == []
 
 
-def test_a_streaming_task_that_ends_soon_is_rung_for_until_there_is_a_standby(watch: Watch, clock: Clock) -> None:
-    """Else it takes what comes by itself, and no bell rings."""
+def test_a_streaming_task_that_ends_soon_has_a_run_started_until_there_is_a_standby(watch: Watch, clock: Clock) -> None:
+    """Else it takes what comes by itself, and no run starts."""
     ledger = watch.work.ledger
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
@@ -256,8 +256,8 @@ def test_a_streaming_task_that_ends_soon_is_rung_for_until_there_is_a_standby(wa
     assert "events_orders" in watch.look()
 
 
-def test_a_streaming_task_that_died_is_rung_for_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
-    """Though its batch is open, and a bell rang just before: a second run takes it over."""
+def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
+    """Though its batch is open, and a run started just before: a second run takes it over."""
     ledger = watch.work.ledger
     publish(watch)
     assert "events_orders" in watch.look()
@@ -274,7 +274,7 @@ def test_a_streaming_task_that_died_is_rung_for_when_its_lease_is_over(watch: Wa
     assert "events_orders" in watch.look()
 
 
-def test_a_streaming_task_whose_process_is_gone_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
+def test_a_streaming_task_whose_process_is_gone_has_a_run_started_at_once(watch: Watch, clock: Clock) -> None:
     """Of the same host: that of another is waited for until its lease is over."""
     ledger = watch.work.ledger
     with subprocess.Popen(["true"]) as gone:
@@ -301,11 +301,11 @@ def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock)
 
 
 def looked(watch: Watch) -> datetime | None:
-    """Return when the ledger says that the doorbell looked last."""
+    """Return when the ledger says that the watcher looked last."""
     return last_look(engine_of(watch.work.settings.ledger_url), 5)
 
 
-def test_the_ledger_knows_whether_the_bell_lives(watch: Watch, clock: Clock) -> None:
+def test_the_ledger_knows_whether_the_watcher_lives(watch: Watch, clock: Clock) -> None:
     """A look is noted every 20 s, but not while a bus is silent, whose runners are left to the fallback."""
     watch.look()
     first = looked(watch)
@@ -348,7 +348,7 @@ def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, 
     publish(watch)
     watch.look()
     clock.later(2)
-    assert watch.bells["events_orders"].rung_at == clock.now - timedelta(seconds=2)
+    assert watch.run_starts["events_orders"].started_at == clock.now - timedelta(seconds=2)
     assert watch.work.ledger.commit_batch(
         batch.batch_id, "orders", watch.work.ledger.ranges(batch.batch_id), NOW, "000000"
     )
@@ -356,8 +356,10 @@ def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, 
     assert "events_orders" not in watch.look()
 
 
-def test_one_bell_a_batch(watch: Watch, clock: Clock) -> None:
-    """Rung once when an event comes, silent until its batch is delivered, rung at once for what came meanwhile."""
+def test_one_run_start_a_batch(watch: Watch, clock: Clock) -> None:
+    """Started once when an event comes, silent until its batch is delivered, started at once for what came
+    meanwhile.
+    """
     publish(watch)
     assert sorted(watch.look()) == ["events_night", "events_orders"]
     batch = take(watch, "orders")
@@ -372,8 +374,8 @@ def test_one_bell_a_batch(watch: Watch, clock: Clock) -> None:
     assert watch.look() == []
 
 
-def test_a_lost_bell_is_rung_again(watch: Watch, clock: Clock) -> None:
-    """A bell while the DAG is paused is lost; 15 s later comes another."""
+def test_a_lost_start_is_repeated(watch: Watch, clock: Clock) -> None:
+    """A start while the DAG is paused is lost; 15 s later comes another."""
     publish(watch)
     first = sorted(watch.look())
     clock.later(14.9)
@@ -383,8 +385,8 @@ def test_a_lost_bell_is_rung_again(watch: Watch, clock: Clock) -> None:
     assert sorted(watch.look()) == first
 
 
-def seconds_of_bells(watch: Watch, clock: Clock, seconds: int) -> list[int]:
-    """Return at which seconds from now on runner `orders` is rung for, with one look a second."""
+def seconds_of_run_starts(watch: Watch, clock: Clock, seconds: int) -> list[int]:
+    """Return at which seconds from now on runner `orders` gets a run, with one look a second."""
     at = []
     for second in range(1, seconds + 1):
         clock.later(1)
@@ -394,18 +396,18 @@ def seconds_of_bells(watch: Watch, clock: Clock, seconds: int) -> list[int]:
 
 
 def test_runs_that_fail_before_they_take_anything_come_ever_later(watch: Watch, clock: Clock) -> None:
-    """A missing connection fails `listen`; events that come meanwhile ring no sooner; a batch that is taken does."""
+    """A missing connection fails `listen`; events that come meanwhile start none sooner; a batch that is taken does."""
     publish(watch)
     assert "events_orders" in watch.look()
-    assert seconds_of_bells(watch, clock, 110) == [15, 45, 105]
+    assert seconds_of_run_starts(watch, clock, 110) == [15, 45, 105]
     publish(watch)
-    assert seconds_of_bells(watch, clock, 120) == [115]
+    assert seconds_of_run_starts(watch, clock, 120) == [115]
     batch = take(watch, "orders")
     publish(watch)
-    assert seconds_of_bells(watch, clock, 60) == [10, 25, 55]  # 15 s after the last bell, as the batch is new
+    assert seconds_of_run_starts(watch, clock, 60) == [10, 25, 55]  # 15 s after the last start, as the batch is new
     commit(watch, batch)
 
-    assert seconds_of_bells(watch, clock, 30) == [10, 25]
+    assert seconds_of_run_starts(watch, clock, 30) == [10, 25]
 
 
 def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, clock: Clock) -> None:
@@ -414,7 +416,7 @@ def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, c
     watch.look()
     take(watch, "orders")
 
-    assert seconds_of_bells(watch, clock, 1_200) == [60, 120, 240, 480, 960]
+    assert seconds_of_run_starts(watch, clock, 1_200) == [60, 120, 240, 480, 960]
 
 
 def test_a_stopped_intake_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
@@ -423,30 +425,30 @@ def test_a_stopped_intake_is_looked_at_every_15_s(watch: Watch, clock: Clock) ->
     publish(watch)
     watch.look()
 
-    assert seconds_of_bells(watch, clock, 60) == [15, 30, 45, 60]
+    assert seconds_of_run_starts(watch, clock, 60) == [15, 30, 45, 60]
 
 
 def test_a_dag_that_is_unpaused_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
-    """However often its bell was lost before: Airflow starts the trigger of a DAG again when it is unpaused."""
+    """However often its start was lost before: Airflow starts the trigger of a DAG again when it is unpaused."""
 
     async def no_looks() -> AsyncIterator[list[str]]:
         for subjects in ():
             yield subjects
 
     async def begin() -> list[object]:
-        return [event async for event in Doorbell("events_orders").filter_shared_stream(no_looks())]
+        return [event async for event in Watcher("events_orders").filter_shared_stream(no_looks())]
 
     publish(watch)
     look(watch)
-    assert seconds_of_bells(watch, clock, 300) == [15, 45, 105, 225]
+    assert seconds_of_run_starts(watch, clock, 300) == [15, 45, 105, 225]
     assert asyncio.run(begin()) == []
 
     assert "events_orders" in look(watch)
-    assert seconds_of_bells(watch, clock, 60) == [30]
+    assert seconds_of_run_starts(watch, clock, 60) == [30]
 
 
 def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
-    """A runner that is added to the files is rung for within two seconds, without a restart."""
+    """A runner that is added to the files gets a run within two seconds, without a restart."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: extra, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
     (watch.work.settings.rules_folder / "extra.yaml").write_text(rule)
@@ -456,7 +458,7 @@ def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
 
 
 def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> None:
-    """Parked deliveries ring when due, not before, and not again while a batch has them."""
+    """Parked deliveries start a run when due, not before, and not again while a batch has them."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -478,7 +480,7 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
 
 
 def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
-    """Once nothing is due any more its bell counts as answered: the next one does not wait for 15 s."""
+    """Once nothing is due any more its start counts as answered: the next one does not wait for 15 s."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -496,7 +498,7 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
 
 
 def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
-    """Airflow is asked only while deliveries are held for a closed pool; one that is silent holds up no bell."""
+    """Airflow is asked only while deliveries are held for a closed pool; one that is silent holds up no start."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -522,7 +524,7 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
 
 
 def test_a_bus_that_does_not_answer_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:
-    """Its runner is left to the time schedule; the others are rung for."""
+    """Its runner is left to the time schedule; the others get a run."""
     (home.parent / "rules" / "down.yaml").write_text(
         "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
         "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"

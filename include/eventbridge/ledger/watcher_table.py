@@ -1,4 +1,4 @@
-"""The ledger's table about the doorbell: at most one row, which says when it looked last."""
+"""The ledger's table about the watcher: at most one row, which says when it looked last."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import CheckConstraint, Column, Integer, Table
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata
 
-doorbell = Table(
+watcher = Table(
     "doorbell",
     metadata,
     Column("singleton", Integer, primary_key=True, autoincrement=False),

@@ -1,4 +1,4 @@
-"""The doorbell of a runner whose bus is a topic of a real RocketMQ."""
+"""The watcher of a runner whose bus is a topic of a real RocketMQ."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
 
 RULES = """
-buses: {trains: {source: {type: rocketmq, connection: shop, topics: [bell-trains], start_at: earliest}}}
+buses: {trains: {source: {type: rocketmq, connection: shop, topics: [watcher-trains], start_at: earliest}}}
 rules: {all: {bus: trains, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/trains.jsonl}}}}
 """
 
 
-def test_the_bell_rings_for_what_is_published(rocketmq: RocketMQ, tmp_path: Path) -> None:
+def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_path: Path) -> None:
     """Not while nothing waits; once a message is there."""
-    make_topics(rocketmq, "bell-trains", queues=2)
+    make_topics(rocketmq, "watcher-trains", queues=2)
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "trains.yaml").write_text(RULES)
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -12,48 +12,48 @@ from typing import Any
 import pytest
 from airflow.sdk.module_loading import import_string  # type: ignore[attr-defined]
 
-from eventbridge.orchestrate import doorbell
-from eventbridge.orchestrate.doorbell import Doorbell
+from eventbridge.orchestrate import watcher
+from eventbridge.orchestrate.watcher import Watcher
 
 
 def test_a_trigger_is_made_again_from_what_it_says_of_itself() -> None:
     """`serialize` names the class and its arguments; the result serializes to the same."""
-    path, arguments = Doorbell("events_orders").serialize()
+    path, arguments = Watcher("events_orders").serialize()
     again = import_string(path)(**arguments)
 
-    assert isinstance(again, Doorbell)
+    assert isinstance(again, Watcher)
     assert (
         again.serialize()
         == (path, arguments)
-        == ("eventbridge.orchestrate.doorbell.Doorbell", {"subject": again.subject})
+        == ("eventbridge.orchestrate.watcher.Watcher", {"subject": again.subject})
     )
 
 
 def test_all_subjects_share_one_poll() -> None:
     """The key of the shared stream is the same for every subject, and the hash that Airflow stores is not."""
-    one, other = Doorbell("events_orders"), Doorbell("due_deliveries")
+    one, other = Watcher("events_orders"), Watcher("due_deliveries")
 
     assert one.shared_stream_key() == other.shared_stream_key() is not None
-    assert Doorbell.hash(*one.serialize()) != Doorbell.hash(*other.serialize())
+    assert Watcher.hash(*one.serialize()) != Watcher.hash(*other.serialize())
 
 
 def test_a_trigger_fires_for_its_own_subject_only() -> None:
-    """Of the shared stream each trigger takes the looks that ring for it."""
+    """Of the shared stream each trigger takes the looks that start a run for it."""
 
     async def looks() -> AsyncIterator[list[str]]:
         for subjects in (["events_a"], ["events_a", "events_b"], ["events_b"]):
             yield subjects
 
     async def fired(subject: str) -> list[Any]:
-        return [event.payload async for event in Doorbell(subject).filter_shared_stream(looks())]
+        return [event.payload async for event in Watcher(subject).filter_shared_stream(looks())]
 
     assert asyncio.run(fired("events_b")) == [{"subject": "events_b"}, {"subject": "events_b"}]
     assert asyncio.run(fired("events_c")) == []
 
 
 async def first_ring(while_waiting: Any = None) -> list[str]:
-    """Open the shared stream and return the first subjects that ring."""
-    async with aclosing(Doorbell.open_shared_stream({})) as stream:  # type: ignore[type-var]
+    """Open the shared stream and return the first subjects that get a run."""
+    async with aclosing(Watcher.open_shared_stream({})) as stream:  # type: ignore[type-var]
         ring = asyncio.ensure_future(anext(stream))
         if while_waiting is not None:
             await while_waiting()
@@ -61,13 +61,13 @@ async def first_ring(while_waiting: Any = None) -> list[str]:
 
 
 def test_the_stream_rings_for_the_runners_of_the_rule_files(home: Path) -> None:
-    """On a first start, opened by the settings in the environment, every runner is rung for."""
+    """On a first start, opened by the settings in the environment, every runner gets a run."""
     assert sorted(asyncio.run(first_ring())) == ["events_night", "events_orders"]
 
 
 def test_the_stream_outlives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake in the rules, like an unreachable ledger, silences the bell only until it is mended."""
-    monkeypatch.setattr(doorbell, "_PAUSE_SECONDS", 0.05)
+    """A mistake in the rules, like an unreachable ledger, silences the watcher only until it is mended."""
+    monkeypatch.setattr(watcher, "_PAUSE_SECONDS", 0.05)
     rules = home.parent / "rules" / "orders.yaml"
     right = rules.read_text()
     rules.write_text("rules: [")
@@ -88,7 +88,7 @@ def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest
         looks.set()
         in_time.append(answers.wait(30))  # nobody could let it go on who waited for it
 
-    monkeypatch.setattr(doorbell, "_open_watch", look_slowly)
+    monkeypatch.setattr(watcher, "_open_watch", look_slowly)
 
     async def beat() -> None:
         task = asyncio.ensure_future(first_ring())

@@ -1,8 +1,8 @@
-"""`make bench-doorbell`: what a look for due deliveries costs while none, a thousand, and a million rows are due.
+"""`make bench-watcher`: what a look for due deliveries costs while none, a thousand, and a million rows are due.
 
-The doorbell looks five times a second, so what is due must not add to its cost. Each row is one of the ledger, which
+The watcher looks five times a second, so what is due must not add to its cost. Each row is one of the ledger, which
 may stand for thousands of deliveries. `well`: all targets can be sent to. `dead`: the breaker of the target that most
-rows are of is open, and its rows have been due longest: nothing of it rings, but all of it is due.
+rows are of is open, and its rows have been due longest: nothing of it starts a run, but all of it is due.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main() -> int:
     parser.add_argument("--due", type=int, default=1_000_000, help="rows of the ledger (default: 1000000)")
     counts = [0, 1_000, parser.parse_args().due]
     table = Table(title=f"milliseconds of CPU, median of {_LOOKS}; beside it the ratio to nothing due")
-    for title in ("target", "rows due", "doorbell's look", "", "due targets", ""):
+    for title in ("target", "rows due", "watcher's look", "", "due targets", ""):
         table.add_column(title, justify="right")
     kept = [_measure(case, counts, table) for case in ("well", "dead")]  # both, whatever the first one shows
     Console(width=120).print(table)

@@ -1,4 +1,4 @@
-"""When to ring for a run: pure decisions over what is available, for the doorbell."""
+"""When to start a run: pure decisions over what is available, for the watcher."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-#: Two bells of one subject are at least this far apart.
+#: Two starts of one subject are at least this far apart.
 SHORTEST = timedelta(seconds=1)
 
 #: A run that may start beside one at work (retries: a slow target must not hold up the others) comes this much later.
 #: A run costs seconds of CPU whatever it delivers: what falls due meanwhile goes in one.
 BESIDE = timedelta(seconds=5)
 
-#: A bell without an answer (its DAG was paused, its run failed) is repeated after this.
+#: A start without an answer (its DAG was paused, its run failed) is repeated after this.
 AGAIN = timedelta(seconds=15)
 
-#: A subject with unfinished work and nothing that waits is rung for after this: its run may have died.
+#: A subject with unfinished work and nothing that waits gets a run after this: its run may have died.
 UNFINISHED = timedelta(seconds=60)
 
-#: The longest time between two bells of a subject whose runs change nothing: they need a person, and each costs tasks.
+#: The longest time between two starts of a subject whose runs change nothing: they need a person, and each costs tasks.
 LONGEST = timedelta(minutes=10)
 
 
-#: The mark of a bell after which nothing was left to wait: whatever waits next, it is answered.
+#: The mark of a start after which nothing was left to wait: whatever waits next, it is answered.
 ANSWERED = object()
 
 
@@ -33,8 +33,8 @@ class Seen:
 
     `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
     `unfinished`: something is begun and not ended, or parked.
-    `mark` changes with every batch that takes something up, so that an answered bell is known from a lost one.
-    `progress` changes with every step of a run; None: a run that changes nothing is no reason to ring less often.
+    `mark` changes with every batch that takes something up, so that an answered start is known from a lost one.
+    `progress` changes with every step of a run; None: a run that changes nothing is no reason to start runs less often.
     """
 
     waiting: bool
@@ -46,29 +46,29 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Bell:
-    """The last bell of one subject and what was seen when it rang.
+class RunStart:
+    """The last start of a run for one subject, and what was seen then.
 
-    `repeats` counts the bells before it that rang at the same progress, one after the other.
+    `repeats` counts the starts before it at the same progress, one after the other.
     """
 
-    rung_at: datetime
+    started_at: datetime
     mark: Hashable
     progress: Hashable = None
     repeats: int = 0
 
 
-def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
-    """Return whether to ring now: level-triggered, when something waits and the last bell's batch is delivered.
+def needs_start(seen: Seen, last: RunStart | None, now: datetime) -> bool:
+    """Return whether to start a run now: level-triggered, when something waits and the last start's batch is delivered.
 
-    At most once a second, beside a run at work every 5 s. A bell without an answer is repeated after 15 s, and one for
+    At most once a second, beside a run at work every 5 s. A start without an answer is repeated after 15 s, and one for
     unfinished work after 60 s; as long as nothing changes, each repeat comes after twice the time, up to 10 minutes.
     """
     if not seen.waiting:
-        return seen.unfinished and last is not None and now - last.rung_at >= _repeat_after(UNFINISHED, seen, last)
+        return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)
     if last is None:
         return not seen.busy or seen.beside
-    silence = now - last.rung_at
+    silence = now - last.started_at
     if silence >= _repeat_after(AGAIN, seen, last):
         return True
     if seen.busy:
@@ -76,16 +76,16 @@ def rings(seen: Seen, last: Bell | None, now: datetime) -> bool:
     return seen.mark != last.mark and silence >= SHORTEST
 
 
-def rung(seen: Seen, last: Bell | None, now: datetime) -> Bell:
-    """Return the bell that rings now, which counts how often it was repeated."""
+def started(seen: Seen, last: RunStart | None, now: datetime) -> RunStart:
+    """Return the start of a run now, which counts how often it was repeated."""
     repeats = last.repeats + 1 if last is not None and _is_unchanged(seen, last) else 0
-    return Bell(now, seen.mark, seen.progress, repeats)
+    return RunStart(now, seen.mark, seen.progress, repeats)
 
 
-def _repeat_after(first: timedelta, seen: Seen, last: Bell) -> timedelta:
+def _repeat_after(first: timedelta, seen: Seen, last: RunStart) -> timedelta:
     doublings = min(last.repeats, 10) if _is_unchanged(seen, last) else 0
     return min(first * (1 << doublings), LONGEST)
 
 
-def _is_unchanged(seen: Seen, last: Bell) -> bool:
+def _is_unchanged(seen: Seen, last: RunStart) -> bool:
     return seen.progress is not None and seen.progress == last.progress

@@ -1,4 +1,4 @@
-"""The doorbell in the ledger: when it looked last, so that others know whether it lives."""
+"""The watcher in the ledger: when it looked last, so that others know whether it lives."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ from datetime import datetime
 
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.engines.protocol import LedgerEngine
-from eventbridge.ledger.statements import doorbell as statements
+from eventbridge.ledger.statements import watcher as statements
 
 
-class DoorbellLooks(Database):
-    """The part of the ledger about the doorbell."""
+class WatcherLooks(Database):
+    """The part of the ledger about the watcher."""
 
     def note_look(self) -> None:
-        """Note that the doorbell has looked at every bus now."""
+        """Note that the watcher has looked at every bus now."""
         now = self.now()
         with self._writing() as connection:
             if connection.execute(statements.LOOK, {"now": now}).rowcount == 0:
                 connection.execute(statements.FIRST_LOOK, {"singleton": 1, "looked_at": now})
 
     def last_look(self) -> datetime | None:
-        """Return when the doorbell looked last, None if it never did."""
+        """Return when the watcher looked last, None if it never did."""
         with self._reading() as connection:
             return connection.execute(statements.LAST_LOOK).scalar()
 
 
 def last_look(engine: LedgerEngine, limit_seconds: float) -> datetime | None:
-    """Return when the doorbell of a ledger looked last, None if it never did.
+    """Return when the watcher of a ledger looked last, None if it never did.
 
     A reader that waits at most so long: it makes no ledger and migrates none. Raises FileNotFoundError where there is
     no ledger, and what SQLAlchemy raises.
