@@ -119,22 +119,22 @@ class CommitsContract:
         assert ledger.taken_targets() == set()
 
     def test_bus_commits_wait_until_they_are_marked(self, ledger: Ledger, clock: Clock) -> None:
-        """Committed normal batches are pending, oldest first, until the bus was told; the first mark counts."""
+        """Committed normal batches are outstanding, oldest first, until the bus was told; the first mark counts."""
         register(ledger)
         for number in range(2):
             settle(ledger, f"batch-{number}", planned_at=after(number))
-            assert ledger.bus_commits_pending("flights") == [ledger.batch(f"batch-{n}") for n in range(number)]
+            assert ledger.bus_commits_outstanding("flights") == [ledger.batch(f"batch-{n}") for n in range(number)]
             ledger.commit_batch(f"batch-{number}", "flights", [], after(9), "000000")
         ledger.plan_taken(a_retry_batch(), [], [])
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
-        assert [batch.batch_id for batch in ledger.bus_commits_pending("flights")] == ["batch-0", "batch-1"]
+        assert [batch.batch_id for batch in ledger.bus_commits_outstanding("flights")] == ["batch-0", "batch-1"]
         marked = clock.pass_seconds(1)
         ledger.mark_bus_committed("batch-0")
         clock.pass_seconds(1)
         ledger.mark_bus_committed("batch-0")
-        assert [batch.batch_id for batch in ledger.bus_commits_pending("flights")] == ["batch-1"]
+        assert [batch.batch_id for batch in ledger.bus_commits_outstanding("flights")] == ["batch-1"]
         assert ledger.batch("batch-0").bus_committed_at == marked
 
     def test_a_batch_that_is_not_committed_is_not_marked(self, ledger: Ledger) -> None:

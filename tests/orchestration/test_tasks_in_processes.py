@@ -37,7 +37,7 @@ from eventbridge.orchestrate.push import PushOperator, chunk_name, pushes
 from eventbridge.orchestrate.redrive import redrive_id_of
 from eventbridge.orchestrate.replay import replay_id_of
 from eventbridge.orchestrate.tasks import stage
-from eventbridge.stages.push.pending import TargetReport
+from eventbridge.stages.push.outstanding import TargetReport
 from eventbridge.stages.push.stage import PushReport
 from eventbridge.stages.redrive.plan import RedrivePlan
 from eventbridge.stages.runtime.stop import Stop

@@ -254,7 +254,7 @@ def test_a_bus_commit_that_failed_is_repeated(
 
     with site.bus() as bus:
         assert bus.committed("orders") == {Q0: 2, Q1: 2}
-    assert work.ledger.bus_commits_pending("orders") == []
+    assert work.ledger.bus_commits_outstanding("orders") == []
 
 
 def listen_without_repeat(work: Runtime) -> str:
@@ -292,7 +292,7 @@ def test_a_bus_that_stays_deaf_does_not_stop_the_runner(
     batch_id = listen_without_repeat(work)
 
     assert ranges(work, batch_id) == [(Q0, 1, 2), (Q1, 1, 2)]
-    assert len(work.ledger.bus_commits_pending("orders")) == 1
+    assert len(work.ledger.bus_commits_outstanding("orders")) == 1
     assert "still does not take the offsets of orders: the bus is deaf" in caplog.text
 
 

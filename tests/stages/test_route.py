@@ -18,7 +18,7 @@ from eventbridge.model.routed import Routed, RoutedSlice
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.streaming_routing import StreamingRouting
-from eventbridge.stages.push.pending import ITEM_COLUMNS
+from eventbridge.stages.push.outstanding import ITEM_COLUMNS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 

@@ -67,10 +67,12 @@ class Commits(Database):
         with self._writing() as connection:
             connection.execute(statements.MARK_BUS_COMMITTED, {"of_batch": batch_id, "now": self.now()})
 
-    def bus_commits_pending(self, runner: str) -> list[Batch]:
+    def bus_commits_outstanding(self, runner: str) -> list[Batch]:
         """Return the runner's committed normal batches that its bus was not told of, oldest first."""
         with self._reading() as connection:
-            return [to_batch(row) for row in connection.execute(statements.BUS_COMMITS_PENDING, {"of_runner": runner})]
+            return [
+                to_batch(row) for row in connection.execute(statements.BUS_COMMITS_OUTSTANDING, {"of_runner": runner})
+            ]
 
 
 def _release_following(connection: Connection, runner: str, batch_id: str) -> None:

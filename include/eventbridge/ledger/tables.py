@@ -101,14 +101,14 @@ batch = Table(
 )
 UNCOMMITTED = batch.c.state != word("committed")
 NORMAL_UNCOMMITTED = (batch.c.kind == word("normal")) & UNCOMMITTED & batch.c.follows.is_(None)
-BUS_COMMIT_PENDING = (
+BUS_COMMIT_OUTSTANDING = (
     (batch.c.kind == word("normal")) & (batch.c.state == word("committed")) & batch.c.bus_committed_at.is_(None)
 )
 # What keeps two listens of a runner from planning the same offsets. One that follows begins where its former ends.
 partial("uq_batch_normal", NORMAL_UNCOMMITTED, batch.c.runner, unique=True)
 partial("uq_batch_follows", batch.c.follows.is_not(None), batch.c.follows, unique=True)
 partial("ix_batch_uncommitted", UNCOMMITTED, batch.c.kind, batch.c.runner)
-partial("ix_batch_bus_commit_pending", BUS_COMMIT_PENDING, batch.c.runner)
+partial("ix_batch_bus_commit_pending", BUS_COMMIT_OUTSTANDING, batch.c.runner)
 Index("ix_batch_newest", batch.c.planned_at, batch.c.batch_id)
 RETRY = batch.c.kind == word("retry")
 partial("ix_batch_newest_retry", RETRY, batch.c.planned_at, batch.c.batch_id)

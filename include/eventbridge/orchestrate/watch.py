@@ -204,7 +204,7 @@ class Watch:
         busy = batch is not None and batch.state not in ("open", "settling")
         mark = tuple(sorted(pulled.items()))
         unfinished = batch is not None or runner_subject(runner) in self._with_new_rules
-        unfinished = unfinished or bool(ledger.bus_commits_pending(runner))
+        unfinished = unfinished or bool(ledger.bus_commits_outstanding(runner))
         progress = None if batch is None else (batch.batch_id, batch.state)
         return Seen(waiting, busy, mark, unfinished=unfinished, progress=self._progress(runner, mark, progress))
 

@@ -326,7 +326,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
     [
         pytest.param(batches.UNFINISHED_BATCH, "ix_batch_uncommitted (kind=? AND runner=?)", id="unfinished"),
         pytest.param(batches.RELEASE_FOLLOWING, "uq_batch_follows (follows=?)", id="following"),
-        pytest.param(batches.BUS_COMMITS_PENDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
+        pytest.param(batches.BUS_COMMITS_OUTSTANDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
         pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
         pytest.param(parking.PARKED_TAKEN_BY, "ix_parked_taken_by (taken_by=?)", id="taken"),
         pytest.param(

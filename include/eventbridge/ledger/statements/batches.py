@@ -11,7 +11,7 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import word
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
 from eventbridge.ledger.tables import (
-    BUS_COMMIT_PENDING,
+    BUS_COMMIT_OUTSTANDING,
     NORMAL_UNCOMMITTED,
     RETRY,
     UNCOMMITTED,
@@ -111,9 +111,9 @@ MARK_BUS_COMMITTED = (
 )
 
 #: Committed batches of a runner that its bus was not told of, oldest first.
-BUS_COMMITS_PENDING = (
+BUS_COMMITS_OUTSTANDING = (
     select(batch)
-    .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_PENDING)
+    .where(batch.c.runner == bindparam("of_runner"), BUS_COMMIT_OUTSTANDING)
     .order_by(batch.c.planned_at, batch.c.batch_id)
 )
 

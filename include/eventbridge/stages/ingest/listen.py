@@ -146,10 +146,10 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
 
     The ledger is the truth, so what is told is where the group stands now: an old batch's end would move it back.
     """
-    pending = work.ledger.bus_commits_pending(runner)
-    if not pending:
+    outstanding = work.ledger.bus_commits_outstanding(runner)
+    if not outstanding:
         return
-    newest = pending[-1]
+    newest = outstanding[-1]
     try:
         bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
         with closing(work.open_source(bus)) as source:
@@ -160,7 +160,7 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return
-    for batch in pending:
+    for batch in outstanding:
         work.ledger.mark_bus_committed(batch.batch_id)
 
 

@@ -18,7 +18,7 @@ from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.streaming_fit import left_to_close
 from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.pending import ITEM_COLUMNS
+from eventbridge.stages.push.outstanding import ITEM_COLUMNS
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.schemas import DELIVERY

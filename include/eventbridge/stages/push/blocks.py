@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.pending import ITEM_COLUMNS, Item, Values, items_of
+from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Item, Values, items_of
 
 #: Fewer rows are read as Python values, which pieces of one file share: each call of Arrow takes as long as a few rows.
 _FEW = 16

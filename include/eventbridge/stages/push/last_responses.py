@@ -24,25 +24,25 @@ class LastResponses:
         self._abandoned_at: float | None = None
         self._are_over = False
 
-    def are_over(self, pending: Sequence[TargetRun], *, is_stale: bool) -> bool:
-        """Return whether nothing is waited for any more, although runs are `pending`; call it again and again.
+    def are_over(self, outstanding: Sequence[TargetRun], *, is_stale: bool) -> bool:
+        """Return whether nothing is waited for any more, although runs are `outstanding`; call it again and again.
 
         `is_stale`: the push can record nothing more, so it listens for nothing.
         """
         if self._abandoned_at is None:
-            if not (is_stale or self._timed_out(pending)):
+            if not (is_stale or self._timed_out(outstanding)):
                 return False
             self._abandoned_at = time.monotonic()
-            for run in pending:
+            for run in outstanding:
                 run.abandon()
         if not self._are_over and time.monotonic() - self._abandoned_at > NOTICE_SECONDS:
             self._are_over = True
-            for run in pending:
+            for run in outstanding:
                 run.record_in_flight()
         return self._are_over
 
-    def _timed_out(self, pending: Sequence[TargetRun]) -> bool:
+    def _timed_out(self, outstanding: Sequence[TargetRun]) -> bool:
         if not self._stop.is_set():
             return False
-        timeout = max((run.settings.timeout_seconds for run in pending if not run.ended), default=0.0)
+        timeout = max((run.settings.timeout_seconds for run in outstanding if not run.ended), default=0.0)
         return self._stop.is_over(timeout + NOTICE_SECONDS)

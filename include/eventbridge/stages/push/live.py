@@ -17,7 +17,7 @@ from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import must_flush
-from eventbridge.stages.push.pending import Item, items_of
+from eventbridge.stages.push.outstanding import Item, items_of
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.singly import Rounds
 from eventbridge.stages.push.steps import Steps

@@ -8,7 +8,7 @@ from datetime import datetime
 from eventbridge.decision.answer_to_outcome import too_early
 from eventbridge.decision.deadline import in_time
 from eventbridge.rule.window import DeliverBetween
-from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 
 

@@ -16,7 +16,7 @@ from eventbridge.model.parked import Parked
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.push.in_order import InTurn
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
-from eventbridge.stages.push.pending import request_of
+from eventbridge.stages.push.outstanding import request_of
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.stages.runtime.runtime import Runtime

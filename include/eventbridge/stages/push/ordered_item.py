@@ -10,7 +10,7 @@ from eventbridge.model.chunk import Chunk
 from eventbridge.model.place import Place
 from eventbridge.model.queue import Queue
 from eventbridge.rule import Target as TargetRule
-from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.runtime.runtime import Runtime
 
 _NOWHERE = Place(Queue("", "", 0), 0)

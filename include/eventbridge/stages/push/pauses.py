@@ -10,7 +10,7 @@ from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 from eventbridge.stages.push.token_lease import Pace
 

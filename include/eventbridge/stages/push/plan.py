@@ -31,7 +31,7 @@ from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
 from eventbridge.stages.push.live_blocks import LiveBlocks
 from eventbridge.stages.push.not_due import put_off
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
-from eventbridge.stages.push.pending import Item, items_of
+from eventbridge.stages.push.outstanding import Item, items_of
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries

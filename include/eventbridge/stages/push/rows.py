@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
-from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.store import schemas
 
 _NOTHING = (None, None, None)

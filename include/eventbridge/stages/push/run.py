@@ -18,7 +18,7 @@ from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.jitter import Dice
-from eventbridge.stages.push.pending import Item, TargetReport
+from eventbridge.stages.push.outstanding import Item, TargetReport
 from eventbridge.stages.push.progress import Progress
 from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
 from eventbridge.stages.push.steps import OWN_THREAD, Steps, drive

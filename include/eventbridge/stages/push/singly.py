@@ -14,8 +14,8 @@ from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
 from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.pauses import heed, put_off_paused
-from eventbridge.stages.push.pending import Item
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import Request, Target

@@ -25,8 +25,8 @@ from eventbridge.stages.push.chunk_rows import read_pieces, still_open
 from eventbridge.stages.push.http_loop import HttpLoop
 from eventbridge.stages.push.last_responses import NOTICE_SECONDS, LastResponses
 from eventbridge.stages.push.neighbours import Neighbours
+from eventbridge.stages.push.outstanding import TargetReport
 from eventbridge.stages.push.own_stop import OwnStop
-from eventbridge.stages.push.pending import TargetReport
 from eventbridge.stages.push.plan import ChunkRuns
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, outcome_table
 from eventbridge.stages.push.run import TargetRun
@@ -180,18 +180,18 @@ class _Push:
         )
 
     def _collect(self, runs: list[TargetRun]) -> None:
-        pending = list(runs)
+        outstanding = list(runs)
         settings = self._work.settings
         written_at = told_at = woken_at = time.monotonic()
         self._rows.expect(len(runs))
         self._start(runs)
         while True:
-            while pending and pending[-1].ended:
-                pending.pop()
+            while outstanding and outstanding[-1].ended:
+                outstanding.pop()
             if time.monotonic() - woken_at >= _TICK_SECONDS:
                 self._neighbours.wake()
                 woken_at = time.monotonic()
-            finished = self._last.are_over(pending, is_stale=self._stale) or not pending
+            finished = self._last.are_over(outstanding, is_stale=self._stale) or not outstanding
             if not finished:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at

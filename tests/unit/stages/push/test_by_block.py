@@ -18,7 +18,7 @@ from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.chunk_rows import ReadPiece
-from eventbridge.stages.push.pending import Values, items_of
+from eventbridge.stages.push.outstanding import Values, items_of
 from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries

@@ -13,7 +13,7 @@ from eventbridge.decision.token_bucket import Bucket, Lease
 from eventbridge.model.answer import Answer
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.pending import Item
+from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
 from eventbridge.stages.push.singly import SingleDeliveries
