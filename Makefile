@@ -24,7 +24,7 @@ DOCUMENTS ?= 1000000
 SCHEDULES ?= 1000
 SPARK_SCHEDULES ?= 20
 DELIVERIES ?= 100000
-PARKED ?= 1000000
+PENDING ?= 1000000
 DAYS ?= 30
 # How many processes of `make test` have the tests of services, which wait more than they compute.
 WAITING ?= 3
@@ -188,10 +188,10 @@ bench-telemetry: setup ## what OpenTelemetry at 1 % sampling costs of route and 
 bench-api: setup ## events a CPU-second that the HTTP API publishes in batches of 100, beside a bare FastAPI echo
 	@exec $(BIN)/python -m benchmarks.bench_api
 
-bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million parked
-	@exec $(BIN)/python -m benchmarks.bench_isolation --parked $(PARKED) $(if $(AIRFLOW),--airflow)
+bench-isolation: setup ## what a dead, a slow and a flapping target cost seven others; push's memory with a million pending
+	@exec $(BIN)/python -m benchmarks.bench_isolation --pending $(PENDING) $(if $(AIRFLOW),--airflow)
 
-bench-retry-lane: setup ## how late parked deliveries are taken up, what a look costs, how fast a backlog drains
+bench-retry-lane: setup ## how late pending deliveries are taken up, what a look costs, how fast a backlog drains
 	@exec $(BIN)/python -m benchmarks.bench_retry_lane
 
 bench-streaming: setup ## milliseconds, CPU, batches and files of streaming mode, batch mode beside it, from 1 to 9,000 events/s

@@ -1,4 +1,4 @@
-"""How fast a target that is well again gets what was parked for it, beside what it gets as it comes, in one run.
+"""How fast a target that is well again gets what was pending for it, beside what it gets as it comes, in one run.
 
 Called by `benchmarks.bench_retry_lane`.
 """
@@ -42,15 +42,15 @@ class _Pass(NamedTuple):
 
 
 def drain(receiver: CompiledReceiver, count: int) -> bool:
-    """Print, for a target of each type, how fast `count` events come through and as many parked ones drain."""
+    """Print, for a target of each type, how fast `count` events come through and as many pending ones drain."""
     http = {"type": "http", "allow_http": True, "connection": "signed", "url": receiver.url("/ok/drained")}
-    table = Table(title=f"{count:,} deliveries of {_BYTES:,} bytes to one target, live and parked; without Airflow")
+    table = Table(title=f"{count:,} deliveries of {_BYTES:,} bytes to one target, live and pending; without Airflow")
     for title in ("target", "what", "batches", "wall s", "CPU s", "per second", "times", "MiB"):
         table.add_column(title, justify="left" if title in ("target", "what") else "right")
     kept = True
     for name in ("http", "file"):
         live, drained = _measure(http if name == "http" else None, count)
-        for what, each in (("live, listen to commit", live), ("parked, plan to commit", drained)):
+        for what, each in (("live, listen to commit", live), ("pending, plan to commit", drained)):
             times = each.per_second / live.per_second
             numbers = [
                 f"{each.wall:.1f}",
@@ -68,7 +68,7 @@ def drain(receiver: CompiledReceiver, count: int) -> bool:
 
 
 def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass]:
-    """Deliver so many events, park as many for the same target, and deliver those once it is well."""
+    """Deliver so many events, make as many pending for the same target, and deliver those once it is well."""
     with site(large=False) as place:
         lines = place.folder / "lines.jsonl"
         place.write_rules({_RULE: {_TARGET: target or {"type": "file", "path": str(lines)}}})
@@ -79,7 +79,7 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
         place.publish(count, _BYTES, count)
         measured(lambda: _batches(place))
         with closing(place.open()) as work:
-            assert sum(row.count for row in work.ledger.parked("due")) == count, "all of it waits"
+            assert sum(row.count for row in work.ledger.pending("due")) == count, "all of it waits"
             work.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
             ramped_until = work.ledger.target_statuses()[_RULE, _TARGET].until
             assert ramped_until is not None, "it has just healed"

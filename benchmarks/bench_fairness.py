@@ -60,13 +60,13 @@ def _measured(receiver: CompiledReceiver, options: argparse.Namespace) -> list[b
 
 def _lanes(found: Mapping[str, LaneFound], seconds: float) -> bool:
     table = Table(title=f"high offers {TIMES} times the {SLOTS} slots, low once, for {seconds:g} s")
-    for title in ("priority", "settled", "a second", "share", "oldest wait s", "parked at the end"):
+    for title in ("priority", "settled", "a second", "share", "oldest wait s", "pending at the end"):
         table.add_column(title, justify="left" if title == "priority" else "right")
     total = sum(each.settled for each in found.values()) or 1
     for lane, each in found.items():
         share = each.settled / total
         row = (f"{each.settled:,}", f"{each.settled / seconds:,.1f}", f"{share:.1%}", f"{each.oldest_wait:.1f}")
-        table.add_row(lane, *row, f"{each.parked:,}")
+        table.add_row(lane, *row, f"{each.pending:,}")
     Console(width=120).print(table)
     low = found["low"]
     return _judged(

@@ -95,18 +95,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="runs with the bad targets, and without (default: 3)")
     parser.add_argument("--seconds", type=float, default=60.0, help="measured in each run (default: 60)")
     parser.add_argument("--warm", type=float, default=30.0, help="seconds before that (default: 30)")
-    parser.add_argument("--parked", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
+    parser.add_argument("--pending", type=int, default=1_000_000, help="deliveries that wait (default: 1000000)")
     parser.add_argument("--begins", type=float, default=10.0, help="seconds before and after a target hangs (10)")
     parser.add_argument("--begin-rounds", type=int, default=3, help="runs in which one begins to hang (default: 3)")
     parser.add_argument("--airflow", action="store_true", help="let it begin to hang through a real Airflow, no more")
     options = parser.parse_args()
     if options.airflow:
-        options.rounds = options.parked = 0
+        options.rounds = options.pending = 0
     try:
         with compiled_receiver() as receiver:
             kept = _isolation(receiver, options) if options.rounds else True
             kept = _beginnings(receiver, options) and kept
-            kept = (memory_is_flat(receiver, options.parked) if options.parked else True) and kept
+            kept = (memory_is_flat(receiver, options.pending) if options.pending else True) and kept
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

@@ -51,7 +51,7 @@ class Found(NamedTuple):
     push_mib: float
     failed: list[str]
     delivered: int
-    parked: int
+    pending: int
     degraded: int
 
 
@@ -67,9 +67,9 @@ class Row(NamedTuple):
 
     @property
     def clean(self) -> bool:
-        """Whether everything was delivered, nothing parked and nobody degraded."""
+        """Whether everything was delivered, nothing pending and nobody degraded."""
         found = self.found
-        return found.delivered == self.deliveries and not (found.parked or found.degraded or found.failed)
+        return found.delivered == self.deliveries and not (found.pending or found.degraded or found.failed)
 
 
 def main() -> int:
@@ -92,7 +92,7 @@ def main() -> int:
     for row in rows:
         for failure in row.found.failed:
             print(f"{row.what}, {row.rules:,} rules: a push failed: {failure}")  # noqa: T201
-    print(f"goal: nothing parked, nobody degraded: {'kept' if all(row.clean for row in rows) else 'NOT KEPT'}")  # noqa: T201
+    print(f"goal: nothing pending, nobody degraded: {'kept' if all(row.clean for row in rows) else 'NOT KEPT'}")  # noqa: T201
     return 0 if kept and all(row.clean for row in rows) else 1
 
 
@@ -119,7 +119,7 @@ def _told(row: Row) -> Row:
     what = (
         f"{row.what}, {row.rules:,} rules: {found.wall:.2f} s, {found.cpu / row.deliveries * 1e6:,.0f} us of CPU each"
     )
-    left = f"{found.delivered:,} delivered, {found.parked:,} parked, {found.degraded:,} degraded"
+    left = f"{found.delivered:,} delivered, {found.pending:,} pending, {found.degraded:,} degraded"
     print(f"{what}, {left}, {len(found.failed)} pushes failed", file=sys.stderr)  # noqa: T201
     return row
 
@@ -156,7 +156,7 @@ def _few(rules: int, targets: int, target_of: TargetOf, options: argparse.Namesp
             batches.append(_delivered(place))
     ordered = sorted(batches[1:], key=lambda batch: batch.wall)
     last = batches[-1]
-    return ordered[len(ordered) // 2]._replace(parked=last.parked, degraded=last.degraded)
+    return ordered[len(ordered) // 2]._replace(pending=last.pending, degraded=last.degraded)
 
 
 def _delivered(place: Site) -> Found:
@@ -186,19 +186,19 @@ def _push(place: Site, batch_id: str, chunk_id: int) -> str:
 
 
 def _standing(place: Site, batch_id: str) -> tuple[int, int, int]:
-    """Return how many deliveries of a batch were delivered, how many are parked, and how many targets degraded."""
+    """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
     with closing(place.open()) as work:
         delivered = sum(table.num_rows for _, table in settled_as(work, batch_id, ["Delivered"], ["row"]))
-        parked = sum(count.count for count in work.ledger.parked_counts())
+        pending = sum(count.count for count in work.ledger.pending_counts())
         statuses = work.ledger.target_statuses().values()
-        return delivered, parked, sum(status.state == "degraded" for status in statuses)
+        return delivered, pending, sum(status.state == "degraded" for status in statuses)
 
 
 def _table(rows: Sequence[Row]) -> tuple[Table, bool]:
     """Return the table, and whether each goal of a line is kept."""
     table = Table(title=f"push to commit, CPU of a delivery, up to {_PUSHES_AT_ONCE} pushes at a time")
     for title in (
-        "targets", "rules", "matches", "CPU us", "of push", "push MiB", "wall s", "delivered", "parked", "degraded",
+        "targets", "rules", "matches", "CPU us", "of push", "push MiB", "wall s", "delivered", "pending", "degraded",
         "times", "goal", "kept",
     ):  # fmt: skip
         table.add_column(title, justify="left" if title == "targets" else "right", no_wrap=title == "targets")
@@ -218,7 +218,7 @@ def _table(rows: Sequence[Row]) -> tuple[Table, bool]:
                 f"{found.push_mib:.0f}",
                 f"{found.wall:.2f}",
                 f"{found.delivered:,}",
-                f"{found.parked:,}",
+                f"{found.pending:,}",
                 f"{found.degraded:,}",
                 f"{times:.2f}",
                 f"{row.goal:g}" if row.goal is not None else "",

@@ -1,7 +1,7 @@
-"""`make bench-retry-lane`: what a look for due deliveries costs while many are parked, and how late they are taken up.
+"""`make bench-retry-lane`: what a look for due deliveries costs while many are pending, and how late they are taken up.
 
-A look is what the watcher does again and again; its cost must not depend on what is parked and not due. Then as many
-deliveries fail and are parked by the product's own settlement, to be tried again at random times within an hour: how
+A look is what the watcher does again and again; its cost must not depend on what is pending and not due. Then as many
+deliveries fail and are pending by the product's own settlement, to be tried again at random times within an hour: how
 late is the first attempt, after the time that the policy gave and after the one that the ledger made of it? And how
 fast does a target that is well again get a backlog, beside what comes live? Without Airflow: what it takes to start a
 run (about a second, see `make bench-latency`) comes on top.
@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.model import rowset
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.orchestrate.names import RETRIES
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.commit.stage import commit
@@ -39,12 +39,12 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import write_segment
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import parked_rows, schedule_retries
+from eventbridge.stages.settle.pending import pending_rows, schedule_retries
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Seconds late at p99, from due to the first attempt of the chunk.
 LATE_GOAL = 3.0
-#: A look with everything parked may cost at most so many times as one with nothing parked, beside this many ms.
+#: A look with everything pending may cost at most so many times as one with nothing pending, beside this many ms.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0
 
 _TARGETS = 20
@@ -52,21 +52,21 @@ _LOOKS = 50
 _LOOK_EVERY_SECONDS = 0.5
 _SPREAD_SECONDS = 3600
 _AT_ONCE = 10_000
-#: What a machine that may be busy parks at least; the deliveries fall due when all are parked, and not before.
-_PARKED_PER_SECOND = 2_000
+#: What a machine that may be busy makes pending at least; the deliveries fall due when all are pending, and not before.
+_PENDING_PER_SECOND = 2_000
 
 
 def main() -> int:
     """Measure, print the tables; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parked", type=int, default=200_000, help="deliveries (default: 200000)")
+    parser.add_argument("--pending", type=int, default=200_000, help="deliveries (default: 200000)")
     parser.add_argument("--seconds", type=float, default=120.0, help="how long they are taken up (default: 120)")
     parser.add_argument("--backlog", type=int, default=1_000_000, help="deliveries that drain (default: 1000000)")
     options = parser.parse_args()
-    kept = _costs(options.parked)
+    kept = _costs(options.pending)
     try:
         with compiled_receiver() as receiver:
-            kept = _lateness(receiver, options.parked, options.seconds) and kept
+            kept = _lateness(receiver, options.pending, options.seconds) and kept
             kept = drain(receiver, options.backlog) and kept
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
@@ -74,10 +74,10 @@ def main() -> int:
     return 0 if kept else 1
 
 
-def _costs(parked: int) -> bool:
-    """Print what one look costs while 0, a twentieth, and all are parked, each a row that is not due for an hour."""
+def _costs(pending: int) -> bool:
+    """Print what one look costs while 0, a twentieth, and all are pending, each a row that is not due for an hour."""
     table = Table(title="one look, median of 50, milliseconds")
-    for title in ("parked, not due", "due query", "watcher's look", "plan of a retry run"):
+    for title in ("pending, not due", "due query", "watcher's look", "plan of a retry run"):
         table.add_column(title, justify="right")
     queries, looks, plans = [], [], []
     with site() as place:
@@ -88,8 +88,8 @@ def _costs(parked: int) -> bool:
             watch = Watch(work)
             (sample, *_) = _settled(work, batch_id)
             there = 0
-            for count in (0, parked // 20, parked):
-                _park_far(work, sample, there, count)
+            for count in (0, pending // 20, pending):
+                _add_pending_far(work, sample, there, count)
                 there = count
                 queries.append(_median_ms(lambda: work.ledger.due_targets(work.clock())))
                 looks.append(_median_ms(watch.look))
@@ -97,17 +97,17 @@ def _costs(parked: int) -> bool:
                 table.add_row(f"{count:,}", *(f"{each[-1]:.2f}" for each in (queries, looks, plans)))
     kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks, plans))
     Console(width=120).print(table)
-    what = f"query, look and plan with {parked:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
+    what = f"query, look and plan with {pending:,} at most {COST_GOAL:g} times those with none (+{COST_SLACK_MS:g} ms)"
     print(f"goal: {what}: {'kept' if kept else 'NOT KEPT'}\n")  # noqa: T201
     return kept
 
 
-def _park_far(work: Runtime, sample: Parked, first: int, end: int) -> None:
+def _add_pending_far(work: Runtime, sample: PendingDeliveries, first: int, end: int) -> None:
     dice = random.Random(first)
     due_at = work.clock() + timedelta(hours=1)
     for start in range(first, end, _AT_ONCE):
         numbers = range(start, min(start + _AT_ONCE, end))
-        work.ledger.park(
+        work.ledger.add_pending(
             [
                 replace(
                     sample,
@@ -129,28 +129,28 @@ def _median_ms(call: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def _settled(work: Runtime, batch_id: str) -> list[Parked]:
-    """Settle a batch that nobody pushed, and return the rows that are to be parked, each of them Unknown."""
+def _settled(work: Runtime, batch_id: str) -> list[PendingDeliveries]:
+    """Settle a batch that nobody pushed, and return the rows that are to become pending, each of them Unknown."""
     write_dead_letters(work, batch_id)
-    return parked_rows(work, work.ledger.batch(batch_id))
+    return pending_rows(work, work.ledger.batch(batch_id))
 
 
-def _lateness(receiver: CompiledReceiver, parked: int, seconds: float) -> bool:
+def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
     with site() as place:
         target = {"type": "http", "allow_http": True, "connection": "signed", "url": receiver.url("/ok/retried")}
         place.write_rules({f"rule-{number}": {"target": target} for number in range(_TARGETS)})
-        place.publish(max(1, parked // _TARGETS), 256)
+        place.publish(max(1, pending // _TARGETS), 256)
         batch_id, _ = measured(place.routed).result
         with closing(place.open()) as work:
-            began = work.clock() + timedelta(seconds=15 + parked / _PARKED_PER_SECOND)
+            began = work.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
             wanted = _fail_at_random(work, batch_id, began)
-            due, rows = _parked(work), len(work.ledger.parked("due"))
+            due, rows = _pending(work), len(work.ledger.pending("due"))
             if work.clock() > began:  # what fell due meanwhile would be measured as late
-                print(f"to park {parked:,} took too long here: try with fewer, --parked n", file=sys.stderr)  # noqa: T201
+                print(f"to make {pending:,} pending took too long here: try with fewer, --pending n", file=sys.stderr)  # noqa: T201
                 return False
             _take_up(work, began + timedelta(seconds=seconds))
             found = {"the ledger's due time": _late(work, due), "the policy's own time": _late(work, wanted)}
-    table = Table(title=f"{parked:,} parked in {rows:,} rows, due at random times in an hour; {seconds:g} s of it")
+    table = Table(title=f"{pending:,} pending in {rows:,} rows, due at random times in an hour; {seconds:g} s of it")
     for title in ("late, in seconds", "after", "number", "p50", "p99", "worst"):
         table.add_column(title, justify="left" if title in ("late, in seconds", "after") else "right")
     for number, what in enumerate(("every delivery", "first attempt of a due chunk")):
@@ -167,7 +167,7 @@ def _lateness(receiver: CompiledReceiver, parked: int, seconds: float) -> bool:
 def _fail_at_random(work: Runtime, batch_id: str, began: datetime) -> dict[bytes, datetime]:
     """Let every delivery of a batch fail, to be tried again at a random time of the hour, as its push would write it.
 
-    Then settle, park and commit it, as ever; return when the policy wants each to be tried again.
+    Then settle, schedule retries and commit it, as ever; return when the policy wants each to be tried again.
     """
     dice = random.Random(1)
     wanted: dict[bytes, datetime] = {}
@@ -191,11 +191,11 @@ def _fail_at_random(work: Runtime, batch_id: str, began: datetime) -> dict[bytes
     return wanted
 
 
-def _parked(work: Runtime) -> dict[bytes, datetime]:
-    """Return when each parked delivery is due by the ledger."""
+def _pending(work: Runtime) -> dict[bytes, datetime]:
+    """Return when each pending delivery is due by the ledger."""
     ids: dict[str, list[bytes]] = {}
     due: dict[bytes, datetime] = {}
-    for row in work.ledger.parked("due"):
+    for row in work.ledger.pending("due"):
         for file, rows in row.files:
             if file not in ids:
                 ids[file] = read_table(work.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()

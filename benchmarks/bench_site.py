@@ -37,7 +37,7 @@ from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.receiver import ADDRESSES
 
 RUNNER = "bench"
@@ -254,13 +254,13 @@ def push_of(work: Runtime, batch_id: str, chunk_ids: list[int]) -> int:
 
 
 def settle_before_commit(site: Site, batch_id: str) -> None:
-    """Settle and park a batch."""
+    """Settle a batch and schedule its retries."""
     for stage in (write_dead_letters, schedule_retries):
         measured(partial(_stage, site, stage, batch_id))
 
 
 def settled(site: Site, batch_id: str) -> dict[str, Cost]:
-    """Settle, park and commit a batch, each stage in a process of its own, and return what each cost."""
+    """Settle, schedule retries and commit a batch, each stage in a process of its own, and return what each cost."""
     costs = {name: measured(partial(_stage, site, stage, batch_id)) for name, stage in _SETTLING.items()}
     if not costs["commit"].result:
         raise RuntimeError(f"batch {batch_id} is not committed")

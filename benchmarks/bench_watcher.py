@@ -21,11 +21,11 @@ from rich.console import Console
 from rich.table import Table
 
 from eventbridge.decision.breaker import Count, Tally
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import parked_rows
+from eventbridge.stages.settle.pending import pending_rows
 
 #: With everything due a look may cost at most so many times as with nothing due, and so many ms more.
 COST_GOAL, COST_SLACK_MS = 2.0, 1.0
@@ -71,9 +71,9 @@ def _measure(case: str, counts: list[int], table: Table) -> bool:
         with closing(place.open()) as work:
             watch = Watch(work)
             write_dead_letters(work, batch_id)
-            (sample, *_) = parked_rows(work, work.ledger.batch(batch_id))
+            (sample, *_) = pending_rows(work, work.ledger.batch(batch_id))
             for done, count in zip([0, *counts], counts, strict=False):
-                _park_due(work, case, sample, done, count)
+                _add_pending_due(work, case, sample, done, count)
                 if case == "dead":
                     _open_breaker(work)
                 now = work.ledger.now()
@@ -84,8 +84,8 @@ def _measure(case: str, counts: list[int], table: Table) -> bool:
     return all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in costs.columns())
 
 
-def _park_due(work: Runtime, case: str, sample: Parked, first: int, end: int) -> None:
-    """Park rows that are due; where a target is dead, nine of ten are its, and the oldest."""
+def _add_pending_due(work: Runtime, case: str, sample: PendingDeliveries, first: int, end: int) -> None:
+    """Add pending rows that are due; where a target is dead, nine of ten are its, and the oldest."""
     now = work.ledger.now()
     for start in range(first, end, _AT_ONCE):
         rows = []
@@ -94,7 +94,7 @@ def _park_due(work: Runtime, case: str, sample: Parked, first: int, end: int) ->
             due_at = now - timedelta(hours=2 if dead else 1, microseconds=number)
             rule = _DEAD if dead else f"rule-{number % _TARGETS}"
             rows.append(replace(sample, settlement=number + 1, rule=rule, due_at=due_at))
-        work.ledger.park(rows)
+        work.ledger.add_pending(rows)
 
 
 def _open_breaker(work: Runtime) -> None:

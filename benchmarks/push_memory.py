@@ -14,16 +14,21 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 #: Memory of push counts as flat up to this.
 _FLAT = 1.1
 
 
-def memory_is_flat(receiver: CompiledReceiver, parked: int) -> bool:
-    """Park deliveries for a dead target, batch by batch, and print what push took of memory meanwhile."""
-    table = Table(title=f"push while {parked:,} deliveries wait for a dead target")
-    for title in ("waiting", "push, MiB", "settle, park and commit, MiB", "plan retries, push and commit, MiB"):
+def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
+    """Add pending deliveries for a dead target, batch by batch, and print what push took of memory meanwhile."""
+    table = Table(title=f"push while {pending:,} deliveries wait for a dead target")
+    for title in (
+        "waiting",
+        "push, MiB",
+        "settle, schedule retries and commit, MiB",
+        "plan retries, push and commit, MiB",
+    ):
         table.add_column(title, justify="right")
     peaks: list[float] = []
     with site() as place:
@@ -32,8 +37,8 @@ def memory_is_flat(receiver: CompiledReceiver, parked: int) -> bool:
         place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
         with closing(place.open()) as work:
             work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
-        each = max(1, min(50_000, parked // 2))
-        for first in range(0, parked, each):
+        each = max(1, min(50_000, pending // 2))
+        for first in range(0, pending, each):
             few = max(1, each // 50)
             place.publish(few, 256, first, "few")
             place.publish(each - few, 256, first + few)

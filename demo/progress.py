@@ -12,7 +12,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.status import Status, status
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Paths of the receiver that never take a delivery: what is for them stays parked or is given up.
+#: Paths of the receiver that never take a delivery: what is for them stays pending or is given up.
 NEVER = ("bad", "gone", "hang")
 
 _ALL = 1_000_000
@@ -38,14 +38,14 @@ class Progress:
     lag: int
     committed: int  # batches
     open: int
-    to_come: int  # parked deliveries of targets that must have everything
-    parked: int
+    to_come: int  # pending deliveries of targets that must have everything
+    pending: int
 
     @classmethod
     def of(cls, found: Status, rules: RuleSet, published: int) -> Progress:
         """Read the progress out of a status."""
         must = takes_all(rules)
-        waiting = [row for row in found.parked if row.state != "closed"]
+        waiting = [row for row in found.pending if row.state != "closed"]
         committed = sum(batch.state == "committed" for batch in found.batches)
         return cls(
             published=published,
@@ -53,7 +53,7 @@ class Progress:
             committed=committed,
             open=len(found.batches) - committed,
             to_come=sum(row.count for row in waiting if (row.rule, row.target) in must),
-            parked=sum(row.count for row in waiting),
+            pending=sum(row.count for row in waiting),
         )
 
     def done(self, total: int) -> bool:
@@ -64,7 +64,7 @@ class Progress:
     def __str__(self) -> str:
         return (
             f"published {self.published:>7,}   lag {self.lag:>7,}   batches {self.committed:>3} committed, "
-            f"{self.open} open   to come again {self.to_come:>5,}   parked {self.parked:>6,}"
+            f"{self.open} open   to come again {self.to_come:>5,}   pending {self.pending:>6,}"
         )
 
 

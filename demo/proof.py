@@ -14,14 +14,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 Say = Callable[[str], None]
 
-_COLUMNS = ("matched", "delivered", "parked", "dead")
+_COLUMNS = ("matched", "delivered", "pending", "dead")
 
 
 def differences(work: Runtime, books: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
     """Say what became of every delivery, and return what is wrong with it; `received` is the receiver's record."""
     tallies = tally(work)
     _say_table(table(tallies, books), say)
-    _say_parked(work, say)
+    _say_pending(work, say)
     problems = [*books.differences, *say_books(books, say), *_say_standings(work, books, say)]
     record = read_record(received)
     compared = dict(compare(rules, tallies, record, work.settings.file_target_folders[0]))
@@ -42,10 +42,10 @@ def say_books(books: Audit, say: Say) -> list[str]:
     )
     sums = {name: sum(row[name] for row in books.deliveries.values()) for name in _COLUMNS}
     say(
-        f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['parked']:,} parked + "
+        f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['pending']:,} pending + "
         f"{sums['dead']:,} dead-lettered"
     )
-    balanced = sums["matched"] == sums["delivered"] + sums["parked"] + sums["dead"]
+    balanced = sums["matched"] == sums["delivered"] + sums["pending"] + sums["dead"]
     return [] if balanced else ["the sums of deliveries do not add up"]
 
 
@@ -66,10 +66,10 @@ def _say_standings(work: Runtime, books: Audit, say: Say) -> list[str]:
     return list(unexpected(rules, statuses, matched))
 
 
-def _say_parked(work: Runtime, say: Say) -> None:
-    waiting = [row for row in work.ledger.parked_counts() if row.state != "closed"]
+def _say_pending(work: Runtime, say: Say) -> None:
+    waiting = [row for row in work.ledger.pending_counts() if row.state != "closed"]
     if waiting:
-        say("\nParked:")
+        say("\nPending:")
         for row in waiting:
             when = "held for a person" if row.state == "held" else f"next due {row.next_due_at:%H:%M:%S} UTC"
             say(f"  {row.rule}/{row.target}: {row.count:,} after {row.reason}, {when}")

@@ -24,7 +24,7 @@ def unsettled(work: Runtime) -> list[str]:
     new = [f"{each.runner} has never run" for each in found.unregistered]
     batches = [batch for batch in work.ledger.batches(limit=None) if batch.state != "committed"]
     opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]
-    return [*lags, *new, *opened, *(f"parked: {row}" for row in work.ledger.parked_counts() if row.state == "due")]
+    return [*lags, *new, *opened, *(f"pending: {row}" for row in work.ledger.pending_counts() if row.state == "due")]
 
 
 def main() -> int:
@@ -37,7 +37,7 @@ def main() -> int:
                     print("\n".join(["Still under way:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
                 time.sleep(_LOOK_SECONDS)
-            held = sum(row.count for row in work.ledger.parked_counts() if row.state == "held")
+            held = sum(row.count for row in work.ledger.pending_counts() if row.state == "held")
     except EventBridgeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

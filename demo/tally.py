@@ -45,12 +45,12 @@ def tally(work: Runtime) -> dict[tuple[str, str], Tally]:
 
 def table(tallies: dict[tuple[str, str], Tally], books: Audit) -> list[list[str]]:
     """Return the demo's table, its head first: counts from the audited books, times and retries from the tally."""
-    head = ["rule/target", "matched", "delivered", "retried", "parked", "dead-lettered", "p50 s", "p99 s"]
+    head = ["rule/target", "matched", "delivered", "retried", "pending", "dead-lettered", "p50 s", "p99 s"]
     rows = []
     for key, sums in books.deliveries.items():
         rule, _, target = key.partition("/")
         found = tallies.get((rule, target), Tally())
-        counts = [sums["matched"], sums["delivered"], len(found.retried), sums["parked"], sums["dead"]]
+        counts = [sums["matched"], sums["delivered"], len(found.retried), sums["pending"], sums["dead"]]
         times = [found.quantile(0.5), found.quantile(0.99)]
         rows.append([key, *(f"{count:,}" for count in counts), *("-" if t is None else f"{t:.1f}" for t in times)])
     return [head, *rows]

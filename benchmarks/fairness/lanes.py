@@ -27,7 +27,7 @@ from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import settled_as
 
 #: Push slots of all pools together, as many as `make demo` has; high offers three times what fills them.
@@ -45,7 +45,7 @@ class LaneFound:
 
     settled: int
     oldest_wait: float
-    parked: int
+    pending: int
 
 
 @dataclass
@@ -174,8 +174,8 @@ def _found(work: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
     open_since = _oldest_open(work, lane)
     if open_since is not None:
         waits.append((end - open_since).total_seconds())
-    parked = sum(row.count for row in work.ledger.parked_counts() if row.rule == lane and row.state != "closed")
-    return LaneFound(settled, max(waits, default=0.0), parked)
+    pending = sum(row.count for row in work.ledger.pending_counts() if row.rule == lane and row.state != "closed")
+    return LaneFound(settled, max(waits, default=0.0), pending)
 
 
 def _settled(work: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:

@@ -9,13 +9,13 @@ from small_benchmarks import prints_its_table
 
 _SMALL = {
     "bench_retry_lane": (
-        ["--parked", "400", "--seconds", "5", "--backlog", "300"],
+        ["--pending", "400", "--seconds", "5", "--backlog", "300"],
         ["400", "first attempt", "every delivery", "300 deliveries", "drains"],
     ),
     "bench_isolation": (
         [
             *("--rate", "5", "--rounds", "1", "--seconds", "2", "--warm", "1"),
-            *("--parked", "100", "--begins", "1", "--begin-rounds", "1"),
+            *("--pending", "100", "--begins", "1", "--begin-rounds", "1"),
         ],
         ["all ten healthy", "one hangs", "100", "p99 s from then on", "streaming", "goal: p99 at most 1.3 times"],
     ),

@@ -25,7 +25,7 @@ _SMALL = {
     ),
     "bench_many_rules": (
         ["--rules", "12", "--deliveries", "60", "--few", "24", "--times", "1"],
-        ["http", "file", "10 of them", "in turns", "nothing parked, nobody degraded: kept"],
+        ["http", "file", "10 of them", "in turns", "nothing pending, nobody degraded: kept"],
     ),
     "bench_replay": (
         [

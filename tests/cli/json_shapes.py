@@ -166,7 +166,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "streaming": [],
         "batches": [BATCH],
         "chunks": {},
-        "parked": [
+        "pending": [
             {
                 "rule": "str",
                 "target": "str",
@@ -218,7 +218,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "batches": "int",
         "retry_batches": "int",
         "next_due_at": "str",
-        "parked": "int",
+        "pending": "int",
         "held": "int",
     },
     ("audit",): {
@@ -235,7 +235,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             "tombstone": "int",
             "valid": "int",
         },
-        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "parked": "int"}},
+        "deliveries": {"*": {"matched": "int", "delivered": "int", "dead": "int", "pending": "int"}},
         "differences": [],
     },
     ("why", "o1"): {
@@ -349,7 +349,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "matched": "int",
                 "delivered": "int",
                 "dead_lettered": "int",
-                "parked": "int",
+                "pending": "int",
                 "size": "int",
                 "cpu_seconds": "float",
                 "mean_seconds": "float",

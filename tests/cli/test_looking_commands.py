@@ -72,7 +72,7 @@ def test_status_without_a_runner_says_so(shop: Any, eventbridge: Callable[..., A
 
 
 def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Queues, batches, parked deliveries with what holds them, and the target that is disabled."""
+    """Queues, batches, pending deliveries with what holds them, and the target that is disabled."""
     out = eventbridge("status").out
 
     queues = rows(out, "Queues, in events")
@@ -82,10 +82,10 @@ def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]
     ((batch, kind, runner, state, *_),) = rows(out, "Newest batches, times in UTC")
     assert UUID.fullmatch(batch)
     assert (kind, runner, state) == ("normal", "orders", "committed")
-    parked = {row[1]: row for row in rows(out, "Parked deliveries")}
-    assert parked["gone"][2] == "held"
-    assert parked["gone"][4:] == ["3", "target disabled"]
-    assert parked["flaky"][2:5] == ["due", "RetryAt", "4"]
+    pending = {row[1]: row for row in rows(out, "Pending deliveries")}
+    assert pending["gone"][2] == "held"
+    assert pending["gone"][4:] == ["3", "target disabled"]
+    assert pending["flaky"][2:5] == ["due", "RetryAt", "4"]
     assert rows(out, "Targets that are not well")[0][:3] == ["all-orders", "gone", "disabled"]
 
 
@@ -235,7 +235,7 @@ def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbrid
     """--batch takes a prefix; what names none, or several, is the user's mistake."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
     assert eventbridge("audit", "--batch", batch[:9].upper(), "--json").json["batches"] == 1
-    assert eventbridge("audit", "--batch", batch, "--json").json["deliveries"]["all-orders/gone"]["parked"] == 3
+    assert eventbridge("audit", "--batch", batch, "--json").json["deliveries"]["all-orders/gone"]["pending"] == 3
 
     eventbridge("bus", "publish", "orders", delivered.orders(1))
     delivered.deliver()
@@ -369,7 +369,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     assert "Did you mean gone?" in wrong.err
     after = eventbridge("status", "--json").json
     assert after["targets"] == []
-    assert [row["state"] for row in after["parked"] if row["target"] == "gone"] == ["due"]
+    assert [row["state"] for row in after["pending"] if row["target"] == "gone"] == ["due"]
 
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -129,7 +129,7 @@ def _until(look: Callable[[], str], what: str, seconds: float = 120.0) -> str:
     return found
 
 
-def test_what_fails_again_is_a_new_dead_letter_or_parked(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_what_fails_again_is_a_new_dead_letter_or_pending(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A target that still refuses gives new letters; the old ones say so."""
     done = eventbridge("dead-letters", "redrive", "--target", "bad", "--rate", "1000")
 

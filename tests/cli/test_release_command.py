@@ -159,7 +159,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
 
 def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Status names the deliveries; what can be sent is tried again, what cannot be stays held; again does nothing."""
-    held = {row["target"]: row for row in eventbridge("status", "--json").json["parked"] if row["rule"] == "strict"}
+    held = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
     assert (held["books"]["reason"], held["lines"]["reason"]) == ("MaximumRetryAttempts", "TransformFailed")
     delivery = held["lines"]["held"].removeprefix("held at ")
 
@@ -178,7 +178,7 @@ def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Call
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Each id begins with nothing: a script's variable that is not set must not give up what was held."""
-    one, _ = (row["held"] for row in eventbridge("status", "--json").json["parked"] if row["rule"] == "strict")
+    one, _ = (row["held"] for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict")
     assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("held at ")).code == 0
 
     result = eventbridge("rules", "release", "strict", "--skip", nothing)
@@ -189,7 +189,7 @@ def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, e
 
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Exactly that one becomes a dead letter; one that the rule is not held at is a mistake that names those it is."""
-    (row,) = [row for row in eventbridge("status", "--json").json["parked"] if row["target"] == "lines"]
+    (row,) = [row for row in eventbridge("status", "--json").json["pending"] if row["target"] == "lines"]
     delivery = row["held"].removeprefix("held at ")
 
     skipped = eventbridge("rules", "release", "strict", "--skip", delivery)

@@ -49,7 +49,7 @@ class BatchesContract:
         assert ledger.unfinished_batch("flights") is None
         assert ledger.consumer_offsets() == []
         assert ledger.target_statuses() == {}
-        assert ledger.parked() == []
+        assert ledger.pending() == []
         assert ledger.chunk_counts() == {}
 
     def test_a_batch_comes_back_as_it_was_planned(self, ledger: Ledger, rival: Ledger) -> None:

@@ -8,7 +8,7 @@ from contracts.ledger_samples import (
     START,
     Clock,
     a_batch,
-    a_parked,
+    a_pending,
     a_retry_batch,
     after,
     register,
@@ -78,7 +78,7 @@ class CommitsContract:
         """One range that does not fit stops the commit as a whole: no offset moves, no row closes, no state changes."""
         register(ledger)
         settle(ledger, "batch-0")
-        ledger.park([a_parked(batch_id="batch-0")])
+        ledger.add_pending([a_pending(batch_id="batch-0")])
         ledger.commit_batch("batch-0", "flights", [], after(1), "000000")
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
@@ -88,7 +88,7 @@ class CommitsContract:
 
         assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
         assert ledger.batch("retry-1").state == "settling"
-        assert [row.state for row in ledger.parked()] == ["due"]
+        assert [row.state for row in ledger.pending()] == ["due"]
         assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
 
     def test_only_a_settled_batch_is_committed(self, ledger: Ledger) -> None:
@@ -105,17 +105,17 @@ class CommitsContract:
     def test_a_commit_closes_what_its_batch_had_taken(self, ledger: Ledger, rival: Ledger) -> None:
         """The rows it took are closed in its name, other rows are left alone."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2), a_parked(3)])
+        ledger.add_pending([a_pending(1), a_pending(2), a_pending(3)])
         ledger.plan_taken(a_retry_batch(), [], [1, 3])
         ledger.begin_settlement("retry-1")
 
         assert rival.commit_batch("retry-1", "flights", [], after(9), "000000")
-        assert [(row.state, row.taken_by, row.closed_by) for row in ledger.parked()] == [
+        assert [(row.state, row.taken_by, row.closed_by) for row in ledger.pending()] == [
             ("closed", "retry-1", "retry-1"),
             ("due", None, None),
             ("closed", "retry-1", "retry-1"),
         ]
-        assert [row.parked_id for row in ledger.parked_taken_by("retry-1")] == [1, 3]
+        assert [row.pending_id for row in ledger.pending_taken_by("retry-1")] == [1, 3]
         assert ledger.taken_targets() == set()
 
     def test_bus_commits_wait_until_they_are_marked(self, ledger: Ledger, clock: Clock) -> None:

@@ -16,7 +16,7 @@ from contracts.ledger_commits_contract import CommitsContract
 from contracts.ledger_figures_contract import FiguresContract
 from contracts.ledger_holding_contract import HoldingContract
 from contracts.ledger_order_contract import OrderContract
-from contracts.ledger_parking_contract import ParkingContract
+from contracts.ledger_pending_contract import PendingContract
 from contracts.ledger_redrives_contract import RedrivesContract
 from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_replays_contract import ReplaysContract
@@ -38,7 +38,7 @@ class LedgerContract(
     FiguresContract,
     HoldingContract,
     OrderContract,
-    ParkingContract,
+    PendingContract,
     RedrivesContract,
     ReferencesContract,
     ReplaysContract,

@@ -6,17 +6,17 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from contracts.ledger_samples import QUEUES, Clock, a_parked, a_retry_batch, after, settle
+from contracts.ledger_samples import QUEUES, Clock, a_pending, a_retry_batch, after, settle
 
 from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, held_at
 from eventbridge.ledger import Ledger
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.place import Span
 
 
-def in_shard(shard: int, due_in_seconds: float = 5, **changes: object) -> Parked:
-    """Return a parked row of a shard."""
-    return replace(a_parked(due_in_seconds, lane=f"order.{shard}", order_shard=shard), **changes)  # type: ignore[arg-type]
+def in_shard(shard: int, due_in_seconds: float = 5, **changes: object) -> PendingDeliveries:
+    """Return a pending row of a shard."""
+    return replace(a_pending(due_in_seconds, lane=f"order.{shard}", order_shard=shard), **changes)  # type: ignore[arg-type]
 
 
 class OrderContract:
@@ -49,13 +49,13 @@ class OrderContract:
     def test_of_a_shard_one_batch_has_rows(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A second batch gets no rows of a shard, whichever, until the first is committed; other shards it gets."""
         settle(ledger)
-        ledger.park([in_shard(1, 1), in_shard(1, 2), in_shard(2, 3)])
+        ledger.add_pending([in_shard(1, 1), in_shard(1, 2), in_shard(2, 3)])
         clock.pass_seconds(10)
-        assert [row.parked_id for row in ledger.due_of_ordered(clock(), "late", "crm", 10)] == [1, 2, 3]
+        assert [row.pending_id for row in ledger.due_of_ordered(clock(), "late", "crm", 10)] == [1, 2, 3]
         assert ledger.plan_taken(a_retry_batch("retry-1"), [], [1])
 
         assert not rival.plan_taken(a_retry_batch("retry-2"), [], [2])
-        assert [row.parked_id for row in rival.due_of_ordered(clock(), "late", "crm", 10)] == [3]
+        assert [row.pending_id for row in rival.due_of_ordered(clock(), "late", "crm", 10)] == [3]
         assert rival.plan_taken(a_retry_batch("retry-3"), [], [3])
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
@@ -65,29 +65,29 @@ class OrderContract:
         """Due, held and taken rows are open, with the places they have; closed ones and those without shard are not."""
         settle(ledger)
         spans = (Span(QUEUES[0], 3, 2**40), Span(QUEUES[1], 5, 5))
-        ledger.park(
-            [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_parked(3), in_shard(1, 4)]
+        ledger.add_pending(
+            [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_pending(3), in_shard(1, 4)]
         )
         clock.pass_seconds(10)
         ledger.plan_taken(a_retry_batch(), [], [1])
 
-        assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [1, 2, 4]
-        assert [row.parked_id for row in ledger.open_of_target("late", "crm", 1)] == [1, 4]
+        assert [row.pending_id for row in ledger.open_of_target("late", "crm")] == [1, 2, 4]
+        assert [row.pending_id for row in ledger.open_of_target("late", "crm", 1)] == [1, 4]
         assert ledger.open_of_target("late", "crm", 1)[0].order_spans == spans
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], clock(), "000000")
-        assert [row.parked_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
+        assert [row.pending_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
 
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
         """Not if one row of it is due, or taken, or held for another reason, whatever that is; closed ones are gone."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
-        ledger.park([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
-        ledger.park(
+        ledger.add_pending([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
+        ledger.add_pending(
             [in_shard(1, 7), in_shard(2, 8), in_shard(3, 7, held="a"), in_shard(4, 7, held="z"), in_shard(5, 9)]
         )
-        ledger.park([a_parked(7, target="mail", **held), a_parked(8, **held)])
-        taken = {row.order_shard: row.parked_id for row in ledger.parked("due")}
+        ledger.add_pending([a_pending(7, target="mail", **held), a_pending(8, **held)])
+        taken = {row.order_shard: row.pending_id for row in ledger.pending("due")}
         assert ledger.plan_taken(a_retry_batch(), [], [taken[2]])
         assert ledger.plan_taken(a_retry_batch("retry-2"), [], [taken[5]])
         ledger.begin_settlement("retry-2")
@@ -100,12 +100,12 @@ class OrderContract:
         """What waits behind its key is due at once; what is held for another reason, or of another shard, is not."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
-        ledger.park([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
+        ledger.add_pending([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
         assert ledger.shards_behind("late", "crm") == [2]
         clock.pass_seconds(100)
 
         assert ledger.release_shard("late", "crm", 1) == 1
-        rows = {row.parked_id: row for row in ledger.parked()}
+        rows = {row.pending_id: row for row in ledger.pending()}
         assert (rows[1].state, rows[1].held, rows[1].due_at) == ("due", "", after(100))
         assert rows[1].held_seconds == pytest.approx(100)
         assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
@@ -114,7 +114,7 @@ class OrderContract:
     def test_what_a_person_said_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """A row that is held at its delivery is due with the note at it, once; a row held for something else is not."""
         settle(ledger)
-        ledger.park([in_shard(0, held=held_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
+        ledger.add_pending([in_shard(0, held=held_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
         assert [row.held for row in ledger.held_of_rule("late")] == [held_at("id-1"), BEHIND_ITS_KEY]
         clock.pass_seconds(50)
 
@@ -123,4 +123,4 @@ class OrderContract:
         assert not ledger.mark_held(1, held_at("id-1"), SKIPPED)
         (row,) = ledger.due_of_ordered(clock(), "late", "crm", 10)
         assert (row.held, row.due_at) == (SKIPPED, after(50))
-        assert ledger.hold_parked("late", "crm", "pool closed") == 0
+        assert ledger.hold_pending("late", "crm", "pool closed") == 0

@@ -13,7 +13,7 @@ from contracts.ledger_samples import (
     a_batch,
     a_chunk,
     a_file,
-    a_parked,
+    a_pending,
     a_retry_batch,
     after,
     register,
@@ -30,8 +30,8 @@ from eventbridge.model.store_size import BatchSize
 GROUP = BatchGroup("flights", "flights-bus")
 
 
-def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, parked: Sequence[float] = ()) -> Batch:
-    """Return a new normal batch, planned at a time and committed with its bus told, that parked so many rows."""
+def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, pending: Sequence[float] = ()) -> Batch:
+    """Return a new normal batch, planned at a time and committed with its bus told, that left so many rows pending."""
     ranges = some_ranges() if batch_id == "batch-1" else []
     if ranges:
         register(ledger)
@@ -39,15 +39,15 @@ def committed(ledger: Ledger, batch_id: str = "batch-1", seconds: float = 0, par
     assert ledger.move_batch(batch_id, "planned", "buffered")
     assert ledger.publish_chunks(batch_id, after(60), [a_chunk(number, batch_id) for number in range(2)])
     assert ledger.begin_settlement(batch_id)
-    ledger.park([a_parked(due, batch_id=batch_id) for due in parked])
+    ledger.add_pending([a_pending(due, batch_id=batch_id) for due in pending])
     assert ledger.commit_batch(batch_id, "flights", ranges, after(1), "000000")
     ledger.mark_bus_committed(batch_id)
     return ledger.batch(batch_id)
 
 
-def take(ledger: Ledger, batch_id: str, parked_id: int) -> None:
+def take(ledger: Ledger, batch_id: str, pending_id: int) -> None:
     """Have a retry batch take a row up, and deliver it."""
-    assert ledger.plan_taken(a_retry_batch(batch_id, planned_at=after(100)), [], [parked_id])
+    assert ledger.plan_taken(a_retry_batch(batch_id, planned_at=after(100)), [], [pending_id])
     assert ledger.begin_settlement(batch_id)
     assert ledger.commit_batch(batch_id, "flights", [], after(101), "000000")
 
@@ -100,13 +100,13 @@ class RetentionContract:
 
     def test_who_needs_a_batch_is_told(self, ledger: Ledger) -> None:
         """What waits of it, who took something up and is whole, and, for its row, the newest, older and naming ones."""
-        batch = committed(ledger, parked=(0,))
+        batch = committed(ledger, pending=(0,))
         assert {"something of it waits", "it is the newest of its runner"} == whys(ledger, batch)
         younger = committed(ledger, "batch-2", 2)
         assert "an older one of its runner is kept" in whys(ledger, younger)
-        (row,) = ledger.parked()
-        assert row.parked_id is not None
-        take(ledger, "retry-1", row.parked_id)
+        (row,) = ledger.pending()
+        assert row.pending_id is not None
+        take(ledger, "retry-1", row.pending_id)
 
         assert whys(ledger, batch) == {"a younger batch took up something of it"}
         assert "it took up something of a batch that is kept" in whys(ledger, ledger.batch("retry-1"))
@@ -115,18 +115,18 @@ class RetentionContract:
 
     def test_a_batch_is_cleared_step_by_step(self, ledger: Ledger, rival: Ledger) -> None:
         """Rows of what is not kept go, those of what is kept stay; in the end the batch itself goes."""
-        batch = committed(ledger, parked=(0,))
+        batch = committed(ledger, pending=(0,))
         committed(ledger, "batch-2", 2)
-        (row,) = ledger.parked()
-        assert row.parked_id is not None
-        take(ledger, "retry-1", row.parked_id)
+        (row,) = ledger.pending()
+        assert row.pending_id is not None
+        take(ledger, "retry-1", row.pending_id)
 
         batch = marked(ledger, batch, "dead_letters")
         assert (batch.kept, batch.cleared) == ("dead_letters", "all")
-        assert ledger.clear_rows(batch) >= 3, "a parked row and two chunks at least"
+        assert ledger.clear_rows(batch) >= 3, "a pending row and two chunks at least"
         assert rival.clear_rows(batch) == 0
         cleared = ledger.batch("batch-1")
-        assert (cleared.cleared, ledger.parked(), ledger.chunks("batch-1")) == ("dead_letters", [], [])
+        assert (cleared.cleared, ledger.pending(), ledger.chunks("batch-1")) == ("dead_letters", [], [])
         assert ledger.ranges("batch-1") == some_ranges()
         last = marked(ledger, cleared, "nothing")
         ledger.clear_rows(last)
@@ -137,19 +137,19 @@ class RetentionContract:
     def test_many_rows_go_in_small_transactions(self, ledger: Ledger) -> None:
         """However many a batch has: a writer that comes in between waits for a few of them only."""
         settle(ledger, "batch-1")
-        ledger.park([a_parked(number) for number in range(450)])
+        ledger.add_pending([a_pending(number) for number in range(450)])
         for first in range(0, 450, 50):
             assert ledger.plan_taken(
                 a_retry_batch(f"retry-{first}"),
                 [],
-                [row.parked_id for row in ledger.parked()[first : first + 50]],  # type: ignore[misc]
+                [row.pending_id for row in ledger.pending()[first : first + 50]],  # type: ignore[misc]
             )
             assert ledger.begin_settlement(f"retry-{first}")
             assert ledger.commit_batch(f"retry-{first}", "flights", [], after(9), "000000")
         assert ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
 
         assert ledger.clear_rows(marked(ledger, ledger.batch("batch-1"), "archive")) >= 450
-        assert ledger.parked() == []
+        assert ledger.pending() == []
 
     def test_dead_letters_are_needed_by_who_took_them(self, ledger: Ledger) -> None:
         """As long as that one is whole; with the letters goes what was noted of them, and then the redrive."""

@@ -14,7 +14,7 @@ from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.parked import DueTarget, Parked
+from eventbridge.model.pending import DueTarget, PendingDeliveries
 from eventbridge.model.queue import Queue
 from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice
 
@@ -97,14 +97,14 @@ def a_piece(**changes: Any) -> Piece:
 
 def a_chunk(chunk_id: int = 0, batch_id: str = "batch-1", **changes: Any) -> Chunk:
     """Return a chunk of two pieces that nobody has claimed."""
-    pieces = (a_piece(), a_piece(rows="12", count=1, parked_id=None))
+    pieces = (a_piece(), a_piece(rows="12", count=1, pending_id=None))
     return replace(Chunk(batch_id, chunk_id, "rules.high", 750, pieces, 11, 990, map_index=chunk_id), **changes)
 
 
-def a_parked(due_in_seconds: float = 5, **changes: Any) -> Parked:
+def a_pending(due_in_seconds: float = 5, **changes: Any) -> PendingDeliveries:
     """Return deliveries of batch-1 that are to be tried again after that time, and expire after an hour."""
     files = (("deliveries/1.parquet", "0-2,7"), ("deliveries/2.parquet", "1"))
-    row = Parked("batch-1", 0, "flights", "late", "crm", "RetryAt", 1, after(due_in_seconds), files, 5, 450)
+    row = PendingDeliveries("batch-1", 0, "flights", "late", "crm", "RetryAt", 1, after(due_in_seconds), files, 5, 450)
     return replace(replace(row, lineage=(("batch-1", 0),), expires_at=after(3600)), **changes)
 
 
@@ -138,8 +138,8 @@ def due(
     ledger: Ledger, seconds: float, target: str = "crm", limit_rows: int = 100, runner: str | None = None
 ) -> list[int]:
     """Return the ids of the rows of rule `late` that are due then."""
-    found = ledger.due_parked(after(seconds), "late", target, limit_rows, runner)
-    return [row.parked_id for row in found if row.parked_id is not None]
+    found = ledger.due_pending(after(seconds), "late", target, limit_rows, runner)
+    return [row.pending_id for row in found if row.pending_id is not None]
 
 
 def names(targets: Sequence[DueTarget]) -> list[tuple[str, str]]:

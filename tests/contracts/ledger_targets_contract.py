@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contracts.ledger_samples import START, Clock, a_parked, after, claimed_chunk, settle
+from contracts.ledger_samples import START, Clock, a_pending, after, claimed_chunk, settle
 
 from eventbridge.decision.breaker import Count, Ended, Tally
 from eventbridge.decision.operational_event import of_rule_held_in_version
@@ -79,29 +79,29 @@ class TargetsContract:
     def test_nothing_of_an_open_target_is_due(self, ledger: Ledger, clock: Clock) -> None:
         """But for what can only be given up; when probes may go, the smallest rows can be asked for first."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2, count=1), a_parked(3, expires_at=after(20))])
+        ledger.add_pending([a_pending(1), a_pending(2, count=1), a_pending(3, expires_at=after(20))])
         ledger.note_attempts([tally(10, 10)])
 
         assert ledger.due_targets(after(10)) == []
-        assert ledger.due_parked(after(10), "late", "crm", 9) == []
-        assert [row.parked_id for row in ledger.due_parked(after(20), "late", "crm", 9)] == [3]
-        assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9)] == [1, 2, 3]
-        assert [row.parked_id for row in ledger.due_parked(after(30), "late", "crm", 9, smallest=True)] == [2, 1, 3]
+        assert ledger.due_pending(after(10), "late", "crm", 9) == []
+        assert [row.pending_id for row in ledger.due_pending(after(20), "late", "crm", 9)] == [3]
+        assert [row.pending_id for row in ledger.due_pending(after(30), "late", "crm", 9)] == [1, 2, 3]
+        assert [row.pending_id for row in ledger.due_pending(after(30), "late", "crm", 9, smallest=True)] == [2, 1, 3]
 
     def test_nothing_of_a_paused_target_is_due(self, ledger: Ledger, rival: Ledger) -> None:
         """But for what can only be given up; the later of two pauses counts, and a person ends it."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2, expires_at=after(20))])
+        ledger.add_pending([a_pending(1), a_pending(2, expires_at=after(20))])
         ledger.note_attempts([tally(1, 1, paused_until=after(40))])
         rival.note_attempts([tally(1, 1, paused_until=after(30), opens=False)])
 
         status = ledger.target_statuses()["late", "crm"]
         assert (status.state, status.paused_until) == ("ok", after(40))
         assert ledger.due_targets(after(19)) == []
-        assert [row.parked_id for row in ledger.due_parked(after(20), "late", "crm", 9)] == [2]
-        assert [row.parked_id for row in ledger.due_parked(after(40), "late", "crm", 9)] == [1, 2]
+        assert [row.pending_id for row in ledger.due_pending(after(20), "late", "crm", 9)] == [2]
+        assert [row.pending_id for row in ledger.due_pending(after(40), "late", "crm", 9)] == [1, 2]
         ledger.set_target_status("late", "crm", "ok", "enabled by hand")
-        assert [row.parked_id for row in rival.due_parked(after(19), "late", "crm", 9)] == [1, 2]
+        assert [row.pending_id for row in rival.due_pending(after(19), "late", "crm", 9)] == [1, 2]
 
     def test_the_end_of_a_chunk_tells_of_its_targets(self, ledger: Ledger, rival: Ledger) -> None:
         """In one transaction, and only under the claim: who lost it tells nothing."""

@@ -82,12 +82,12 @@ class Running:
             time.sleep(_LOOK_SECONDS)
 
     def until_settled(self, seconds: float = PATIENCE_SECONDS) -> None:
-        """Wait until no event waits, no batch is open and nothing is parked."""
+        """Wait until no event waits, no batch is open and nothing is pending."""
         self.until("everything is settled", lambda: not self.unsettled(), seconds)
 
     def unsettled(self) -> list[str]:
-        """Say what still waits: events, open batches, parked deliveries."""
-        held = [f"parked: {row}" for row in self.work.ledger.parked_counts() if row.state == "held"]
+        """Say what still waits: events, open batches, pending deliveries."""
+        held = [f"pending: {row}" for row in self.work.ledger.pending_counts() if row.state == "held"]
         return [*unsettled(self.work), *held]
 
     def open(self) -> list[Batch]:

@@ -259,8 +259,8 @@ def one_of_two_waits(running: Running) -> str | None:
 
 
 def held(running: Running, rule: str) -> int:
-    """Return how many deliveries of a rule are parked and held because its pool is closed."""
-    rows = [row for row in running.work.ledger.parked_counts() if row.rule == rule and row.state == "held"]
+    """Return how many deliveries of a rule are pending and held because its pool is closed."""
+    rows = [row for row in running.work.ledger.pending_counts() if row.rule == rule and row.state == "held"]
     return sum(row.count for row in rows)
 
 

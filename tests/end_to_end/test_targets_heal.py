@@ -17,7 +17,7 @@ from end_to_end.mortal import MortalServer
 from end_to_end.running import Running, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
 
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
@@ -59,7 +59,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
     written_down = answered(running, chunk)
-    backlog = [row for row in running.work.ledger.parked() if row.target == "crm" and row.state == "due"]
+    backlog = [row for row in running.work.ledger.pending() if row.target == "crm" and row.state == "due"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
     mortal.start()
     running.services.start_again("scheduler")
@@ -189,17 +189,17 @@ def out_of_order(running: Running) -> list[str]:
     return [source for source, numbers in came.items() if numbers != sorted(numbers)]
 
 
-def taken_too_early(running: Running, backlog: Iterable[Parked]) -> list[str]:
+def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> list[str]:
     """Return which rows of the backlog a retry batch took before others that were due earlier.
 
     Those that were under way when the scheduler died, and those that served as probes, are left out.
     """
     ledger = running.work.ledger
     status = ledger.target_statuses()["partners", "crm"]
-    closed = {row.parked_id: row.closed_by for row in ledger.parked()}
+    closed = {row.pending_id: row.closed_by for row in ledger.pending()}
     turns = []
     for row in backlog:
-        batch = ledger.batch(closed[row.parked_id] or "")
+        batch = ledger.batch(closed[row.pending_id] or "")
         if row.taken_by is None and batch.planned_at >= status.since:
             turns.append((batch.planned_at, row.due_at))
     wrong = []

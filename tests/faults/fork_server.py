@@ -32,7 +32,7 @@ from faults.kinds import KINDS
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.ledger.statements.due import due_targets
-from eventbridge.ledger.statements.parking import waiting_targets
+from eventbridge.ledger.statements.pending import waiting_targets
 from eventbridge.routing.warm_up import compile_ahead
 
 

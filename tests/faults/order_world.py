@@ -35,7 +35,7 @@ from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 RUNNER = "orders"
 CUSTOMERS = "ab"
@@ -101,7 +101,7 @@ def run_route(work: Runtime) -> None:
 
 
 def run_push(work: Runtime) -> None:
-    """Push, settle, park and commit the batch under way."""
+    """Push, settle, schedule retries and commit the batch under way."""
     batch = work.ledger.unfinished_batch(RUNNER)
     assert batch is not None, "a batch was routed"
     _push_and_commit(work, batch.batch_id)
@@ -198,7 +198,7 @@ def main() -> None:
         codes = [died, *(forked(run_recovery, folder, later=later + n * LATER) for n in (1, 2, 3))]
         work = open_world(folder)
         books = audit(work)
-        left = sum(row["parked"] for row in books.deliveries.values())
+        left = sum(row["pending"] for row in books.deliveries.values())
         work.close()
         told = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
         sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in books.differences]}) + "\n")

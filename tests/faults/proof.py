@@ -38,7 +38,7 @@ def _wrong_books(trial: Trial) -> Iterator[str]:
 
 def _rows(trial: Trial) -> dict[str, dict[str, int]]:
     def row(count: int, **other: int) -> dict[str, int]:
-        return {"matched": count, "delivered": count, "dead": 0, "parked": 0, **other}
+        return {"matched": count, "delivered": count, "dead": 0, "pending": 0, **other}
 
     size, kind = trial.scene.size, KINDS[trial.kind]
     if kind.events == "bills":

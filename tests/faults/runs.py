@@ -124,7 +124,7 @@ def _figured_wrong(work: World, books: Audit) -> Iterator[str]:
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"figures of {key} are {found}, the books {wanted}"
     if difference := books_difference(work.ledger.moment(of_targets=False)):
-        yield f"{difference} deliveries are neither ended nor parked, by the figures"
+        yield f"{difference} deliveries are neither ended nor pending, by the figures"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
         of_buses = sum(each.count for each in work.ledger.figures("bus") if each.key.outcome == outcome)
@@ -151,8 +151,8 @@ def _left_behind(work: World) -> Iterator[str]:
         kept = {(batch.kept, batch.cleared) for batch in work.ledger.batches(limit=None)}
         if kept != {("manifest", "manifest")}:
             yield f"of batches is kept: {kept}"
-        if work.ledger.parked():
-            yield "parked rows are left"
+        if work.ledger.pending():
+            yield "pending rows are left"
 
 
 def _not_indexed(work: World) -> Iterator[str]:

@@ -24,7 +24,7 @@ from eventbridge.ledger import Ledger
 #: No event arrives at this address.
 _NOBODY = "http://127.0.0.1:1/nobody"
 
-#: After the world has come to rest, every retry is due two hours later, and what that parked another two hours later;
+#: After the world has come to rest, every retry is due two hours later, and what it left pending two more hours later;
 #: a target that was degraded gets single probes first. A recovery ends as soon as nothing waits.
 _HOURS = LATER.total_seconds() / 3600
 _STEPS = ",".join(f"{_HOURS * step:g}" for step in range(1, 5))

@@ -1,4 +1,4 @@
-"""A product of lists around `eventbridge.decision.ordering`: batches, parked rows, leases, pushes in single steps.
+"""A product of lists around `eventbridge.decision.ordering`: batches, pending rows, leases, pushes in single steps.
 
 It checks what it does: nothing is sent that overtakes another one, or while another one of its key may still arrive.
 """
@@ -65,7 +65,7 @@ class Delivery:
 
 @dataclass(eq=False)
 class Row:
-    """A parked row; `taken`: a batch has it in hand."""
+    """A pending row; `taken`: a batch has it in hand."""
 
     deliveries: list[Delivery]
     shard: int
@@ -99,7 +99,7 @@ class Push:
     shard: int
     lease: datetime | None = None
     open: Open = field(default_factory=Open)
-    tried: list[Row] = field(default_factory=list)  # of others, tried before, that were parked when it read
+    tried: list[Row] = field(default_factory=list)  # of others, tried before, that were pending when it read
     turns: Turns[Delivery] = field(default_factory=lambda: Turns([]))
     due: dict[Delivery, datetime] = field(default_factory=dict)
     tries: dict[Delivery, int] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class OrderModel:
             self._send_all(push, ready)
 
     def commit(self, batch: Batch) -> None:
-        """Freeze the verdicts of a batch and park what is open; pushes of it may still be at work."""
+        """Freeze the verdicts of a batch and make pending what is open; pushes of it may still be at work."""
         batch.settled = True
         groups: dict[tuple[int, datetime, int, str], list[Delivery]] = defaultdict(list)
         progress: set[int] = set()

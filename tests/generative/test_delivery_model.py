@@ -65,7 +65,7 @@ _HOSTILE = st.sampled_from(
 
 @dataclass(frozen=True)
 class _Delivery:
-    """One delivery as the model knows it; `state`: open (in a batch), parked, delivered or dead."""
+    """One delivery as the model knows it; `state`: open (in a batch), pending, delivered or dead."""
 
     raw: bytes
     target: str
@@ -202,10 +202,10 @@ class _Product(RuleBasedStateMachine):
             self.plan(slots=1, free=1, most=3)
             self.commit(wrong="")
         rounds = 3 * max(policy.attempts + 2 for policy, _ in _POLICIES.values()) * 4
-        while parked := [each for each in self.all.values() if each.state == "parked"]:
+        while pending := [each for each in self.all.values() if each.state == "pending"]:
             rounds -= 1
-            assert rounds > 0, f"{parked[0]} never ends"
-            self.now = max(self.now, min(each.due_at for each in parked))
+            assert rounds > 0, f"{pending[0]} never ends"
+            self.now = max(self.now, min(each.due_at for each in pending))
             self.plan_retries()
             self.push(["500", "503 retry-after 5", "timeout", "503 retry-after 30", "429"], 0.5, lost=False)
             self.commit(wrong="")
@@ -225,7 +225,7 @@ class _Product(RuleBasedStateMachine):
         return made
 
     def _due(self) -> list[bytes]:
-        return sorted(raw for raw, each in self.all.items() if each.state == "parked" and each.due_at <= self.now)
+        return sorted(raw for raw, each in self.all.items() if each.state == "pending" and each.due_at <= self.now)
 
     def _begin(self, taken: list[bytes], ends: dict[int, int], slots: int, free: int, most: int) -> None:
         """Cut what was taken into chunks and note which deliveries are handed out to a push."""
@@ -304,7 +304,7 @@ class _Product(RuleBasedStateMachine):
         each = self.all[raw]
         if isinstance(outcome, RetryAt | Unknown):
             due_at = outcome.due_at if isinstance(outcome, RetryAt) else self.now
-            self.all[raw] = replace(each, state="parked", due_at=due_at)
+            self.all[raw] = replace(each, state="pending", due_at=due_at)
         else:
             self.all[raw] = replace(each, state=_state(outcome))
 
@@ -315,15 +315,15 @@ class _Product(RuleBasedStateMachine):
         for raw, state in rows:
             by_state[state].append(raw)
         matched = self._fingerprints(self.batch.deliveries)
-        parked, dead = self._fingerprints(by_state["parked"]), self._fingerprints(by_state["dead"])
+        pending, dead = self._fingerprints(by_state["pending"]), self._fingerprints(by_state["dead"])
         truly = {raw for raw in self.batch.deliveries if isinstance(self.batch.verdicts.get(raw), Delivered)}
         return Books(
             unproven=sum(raw not in truly for raw in by_state["delivered"]),
             matched=matched,
             recorded=matched,
             delivered=self._fingerprints(by_state["delivered"]),
-            parked_by_settlement=parked,
-            parked=parked,
+            pending_by_settlement=pending,
+            pending=pending,
             dead_by_settlement=dead,
             dead=dead,
         )
@@ -336,7 +336,7 @@ class _Product(RuleBasedStateMachine):
 
 
 def _state(outcome: Outcome | Unknown) -> str:
-    return {Delivered: "delivered", DeadLettered: "dead"}.get(type(outcome), "parked")
+    return {Delivered: "delivered", DeadLettered: "dead"}.get(type(outcome), "pending")
 
 
 def _damaged(rows: list[tuple[bytes, str]], wrong: str) -> list[tuple[bytes, str]]:

@@ -92,7 +92,7 @@ def test_a_task_of_a_streaming_task_makes_the_dag_that_it_belongs_to(
 
 
 def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG]) -> None:
-    """A retry batch is planned, routed, pushed, settled, parked, committed; what runs left is seen to beside it."""
+    """A retry batch is planned, routed, pushed, settled, pending, committed; what runs left is seen to beside it."""
     expected = {
         ("plan_retries", "settle_stale"),
         ("plan_retries", "resume_replay"),
@@ -163,7 +163,7 @@ def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
 
 
 def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) -> None:
-    """Settle and park run when all before is done, commit when none of its upstreams failed, all else on success."""
+    """Settling stages run when all before is done, commit when none of its upstreams failed, all else on success."""
     for dag in of_batches(dags):
         rules = {task.task_id: task.trigger_rule for task in dag.tasks}
         late = {
@@ -191,7 +191,7 @@ def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> No
 
 
 def test_only_push_is_mapped_and_only_push_is_never_tried_again(dags: dict[str, DAG]) -> None:
-    """Stages are tried three more times by Airflow, pushes never: the settlement parks what they left."""
+    """Stages are tried three more times by Airflow, pushes never: the settlement makes pending what they left."""
     for dag in dags.values():
         for task in dag.tasks:
             assert (task.task_id == "push") == task.is_mapped

@@ -19,7 +19,7 @@ from eventbridge.errors import BusError
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.names import runner_subject
 from eventbridge.orchestrate.run_start import RunStart, Seen, needs_start, started
@@ -458,22 +458,22 @@ def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
 
 
 def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> None:
-    """Parked deliveries start a run when due, not before, and not again while a batch has them."""
+    """Pending deliveries start a run when due, not before, and not again while a batch has them."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
     batch = watch.work.ledger.batches(runner="orders")[0]
-    row = Parked(
+    row = PendingDeliveries(
         batch.batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
     )
-    watch.work.ledger.park([row])
+    watch.work.ledger.add_pending([row])
     assert watch.look() == []
     clock.later(5)
     assert watch.look() == ["due_deliveries"]
-    (parked,) = watch.work.ledger.parked()
+    (pending,) = watch.work.ledger.pending()
     retry = replace(batch, batch_id="retry", kind="retry", state="routed", deadline_at=clock() + timedelta(seconds=60))
-    assert parked.parked_id is not None
-    assert watch.work.ledger.plan_taken(retry, [], [parked.parked_id])
+    assert pending.pending_id is not None
+    assert watch.work.ledger.plan_taken(retry, [], [pending.pending_id])
     clock.later(20)
 
     assert watch.look() == []
@@ -485,13 +485,13 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
     batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
-    first = Parked(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)
-    watch.work.ledger.park([first])
+    first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)
+    watch.work.ledger.add_pending([first])
     assert watch.look() == ["due_deliveries"]
-    watch.work.ledger.hold_parked("big", "log", "rule disabled")
+    watch.work.ledger.hold_pending("big", "log", "rule disabled")
     clock.later(2)
     assert watch.look() == []
-    watch.work.ledger.park([replace(first, chunk_id=1)])
+    watch.work.ledger.add_pending([replace(first, chunk_id=1)])
     clock.later(2)
 
     assert watch.look() == ["due_deliveries"]
@@ -503,8 +503,10 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
     batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
-    watch.work.ledger.park([Parked(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)])
-    watch.work.ledger.hold_parked("big", "log", "pool closed")
+    watch.work.ledger.add_pending(
+        [PendingDeliveries(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)]
+    )
+    watch.work.ledger.hold_pending("big", "log", "pool closed")
     with serving() as airflow:
         watch.work = watch._pools.work = replace(watch.work, connections=lambda _: airflow.connection())
         airflow.add("rule.big", 0)

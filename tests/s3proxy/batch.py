@@ -34,7 +34,7 @@ from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server
 
@@ -130,11 +130,11 @@ def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]
 
 
 def _retries(work: Runtime, server: S3Server) -> list[Counted]:
-    """Take up what is parked, a batch at a time, until nothing is."""
+    """Take up what is pending, a batch at a time, until nothing is."""
     batches: list[Counted] = []
     end = time.monotonic() + _PATIENCE_SECONDS
     while next_due_at(work, RUNNER) is not None:
-        assert time.monotonic() < end, "parked deliveries are still there"
+        assert time.monotonic() < end, "pending deliveries are still there"
         batch, counting = _begun(f"retry {len(batches) + 1}", server)
         plan = counting("plan", lambda counting=counting: plan_retries(work, RUNNER))
         if plan.batch_id is None:

@@ -22,7 +22,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison
 
 RULES = """

@@ -1,4 +1,4 @@
-"""What the tests of push, settle, park and commit share: a clock that runs, a rule with HTTP targets, the stages."""
+"""What the tests of push, settle, retry and commit share: a clock that runs, a rule with HTTP targets, the stages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.messages import messages_of
@@ -173,7 +173,7 @@ class Sending:
             push(self.work, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
-        """Settle a batch and park what is to be tried again: all that comes before its commit."""
+        """Settle a batch and make pending what is to be tried again: all that comes before its commit."""
         write_dead_letters(self.work, batch.batch_id)
         schedule_retries(self.work, batch.batch_id)
 

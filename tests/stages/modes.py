@@ -112,7 +112,7 @@ def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: floa
 
 
 def run_streaming_task(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
-    """Deliver what there is in a streaming task, which ends as nothing more comes; parked deliveries are left."""
+    """Deliver what there is in a streaming task, which ends as nothing more comes; pending deliveries are left."""
     rules = work.rule_set()
     bus = rules.buses.get(rules.runners().get(runner, ""))
     idle = _IDLE_SECONDS if bus is None or bus.source.type == "embedded" else _BROKER_IDLE_SECONDS

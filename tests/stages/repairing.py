@@ -15,7 +15,7 @@ def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
 
 
 def settled(sending: Sending) -> Batch:
-    """Return a settled batch: four deliveries that came, four dead, four parked."""
+    """Return a settled batch: four deliveries that came, four dead, four pending."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
     sending.push(batch)
     sending.settle(batch)

@@ -30,7 +30,7 @@ from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import route_with_poison
 
 
@@ -111,7 +111,7 @@ def test_references_are_routed_in_the_slow_lane_until_none_is_left(place: Place,
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"lane.slow"}
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "parked": 0}
+    assert books.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
 
 
 def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, order: Order) -> None:

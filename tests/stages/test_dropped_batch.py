@@ -69,7 +69,7 @@ def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, then: Callable[[], No
 
 
 def retry(shop: Any) -> None:
-    """Deliver what is parked, and what has come: a target that failed is probed first."""
+    """Deliver what is pending, and what has come: a target that failed is probed first."""
     for _ in range(3):
         shop.clock.advance(3601)
         carry(shop.work, "orders", "batch")

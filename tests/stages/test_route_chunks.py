@@ -122,7 +122,7 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
     ]
     pieces = [piece for chunk in chunks for piece in chunk.pieces]
     assert sum(piece.count for piece in pieces) == 12
-    assert {(piece.attempts, piece.lineage, piece.parked_id) for piece in pieces} == {(0, (), None)}
+    assert {(piece.attempts, piece.lineage, piece.pending_id) for piece in pieces} == {(0, (), None)}
 
 
 def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) -> None:

@@ -23,7 +23,7 @@ from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.parquet import read_table
 from eventbridge.store.protocol import Store
 from eventbridge.testing.poison import RAISING, route_with_poison

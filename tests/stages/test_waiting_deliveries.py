@@ -22,7 +22,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 Order = Callable[..., bytes]
 
@@ -78,8 +78,8 @@ class Place:
         return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.is_file() else []
 
     def waiting(self) -> list[tuple[int, datetime, int]]:
-        """Return number, due time and attempts of the deliveries that are parked."""
-        rows = [row for row in self.site.work.ledger.parked() if row.state == "due"]
+        """Return number, due time and attempts of the deliveries that are pending."""
+        rows = [row for row in self.site.work.ledger.pending() if row.state == "due"]
         return sorted((row.count, row.due_at, row.attempts) for row in rows)
 
 
@@ -122,7 +122,7 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     assert place.received() == ["2", "3", "4", "5", "1"]
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "parked": 0}
+    assert books.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
 
 
 @pytest.mark.parametrize(

@@ -145,12 +145,12 @@ def _deliver(first: Version, second: Version) -> None:
     next(turns).ask("buffer", batch)
     _push_and_settle(turns, batch, next(turns).ask("route", batch))
     end = time.monotonic() + _PATIENCE_SECONDS
-    while any(each["parked"] for each in first.ask("deliveries").values()):
+    while any(each["pending"] for each in first.ask("deliveries").values()):
         batch, chunks = next(turns).ask("plan_retries")
         if batch is not None:
             _push_and_settle(turns, batch, chunks)
         elif time.monotonic() > end:
-            return  # the proof says what is parked still
+            return  # the proof says what is pending still
         else:
             time.sleep(0.1)  # none is due yet
 
@@ -174,9 +174,9 @@ def _orders(count: int) -> list[str]:
 
 def _prove(new: Version, old: Version, receiver: Receiver) -> None:
     total = 2 * _EVENTS
-    delivered = {"matched": total, "delivered": total, "dead": 0, "parked": 0}
+    delivered = {"matched": total, "delivered": total, "dead": 0, "pending": 0}
     wanted = {f"orders/{name}": delivered for name in ("crm", "archive", "late", "bad/dead_letter_queue")}
-    wanted["orders/bad"] = {"matched": total, "delivered": 0, "dead": total, "parked": 0}
+    wanted["orders/bad"] = {"matched": total, "delivered": 0, "dead": total, "pending": 0}
     for version in (new, old):
         assert version.ask("differences") == []
         assert (found := version.ask("deliveries")) == wanted, found

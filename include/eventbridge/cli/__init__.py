@@ -66,7 +66,7 @@ app = typer.Typer(
 )
 app.add_typer(rules.app, name="rules")
 app.add_typer(bus.app, name="bus")
-app.command("status", short_help="Show how runners, batches, parked deliveries and targets stand.")(status.show_status)
+app.command("status", short_help="Show how runners, batches, pending deliveries and targets stand.")(status.show_status)
 app.command("deliver", short_help="Deliver a runner's events in this process, without Airflow.")(deliver.deliver)
 app.command("audit", short_help="Recompute the books: is every event accounted for?")(audit.show_audit)
 app.command("why", short_help="Say what became of one event, and what every rule says to it.")(why.why)

@@ -40,7 +40,7 @@ def show_audit(
 ) -> None:
     """Recompute the books of every committed batch from the store and print every difference; changes nothing.
 
-    Without --batch it also follows all that was ever parked to where it is today, checks that committed offsets
+    Without --batch it also follows all that was ever pending to where it is today, checks that committed offsets
     follow one another without a hole, and that the store holds no batch the ledger does not know.
     Exit code 1 if there is a difference.
     """
@@ -67,9 +67,9 @@ def _show(found: Audit) -> None:
         say()
         show_table(
             "Deliveries",
-            ["rule/target", "matched", "delivered", "parked", "dead-lettered"],
+            ["rule/target", "matched", "delivered", "pending", "dead-lettered"],
             [
-                [key, row["matched"], row["delivered"], row["parked"], row["dead"]]
+                [key, row["matched"], row["delivered"], row["pending"], row["dead"]]
                 for key, row in found.deliveries.items()
             ],
         )

@@ -60,7 +60,7 @@ def deliver(
 ) -> None:
     """Deliver a runner's events through the same stages as the DAGs, until idle; with --streaming as they come.
 
-    What is not delivered now is parked in the ledger, and taken up again by the next run when it is due.
+    What is not delivered now is pending in the ledger, and taken up again by the next run when it is due.
     """
     if streaming:
         if until_idle or spark is not None:
@@ -93,9 +93,9 @@ def deliver(
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
-        _say_parked(idle.parked, idle.held)
+        _say_pending(idle.pending, idle.held)
         if idle.next_due_at is not None:
-            say(f"the next parked delivery is due at {cell_text(idle.next_due_at)} UTC")
+            say(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     if stopped is not None:
@@ -106,7 +106,7 @@ def deliver(
 def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.routing.warm_up import compile_ahead
     from eventbridge.scan.progress import telling_progress
-    from eventbridge.stages.operate.deliver import parked_deliveries
+    from eventbridge.stages.operate.deliver import pending_deliveries
     from eventbridge.stages.operate.find import find_runner
     from eventbridge.stages.operate.streaming import deliver_streaming
     from eventbridge.stages.operate.streaming_lease import Bounds
@@ -127,23 +127,23 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
         summary = deliver_streaming(work, runner, interrupts.stop, bounds)
-        parked, held = parked_deliveries(work, runner)
+        pending, held = pending_deliveries(work, runner)
     if as_json:
-        show_json(asdict(summary) | {"parked": parked, "held": held})
+        show_json(asdict(summary) | {"pending": pending, "held": held})
     else:
         events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
         say(f"stopped: {events} in {batches} committed")
-        _say_parked(parked, held)
+        _say_pending(pending, held)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 
 
-def _say_parked(parked: int, held: int) -> None:
+def _say_pending(pending: int, held: int) -> None:
     """Say how much was not delivered, if anything was not."""
-    if parked:
-        are = "is" if parked == 1 else "are"
+    if pending:
+        are = "is" if pending == 1 else "are"
         of_them = f", of which {held} {'is' if held == 1 else 'are'} held" if held else ""
-        say(f"{counted(parked, 'delivery', 'deliveries')} {are} parked{of_them}; a later run sends what falls due")
+        say(f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due")
 
 
 def _say_taken_over(work: Runtime, runner: str) -> None:

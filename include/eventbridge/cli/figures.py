@@ -47,13 +47,13 @@ def _show(found: Figures) -> None:
         [
             f"{each.day:%Y-%m-%d}",
             each.rule,
-            *(each.matched, each.delivered, each.parked, each.dead_lettered, each.size),
+            *(each.matched, each.delivered, each.pending, each.dead_lettered, each.size),
             f"{each.cpu_seconds:,.3f}",
             None if each.mean_seconds is None else f"{each.mean_seconds:,.1f}",
         ]
         for each in found.rules
     ]
-    columns = ["day", "rule", "matched", "delivered", "parked", "dead-lettered", "bytes", "CPU s", "mean s"]
+    columns = ["day", "rule", "matched", "delivered", "pending", "dead-lettered", "bytes", "CPU s", "mean s"]
     show_table("Rules", columns, rows)
     say()
     events = [
@@ -84,7 +84,7 @@ def _show_csv(found: Figures) -> None:
             "rule",
             "matched",
             "delivered",
-            "parked",
+            "pending",
             "dead_lettered",
             "bytes",
             "cpu_seconds",
@@ -92,7 +92,7 @@ def _show_csv(found: Figures) -> None:
         ]
     )
     for each in found.rules:
-        counts = [each.matched, each.delivered, each.parked, each.dead_lettered, each.size]
+        counts = [each.matched, each.delivered, each.pending, each.dead_lettered, each.size]
         mean = "" if each.mean_seconds is None else f"{each.mean_seconds:.3f}"
         writer.writerow([f"{each.day:%Y-%m-%d}", each.bus, each.rule, *counts, f"{each.cpu_seconds:.6f}", mean])
     say(text.getvalue().rstrip("\n"))

@@ -58,7 +58,7 @@ def redrive(
     """Deliver dead letters again, in this process, in batches that go through the stages of all others.
 
     The requests go out as they were, under the same delivery ids; age and attempts count from now. What fails is
-    parked and retried by the rule's policy, or becomes a new dead letter.
+    pending, then retried by the rule's policy, or becomes a new dead letter.
     """
     from eventbridge.stages.operate.deliver_redrive import deliver_redrive
     from eventbridge.stages.redrive.account import find_redrive
@@ -176,8 +176,8 @@ def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: boo
         f"{wish.state}: {counted(batches, 'batch', 'batches')}, "
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
     )
-    if counts["parked"]:
-        note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
+    if counts["pending"]:
+        note("what is pending is tried again by retry_deliveries, or by `eventbridge deliver`")
 
 
 def _note_left(found: Survey) -> None:

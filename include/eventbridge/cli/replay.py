@@ -113,7 +113,7 @@ def begin(
 ) -> None:
     """Deliver archived events again, in this process, in batches that go through the stages of all others.
 
-    Age and attempts count from now. What fails is parked and retried by the rule's policy, or becomes a dead letter.
+    Age and attempts count from now. What fails is pending, then retried by the rule's policy, or becomes a dead letter.
     """
     from eventbridge.stages.replay.plan import begin_replay
 
@@ -237,8 +237,8 @@ def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -
             f"{wish.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
             f"{_told(account.outcomes) or 'none delivered'}"
         )
-        if account.outcomes["parked"]:
-            note("what is parked is tried again by retry_deliveries, or by `eventbridge deliver`")
+        if account.outcomes["pending"]:
+            note("what is pending is tried again by retry_deliveries, or by `eventbridge deliver`")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 

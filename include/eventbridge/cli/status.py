@@ -1,4 +1,4 @@
-"""`eventbridge status`: lag, batches, chunks, parked deliveries, references, rules and targets that are not well."""
+"""`eventbridge status`: lag, batches, chunks, pending deliveries, references, rules and targets that are not well."""
 
 from __future__ import annotations
 
@@ -110,8 +110,8 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(found.chunks.items()))
     yield (
-        ("Parked deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or held for"]),
-        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.parked),
+        ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or held for"]),
+        ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.pending),
     )
     yield (
         (
@@ -130,8 +130,8 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
         ([p.pool, p.slots, p.applied_at, p.seen_slots, p.seen_at] for p in found.pools),
     )
     yield (
-        ("Quotas of owners", ["owner", "published a second", "parked", "of", "bytes stored", "of"]),
-        ([o.owner, o.published_per_second, o.parked, o.parked_max, o.stored, o.stored_bytes] for o in found.owners),
+        ("Quotas of owners", ["owner", "published a second", "pending", "of", "bytes stored", "of"]),
+        ([o.owner, o.published_per_second, o.pending, o.pending_max, o.stored, o.stored_bytes] for o in found.owners),
     )
     yield (
         ("Targets that are not well", ["rule", "target", "state", "since", "until", "reason"]),

@@ -44,7 +44,7 @@ class BatchSettings(BaseModel):
     batch_deadline_seconds: Seconds = _setting(
         60.0,
         "seconds",
-        "How long a batch may deliver; the rest is parked: what a slow target or a closed pool costs its runner.",
+        "How long a batch may deliver; the rest becomes pending: what a slow target or a closed pool costs its runner.",
         gt=0,
         le=3600,
     )

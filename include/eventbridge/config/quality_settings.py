@@ -26,8 +26,12 @@ class QualitySettings(BaseModel):
         ge=0,
         le=1,
     )
-    quality_parked_rate: float = _setting(
-        0.5, "share", "More deliveries of a target that their first try parks fail its quality check.", ge=0, le=1
+    quality_pending_rate: float = _setting(
+        0.5,
+        "share",
+        "More deliveries of a target that their first try leaves pending fail its quality check.",
+        ge=0,
+        le=1,
     )
     quality_volume_tolerance: float = _setting(
         0.5,

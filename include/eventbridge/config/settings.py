@@ -42,7 +42,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
     retry_max_per_target: Count = _setting(
         100_000,
         "deliveries",
-        "The most of one target that one retry run takes, but for what was parked together; if it is well.",
+        "The most of one target that one retry run takes, but for what was pending together; if it is well.",
         ge=1,
     )
     idempotency_seconds: Seconds = _setting(

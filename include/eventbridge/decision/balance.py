@@ -5,8 +5,8 @@ The equations are design invariant 1, in every kind of batch:
     range   = read + recorded gaps
     read    = malformed + duplicate + tombstones + valid
     valid   = rows in over route's slices + unroutable
-    matched = delivered + parked + dead-lettered      (per rule and target, as fingerprints)
-    dead letters of a target with a dead letter queue = copies parked     (outside all other sums)
+    matched = delivered + pending + dead-lettered      (per rule and target, as fingerprints)
+    dead letters of a target with a dead letter queue = copies pending     (outside all other sums)
     survivors of a costly rule's pattern, or of the references taken = routed + referred    (per rule, likewise)
     routed = admitted (there are deliveries of it) + turned down by `where`    (per costly rule, likewise)
 """
@@ -26,7 +26,7 @@ class Books:
     """What the files of one batch say, each number counted from the files themselves.
 
     Mappings are keyed by `<rule>/<target>`; `survived`, `routed`, `admitted`, `turned_down` and `referred`,
-    fingerprints over the places of costly rules' events, by rule. In a batch that took up parked deliveries
+    fingerprints over the places of costly rules' events, by rule. In a batch that took up pending deliveries
     `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 
@@ -50,8 +50,8 @@ class Books:
     turned_down: Fingerprints = field(default_factory=dict)
     referred: Fingerprints = field(default_factory=dict)
     delivered: Fingerprints = field(default_factory=dict)
-    parked_by_settlement: Fingerprints = field(default_factory=dict)
-    parked: Fingerprints = field(default_factory=dict)
+    pending_by_settlement: Fingerprints = field(default_factory=dict)
+    pending: Fingerprints = field(default_factory=dict)
     dead_by_settlement: Fingerprints = field(default_factory=dict)
     dead: Fingerprints = field(default_factory=dict)
     copies_due: Fingerprints = field(default_factory=dict)  # for dead letter queues: outside the other sums
@@ -78,7 +78,7 @@ def differences(books: Books) -> list[Difference]:
 
 def settles_all(books: Books) -> bool:
     """Return whether the settlement gives exactly the deliveries that the batch's files name a verdict each."""
-    settled = _sums(books.delivered, books.parked_by_settlement, books.dead_by_settlement)
+    settled = _sums(books.delivered, books.pending_by_settlement, books.dead_by_settlement)
     return settled in (_sums(books.matched), _sums(books.recorded))
 
 
@@ -121,22 +121,26 @@ def _reference_differences(books: Books) -> Iterator[Difference]:
 
 def _delivery_differences(books: Books) -> Iterator[Difference]:
     nothing = Fingerprint()
-    keys = set(books.matched) | set(books.recorded) | set(books.delivered) | set(books.parked) | set(books.dead)
+    keys = set(books.matched) | set(books.recorded) | set(books.delivered) | set(books.pending) | set(books.dead)
     for key in sorted(set(books.copies_due) | set(books.copies)):
         due, copies = books.copies_due.get(key, nothing), books.copies.get(key, nothing)
         if due != copies:
-            yield Difference(f"{key}: dead letters = copies parked", _show(due), _show(copies))
-    for key in sorted(keys | set(books.parked_by_settlement) | set(books.dead_by_settlement)):
+            yield Difference(f"{key}: dead letters = copies pending", _show(due), _show(copies))
+    for key in sorted(keys | set(books.pending_by_settlement) | set(books.dead_by_settlement)):
         matched = books.matched.get(key, nothing)
-        parked, dead = books.parked.get(key, nothing), books.dead.get(key, nothing)
+        pending, dead = books.pending.get(key, nothing), books.dead.get(key, nothing)
         equations = [
             ("matched = recorded by route", matched, books.recorded.get(key, nothing)),
-            ("parked by the settlement = parked in the ledger", books.parked_by_settlement.get(key, nothing), parked),
+            (
+                "pending by the settlement = pending in the ledger",
+                books.pending_by_settlement.get(key, nothing),
+                pending,
+            ),
             ("dead-lettered by the settlement = dead letters", books.dead_by_settlement.get(key, nothing), dead),
             (
-                "matched = delivered + parked + dead-lettered",
+                "matched = delivered + pending + dead-lettered",
                 matched,
-                books.delivered.get(key, nothing) + parked + dead,
+                books.delivered.get(key, nothing) + pending + dead,
             ),
         ]
         for subject, expected, found in equations:

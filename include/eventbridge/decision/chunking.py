@@ -51,7 +51,7 @@ class PlannedPiece:
 class ChunkLimits:
     """What bounds the chunks of a batch; `pools` holds the pools that are known, others are not bounded.
 
-    `small` is how large a chunk is at least allowed to be: of what is not handed out, always, as it is parked together.
+    `small` is how large a chunk is at least allowed to be: of what is not handed out, always, as it waits together.
     """
 
     small: ChunkSize
@@ -61,7 +61,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: what a push task delivers, or, not handed out, what is parked (`held`: until a person acts)."""
+    """One chunk: what a push task delivers, or, not handed out, what is pending (`held`: until a person acts)."""
 
     pool: str
     weight: int

@@ -1,4 +1,4 @@
-"""Decides what keeps parked deliveries, or references, from being taken up beside their due time."""
+"""Decides what keeps pending deliveries, or references, from being taken up beside their due time."""
 
 from __future__ import annotations
 

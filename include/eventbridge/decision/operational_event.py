@@ -17,7 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
 from eventbridge.model.intake_stop import IntakeStop
-from eventbridge.model.parked import RunningLate
+from eventbridge.model.pending import RunningLate
 from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
 

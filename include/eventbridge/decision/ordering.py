@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, TypeVar
 from eventbridge.model.place import Place, Span
 from eventbridge.model.queue import Queue
 
-#: Shards of an ordered target. Never another number: the ledger holds what was parked by it.
+#: Shards of an ordered target. Never another number: the ledger holds what it left pending.
 SHARDS: Final = 16
 
 #: The one key of a target with `errors_tolerance: none`, and that of events without a value to be ordered by.
@@ -24,7 +24,7 @@ SINGLE_KEY: Final = ""
 BLOCKED: Final = "Blocked"
 REFERENCE_FIRST: Final = "ReferenceFirst"
 
-#: Why a parked row is held: behind its key; at a delivery that may not be given up; and what a person said to it then.
+#: Why a pending row is held: behind its key; at a delivery that may not be given up; and what a person said to it then.
 BEHIND_ITS_KEY: Final = "order"
 _HELD_AT: Final = "held at "
 RELEASED: Final = "released"
@@ -167,7 +167,7 @@ def delivery_held_at(held: str) -> str | None:
 
 
 def waits_for_order(held: str) -> bool:
-    """Return whether a parked row is held, or marked, for the sake of order: nothing but order lets it go."""
+    """Return whether a pending row is held, or marked, for the sake of order: nothing but order lets it go."""
     return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_held_at(held) is not None
 
 

@@ -15,7 +15,7 @@ VOLUMES = ("events", "deliveries")
 
 @dataclass(frozen=True)
 class QualityLimits:
-    """How much of an hour may be malformed, duplicate, dead-lettered or parked, each a share from 0 to 1.
+    """How much of an hour may be malformed, duplicate, dead-lettered or pending, each a share from 0 to 1.
 
     A volume may lie `volume_tolerance` (a share) below the least and above the most of the same hour of the days
     before, once at least `volume_days` of those were checked.
@@ -24,7 +24,7 @@ class QualityLimits:
     malformed_rate: float
     duplicate_rate: float
     dead_letter_rate: float
-    parked_rate: float
+    pending_rate: float
     volume_tolerance: float
     volume_days: int
 
@@ -42,11 +42,11 @@ class BusCounts:
 class TargetCounts:
     """What became of the deliveries of a target in an hour; `dead_letters` by reason.
 
-    `matched` and `parked` are of new events; delivered and dead letters also of what was tried again.
+    `matched` and `pending` are of new events; delivered and dead letters also of what was tried again.
     """
 
     matched: int = 0
-    parked: int = 0
+    pending: int = 0
     delivered: int = 0
     dead_letters: dict[str, int] = field(default_factory=dict)
 
@@ -103,7 +103,7 @@ def _of_target(target: Subject, counts: TargetCounts, history: History, limits: 
     settled = counts.delivered + dead
     yield _volume(target, "deliveries", counts.matched, history, limits)
     yield Measure(target, "delivered_rate", rate(counts.delivered, settled))
-    yield Measure(target, "parked_rate", rate(counts.parked, counts.matched), at_most=limits.parked_rate)
+    yield Measure(target, "pending_rate", rate(counts.pending, counts.matched), at_most=limits.pending_rate)
     yield Measure(target, "dead_letter_rate", rate(dead, settled), at_most=limits.dead_letter_rate)
 
 

@@ -1,4 +1,4 @@
-"""Parked deliveries whose time runs out, in the ledger: letting go of what is late, telling of what soon will be."""
+"""Pending deliveries whose time runs out, in the ledger: letting go of what is late, telling of what soon will be."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from datetime import datetime
 from eventbridge.decision.operational_event import OperationalEvent
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
-from eventbridge.ledger.statements import parking as statements
-from eventbridge.model.parked import RunningLate
+from eventbridge.ledger.statements import pending as statements
+from eventbridge.model.pending import RunningLate
 
 
 class Deadlines(Database):

@@ -22,7 +22,7 @@ from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_actions import OperatorActions
 from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
-from eventbridge.ledger.parking import Parking
+from eventbridge.ledger.pending import Pending
 from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.publish_balances import PublishBalances
 from eventbridge.ledger.quality import Quality
@@ -53,7 +53,7 @@ class Ledger(
     References,
     Redrives,
     Replays,
-    Parking,
+    Pending,
     Order,
     Commits,
     Offsets,

@@ -13,7 +13,7 @@ from eventbridge.ledger.statements import moment as statements
 from eventbridge.ledger.statements import targets as target_statements
 from eventbridge.model.batch import Range
 from eventbridge.model.figure import Scope
-from eventbridge.model.moment import Moment, ParkedSum
+from eventbridge.model.moment import Moment, PendingSum
 from eventbridge.model.queue import Queue
 from eventbridge.model.target_state import TargetStatus
 
@@ -33,9 +33,9 @@ class Moments(Database):
                 now=now,
                 host_now=host_now,
                 figures=tuple(each for scope in scopes for each in figures_ever(connection, scope)),
-                parked=tuple(
-                    ParkedSum(row.rule, row.target, row.state, int(row.waiting))
-                    for row in connection.execute(statements.PARKED_SUMS)
+                pending=tuple(
+                    PendingSum(row.rule, row.target, row.state, int(row.waiting))
+                    for row in connection.execute(statements.PENDING_SUMS)
                 ),
                 offsets=tuple(offsets_of(connection)),
                 open_batches=tuple(map(to_batch, connection.execute(statements.OPEN_BATCHES))),

@@ -7,10 +7,10 @@ from datetime import datetime
 from eventbridge.decision.ordering import BEHIND_ITS_KEY
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.parking import to_parked
+from eventbridge.ledger.pending import to_pending
 from eventbridge.ledger.statements import order as statements
 from eventbridge.ledger.statements.due import due_of_ordered
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 
 
 class Order(Database):
@@ -41,14 +41,14 @@ class Order(Database):
         with self._reading() as connection:
             return {row.shard: row.lease_holder for row in connection.execute(statements.LEASES, of)}
 
-    def open_of_target(self, rule: str, target: str, shard: int | None = None) -> list[Parked]:
-        """Return the parked rows of an ordered target, or of one shard, that are not closed: also those taken."""
+    def open_of_target(self, rule: str, target: str, shard: int | None = None) -> list[PendingDeliveries]:
+        """Return the pending rows of an ordered target, or of one shard, that are not closed: also those taken."""
         of = {"of_rule": rule, "of_target": target} | ({} if shard is None else {"of_shard": shard})
         statement = statements.OPEN_OF_TARGET if shard is None else statements.OPEN_OF_SHARD
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statement, of)]
+            return [to_pending(row) for row in connection.execute(statement, of)]
 
-    def due_of_ordered(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[Parked]:
+    def due_of_ordered(self, now: datetime, rule: str, target: str, limit_rows: int) -> list[PendingDeliveries]:
         """Return at most `limit_rows` due rows of an ordered target, of shards that no batch has taken rows of.
 
         What was tried comes first, then what has waited longest.
@@ -57,7 +57,7 @@ class Order(Database):
         with self._reading() as connection:
             taken = set(connection.execute(statements.SHARDS_TAKEN, of).scalars())
             rows = connection.execute(due_of_ordered(limit_rows), of | {"now": now})
-            return [row for row in map(to_parked, rows) if row.order_shard not in taken]
+            return [row for row in map(to_pending, rows) if row.order_shard not in taken]
 
     def shards_behind(self, rule: str, target: str) -> list[int]:
         """Return the shards of a target in which everything waits behind its key, and so for nothing."""
@@ -72,13 +72,13 @@ class Order(Database):
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_SHARD, of | {"microseconds": microseconds(now)}).rowcount
 
-    def held_of_rule(self, rule: str) -> list[Parked]:
+    def held_of_rule(self, rule: str) -> list[PendingDeliveries]:
         """Return the open rows of a rule's ordered targets that are held, or were and are marked, in their order."""
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statements.HELD_OF_RULE, {"of_rule": rule})]
+            return [to_pending(row) for row in connection.execute(statements.HELD_OF_RULE, {"of_rule": rule})]
 
-    def mark_held(self, parked_id: int, held: str, instead: str) -> bool:
+    def mark_held(self, pending_id: int, held: str, instead: str) -> bool:
         """Make a row due that is held for one reason, and note another at it; False if it is not held for that."""
-        of = {"of_row": parked_id, "because": held, "instead": instead, "now": self.now()}
+        of = {"of_row": pending_id, "because": held, "instead": instead, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.MARK_HELD, of).rowcount == 1

@@ -29,20 +29,20 @@ from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
-from eventbridge.ledger.parked_table import DUE as DUE
-from eventbridge.ledger.parked_table import DUE_KIND as DUE_KIND
-from eventbridge.ledger.parked_table import DUE_TRIED as DUE_TRIED
-from eventbridge.ledger.parked_table import DUE_UNTRIED as DUE_UNTRIED
-from eventbridge.ledger.parked_table import HELD as HELD
-from eventbridge.ledger.parked_table import PARKED_KIND as PARKED_KIND
-from eventbridge.ledger.parked_table import PARKED_NAME as PARKED_NAME
-from eventbridge.ledger.parked_table import TAKEN as TAKEN
-from eventbridge.ledger.parked_table import TIMED as TIMED
-from eventbridge.ledger.parked_table import UNTAKEN as UNTAKEN
-from eventbridge.ledger.parked_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
-from eventbridge.ledger.parked_table import UNTOLD as UNTOLD
-from eventbridge.ledger.parked_table import WAITING as WAITING
-from eventbridge.ledger.parked_table import parked as parked
+from eventbridge.ledger.pending_table import DUE as DUE
+from eventbridge.ledger.pending_table import DUE_KIND as DUE_KIND
+from eventbridge.ledger.pending_table import DUE_TRIED as DUE_TRIED
+from eventbridge.ledger.pending_table import DUE_UNTRIED as DUE_UNTRIED
+from eventbridge.ledger.pending_table import HELD as HELD
+from eventbridge.ledger.pending_table import PENDING_KIND as PENDING_KIND
+from eventbridge.ledger.pending_table import PENDING_NAME as PENDING_NAME
+from eventbridge.ledger.pending_table import TAKEN as TAKEN
+from eventbridge.ledger.pending_table import TIMED as TIMED
+from eventbridge.ledger.pending_table import UNTAKEN as UNTAKEN
+from eventbridge.ledger.pending_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
+from eventbridge.ledger.pending_table import UNTOLD as UNTOLD
+from eventbridge.ledger.pending_table import WAITING as WAITING
+from eventbridge.ledger.pending_table import pending as pending
 from eventbridge.ledger.quality_tables import expectation_hold as expectation_hold
 from eventbridge.ledger.quality_tables import quality_check as quality_check
 from eventbridge.ledger.redrive_tables import redrive as redrive
@@ -64,7 +64,7 @@ from eventbridge.ledger.target_tables import target_window as target_window
 from eventbridge.ledger.watcher_table import watcher as watcher
 from eventbridge.model.batch import BatchKind, BatchState, FileKind
 from eventbridge.model.chunk import ChunkState
-from eventbridge.model.parked import ParkedState
+from eventbridge.model.pending import PendingState
 
 #: The one row that says which ledger this is; runners/<runner>.json in the store names it.
 ledger = Table(
@@ -227,7 +227,7 @@ reference = Table(
     Column("held_seconds", Float, nullable=False, server_default="0"),
     Column("order_spans", JsonText, nullable=False, server_default="[]"),
     UniqueConstraint("batch_id", "rule", "reason"),
-    one_of("state", ParkedState),
+    one_of("state", PendingState),
     sqlite_autoincrement=True,
 )
 REFERENCE_WAITING = reference.c.state != word("closed")

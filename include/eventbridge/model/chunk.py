@@ -15,7 +15,7 @@ class Piece:
 
     `rows` is text made by `eventbridge.model.rowset.encode`. `attempts` counts those made in earlier batches;
     `lineage` names the (batch_id, chunk_id) pairs that made them, oldest first;
-    `parked_id` is the parked row the piece was taken from, None in a normal batch.
+    `pending_id` is the pending row the piece was taken from, None in a normal batch.
     """
 
     file: str
@@ -27,7 +27,7 @@ class Piece:
     attempts: int = 0
     held_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
-    parked_id: int | None = None
+    pending_id: int | None = None
 
 
 #: The error of a chunk whose push ended without a word.
@@ -36,7 +36,7 @@ PUSH_LOST = "Its push was killed, or was still at work when the batch was settle
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one push task handles. Not handed out = settled as Unknown and parked, due now or held."""
+    """What one push task handles. Not handed out = settled as Unknown and pending, due now or held."""
 
     batch_id: str
     chunk_id: int

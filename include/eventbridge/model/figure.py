@@ -17,8 +17,8 @@ GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
     "day": timedelta(days=1),
 }
 
-#: What becomes of a delivery in a batch; `parked` may come again, in the batch that takes it up.
-DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "parked")
+#: What becomes of a delivery in a batch; `pending` may come again, in the batch that takes it up.
+DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 #: What is counted of the events that batches landed; all but `gap` make up `read`.
 EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
 #: Deliveries that come into the books without being matched: redriven ones, copies for dead letter queues; of a bus.

@@ -12,7 +12,7 @@ from eventbridge.model.target_state import TargetStatus
 
 
 @dataclass(frozen=True, slots=True)
-class ParkedSum:
+class PendingSum:
     """Deliveries of a rule's target that wait, those of committed batches: what state they are in, and how many."""
 
     rule: str
@@ -31,7 +31,7 @@ class Moment:
     now: datetime
     host_now: datetime
     figures: tuple[Figure, ...]
-    parked: tuple[ParkedSum, ...]
+    pending: tuple[PendingSum, ...]
     offsets: tuple[ConsumerOffset, ...]
     open_batches: tuple[Batch, ...]
     ranges: tuple[tuple[str, Range], ...]  # of normal batches that are not committed, with their runners

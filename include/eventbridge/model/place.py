@@ -15,7 +15,7 @@ class Place(NamedTuple):
 
 
 class Span(NamedTuple):
-    """The first and the last offset that a parked row has of a queue."""
+    """The first and the last offset that a pending row has of a queue."""
 
     queue: Queue
     first: int

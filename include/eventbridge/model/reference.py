@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.model.parked import ParkedState
+from eventbridge.model.pending import PendingState
 from eventbridge.model.place import Span
 
 
@@ -27,7 +27,7 @@ class Reference:
     due_at: datetime
     made_at: datetime
     expires_at: datetime | None = None
-    state: ParkedState = "due"
+    state: PendingState = "due"
     tries: int = 0  # batches that took it, or what it was part of, up for nothing
     held_seconds: float = 0.0  # that do not count towards its age
     taken_by: str | None = None

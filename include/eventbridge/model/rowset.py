@@ -1,4 +1,4 @@
-"""Sets of row numbers of one file as short text: what a piece, a parked row or a slice names of a delivery file."""
+"""Sets of row numbers of one file as short text: what a piece, a pending row or a slice names of a delivery file."""
 
 from __future__ import annotations
 

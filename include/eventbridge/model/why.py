@@ -12,7 +12,16 @@ ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
 #: `Shadow`: a shadow did not accept it, or was not sent it, and nothing more becomes of it.
 DeliveryState = Literal["Delivered", "DeadLettered", "Shadow", "due", "held", "under way"]
 StepName = Literal[
-    "published", "landed", "referred", "attempt", "settled", "parked", "dead-lettered", "redriven", "replayed", "pruned"
+    "published",
+    "landed",
+    "referred",
+    "attempt",
+    "settled",
+    "pending",
+    "dead-lettered",
+    "redriven",
+    "replayed",
+    "pruned",
 ]
 
 

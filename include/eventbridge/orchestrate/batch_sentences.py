@@ -14,7 +14,7 @@ from eventbridge.orchestrate.page_address import page_address
 from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_about, short
 
 if TYPE_CHECKING:
-    from eventbridge.model.parked import Parked
+    from eventbridge.model.pending import PendingDeliveries
     from eventbridge.stages.operate.streaming import StreamingSummary
     from eventbridge.stages.push.stage import PushReport
     from eventbridge.stages.runtime.runtime import Runtime
@@ -89,7 +89,7 @@ def of_letters(work: Runtime, batch_id: str) -> Told:
     return Told(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
-def of_parked(work: Runtime, batch_id: str) -> Told:
+def of_pending(work: Runtime, batch_id: str) -> Told:
     """Return what of a batch waits for another attempt, by target, and for what."""
     lines = _waiting(work, batch_id)
     if not lines:
@@ -210,8 +210,8 @@ def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
 
 
 def _waiting(work: Runtime, batch_id: str) -> list[TargetLine]:
-    by_target: dict[str, list[Parked]] = defaultdict(list)
-    for row in (each for each in work.ledger.parked_of(batch_id) if each.state != "closed"):
+    by_target: dict[str, list[PendingDeliveries]] = defaultdict(list)
+    for row in (each for each in work.ledger.pending_of(batch_id) if each.state != "closed"):
         by_target[f"{row.rule}/{row.target}"].append(row)
     lines = []
     for name, rows in by_target.items():

@@ -42,7 +42,7 @@ UNPLANNED_POOL = "rules.unplanned"
 #: The alias under which `start_waiting_runs` makes events of the assets below.
 WAITING_ALIAS = "eventbridge_waiting"
 
-#: The asset, and the watcher's subject, of parked deliveries that are due.
+#: The asset, and the watcher's subject, of pending deliveries that are due.
 RETRIES = "due_deliveries"
 
 

@@ -43,7 +43,7 @@ TASK_MODULES = (
     "eventbridge.stages.route.stage",
     "eventbridge.stages.push.stage",
     "eventbridge.stages.settle.letters",
-    "eventbridge.stages.settle.parking",
+    "eventbridge.stages.settle.pending",
     "eventbridge.stages.commit.stage",
     "eventbridge.stages.retry.plan",
     "eventbridge.sources.embedded.open",

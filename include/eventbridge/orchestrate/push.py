@@ -94,7 +94,7 @@ def pushes(batch_id: str, **options: Any) -> Any:
     """Return the partial mapped push of a batch, to be expanded over `chunk_id`.
 
     Should it not stop by itself, Airflow ends it half a minute after its budget.
-    Never tried again by Airflow: what a push leaves is parked by the batch's settlement, sooner and better.
+    Never tried again by Airflow: what a push leaves is pending by the batch's settlement, sooner and better.
     """
     return PushOperator.partial(
         task_id=PUSH,

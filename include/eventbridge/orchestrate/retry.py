@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
 @plainly
 def plan_retries() -> None:
-    """Take up parked deliveries, or references, that are due as a new batch, and skip the tasks without work."""
+    """Take up pending deliveries, or references, that are due as a new batch, and skip the tasks without work."""
     from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
     from eventbridge.stages.retry.deferred import plan_due
 
@@ -42,7 +42,7 @@ def plan_retries() -> None:
 @task(task_id=SETTLE_STALE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def settle_stale() -> None:
-    """Settle, park and commit the retry batches whose own runs died; also where planning failed."""
+    """Settle, schedule retries and commit the retry batches whose own runs died; also where planning failed."""
     from eventbridge.stages.retry.plan import settle_stale as run
 
     with stage() as work:

@@ -32,7 +32,7 @@ class Seen:
     """What one look found for one subject.
 
     `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
-    `unfinished`: something is begun and not ended, or parked.
+    `unfinished`: something is begun and not ended, or pending.
     `mark` changes with every batch that takes something up, so that an answered start is known from a lost one.
     `progress` changes with every step of a run; None: a run that changes nothing is no reason to start runs less often.
     """

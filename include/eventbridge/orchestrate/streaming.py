@@ -34,7 +34,7 @@ Near its end a streaming task asks for the next one: the watcher starts a second
 standby, which continues at the end of a
 open batch. What waited for longer than `streaming.backlog` is handed over as one batch to the tasks after it, which are
 skipped otherwise; then the next run streams again. A task that dies loses nothing: the next one finishes its
-open batch. `eventbridge status` shows lag, batches and what is parked.
+open batch. `eventbridge status` shows lag, batches and what is pending.
 """
 
 

@@ -131,13 +131,13 @@ def write_dead_letters(batch_id: str) -> None:
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def schedule_retries(batch_id: str) -> None:
-    """Park what is to be tried again."""
-    from eventbridge.stages.settle.parking import schedule_retries as run
+    """Make pending what is to be tried again."""
+    from eventbridge.stages.settle.pending import schedule_retries as run
 
     if _has(batch_id):
         with stage() as work:
             run(work, batch_id)
-            say(batch_sentences.of_parked(work, batch_id))
+            say(batch_sentences.of_pending(work, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)

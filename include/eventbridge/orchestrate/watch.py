@@ -228,9 +228,9 @@ class Watch:
         ledger = self.work.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
-            parked = ledger.anything_parked()
-            if not (parked and self._pools.any(rules, now)):  # a run releases what is held for a pool
-                unfinished = parked or ledger.any_reference() or self._left()
+            pending = ledger.anything_pending()
+            if not (pending and self._pools.any(rules, now)):  # a run releases what is held for a pool
+                unfinished = pending or ledger.any_reference() or self._left()
                 return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()
         newest = ledger.newest_retry()

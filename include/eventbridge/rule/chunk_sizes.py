@@ -21,7 +21,7 @@ class ChunkSizes:
 
     @property
     def small(self) -> ChunkSize:
-        """Return how much is parked together, and how much a target gets that is not well: what any target can take."""
+        """Return how much waits together, and how much a target gets that is not well: what any target can take."""
         given = self._set(SMALL_CHUNK)
         return ChunkSize(min(given.deliveries, SMALL_CHUNK.deliveries), min(given.size, SMALL_CHUNK.size))
 

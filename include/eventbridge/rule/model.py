@@ -207,7 +207,7 @@ class Target(_Frozen):
 
 
 #: Deliveries of one rule that may wait, if its file says nothing.
-PARKED_MAX = 1_000_000
+PENDING_MAX = 1_000_000
 
 
 class Rule(_Frozen):
@@ -217,7 +217,7 @@ class Rule(_Frozen):
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `expect` is what its matched events must be like: where they are not, its later deliveries are held.
     `owner` is the team whose rule it is, None: its bus's.
-    `parked_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
+    `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
     `version` is a hash of everything else, made if not given.
     """
 
@@ -236,7 +236,7 @@ class Rule(_Frozen):
     concurrency: int | None = None
     pool: str | None = None
     expect: Expect | None = None
-    parked_max: int = PARKED_MAX
+    pending_max: int = PENDING_MAX
     version: str = ""
 
     @model_validator(mode="after")

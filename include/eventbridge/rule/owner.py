@@ -8,11 +8,11 @@ from eventbridge.rule.frozen import Frozen
 class Owner(Frozen):
     """The quotas of one owner; None: there is none.
 
-    `published_per_second`: events that the API takes for its buses. `parked_max`: deliveries of its rules that may
+    `published_per_second`: events that the API takes for its buses. `pending_max`: deliveries of its rules that may
     wait; beyond it their shares of batches are referred. `stored_bytes`: with so much of its buses in the store they
     are not taken from.
     """
 
     published_per_second: float | None = None
-    parked_max: int | None = None
+    pending_max: int | None = None
     stored_bytes: int | None = None

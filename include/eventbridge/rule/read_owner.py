@@ -6,7 +6,7 @@ from eventbridge.errors import Mistake
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.node import Node
 from eventbridge.rule.owner import Owner
-from eventbridge.rule.read_waiting import read_parked_max
+from eventbridge.rule.read_waiting import read_pending_max
 
 _GIB = 1024**3
 
@@ -18,7 +18,7 @@ def read_owner(name: str, node: Node, mistakes: list[Mistake]) -> Owner:
     fields = Fields(node, mistakes, "an owner")
     read = Owner(
         published_per_second=fields.rate("published", of="events"),
-        parked_max=read_parked_max(fields, None, mistakes),
+        pending_max=read_pending_max(fields, None, mistakes),
         stored_bytes=fields.size("stored", _GIB, 1_024, 1_024**2 * _GIB) if fields.has("stored") else None,
     )
     fields.close()

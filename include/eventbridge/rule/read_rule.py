@@ -10,13 +10,13 @@ from eventbridge.pattern import ExpressionSizes, rule_pattern_mistakes
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
 from eventbridge.rule.meant import listed
-from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX, Bus, Rule, Source
+from eventbridge.rule.model import DAY_SECONDS, PENDING_MAX, Bus, Rule, Source
 from eventbridge.rule.node import Node
 from eventbridge.rule.read_expect import read_expect
 from eventbridge.rule.read_target import read_target
 from eventbridge.rule.read_tests import RuleTest, read_tests
 from eventbridge.rule.read_type import close_fields, likely_type, read_by_model, read_type
-from eventbridge.rule.read_waiting import read_parked_max
+from eventbridge.rule.read_waiting import read_pending_max
 from eventbridge.rule.read_webhooks import read_webhooks
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.rule.vocabulary import PRIORITIES, SOURCE_TYPES_LATER
@@ -69,7 +69,7 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake], expressions: Expre
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
         expect=read_expect(fields, mistakes),
-        parked_max=read_parked_max(fields, PARKED_MAX, mistakes),
+        pending_max=read_pending_max(fields, PENDING_MAX, mistakes),
         targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
     )
     _check_shadows(rule, fields, mistakes)

@@ -9,7 +9,7 @@ from typing import Any
 from eventbridge.config.quantities import parse_duration
 from eventbridge.errors import Mistake, TransformError
 from eventbridge.rule.fields import Fields, nearest
-from eventbridge.rule.model import DAY_SECONDS, PARKED_MAX
+from eventbridge.rule.model import DAY_SECONDS, PENDING_MAX
 from eventbridge.rule.node import Node
 from eventbridge.rule.time_zones import time_zones
 from eventbridge.rule.window import WEEKDAYS, WHOLE_DAY, DeliverBetween, DeliverWithin
@@ -123,12 +123,12 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
     return texts[:_MOST_DATES]
 
 
-def read_parked_max(fields: Fields, default: Any, mistakes: list[Mistake]) -> Any:
+def read_pending_max(fields: Fields, default: Any, mistakes: list[Mistake]) -> Any:
     """Return how many deliveries may wait, `default` where nothing is said."""
-    if (node := fields.get("parked")) is None:
+    if (node := fields.get("pending")) is None:
         return default
-    fields.refuse_empty("parked", f"Write parked: {{max: {PARKED_MAX}}}, or remove it")
-    own = Fields(node, mistakes, "parked deliveries")
+    fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")
+    own = Fields(node, mistakes, "pending deliveries")
     most = own.whole("max", default, 1, 1_000_000_000)
     own.close()
     return most

@@ -28,7 +28,7 @@ class ChunkSize(NamedTuple):
     size: int
 
 
-#: A request for each delivery: 250 a second last as long as a push budget (20 s). Also what is parked together, and
+#: A request for each delivery: 250 a second last as long as a push budget (20 s). Also what is pending together, and
 #: what a target gets of which nobody knows that it can do more.
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 

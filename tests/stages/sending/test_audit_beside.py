@@ -41,4 +41,4 @@ def test_what_is_committed_meanwhile_is_no_difference(sending: Sending, clock: R
     assert [each.differences for each in found] == [()] * len(found)
     for each in found:
         for target, counts in each.deliveries.items():
-            assert counts["matched"] == counts["delivered"] + counts["dead"] + counts["parked"], target
+            assert counts["matched"] == counts["delivered"] + counts["dead"] + counts["pending"], target

@@ -107,7 +107,7 @@ def test_what_somebody_can_mend_is_tried_again(
     publish(shop, order("1"))
     deliver(shop)
 
-    (row,) = shop.work.ledger.parked()
+    (row,) = shop.work.ledger.pending()
     (batch,) = shop.work.ledger.batches(limit=None)
     assert (row.reason, row.count, row.state) == ("RetryAt", 1, "due")
     assert {each["error_class"] for each in segment_rows(shop.work, batch.batch_id)} == {reason}

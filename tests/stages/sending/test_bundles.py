@@ -155,7 +155,7 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
 
     assert batch_id is not None
     assert {(row["outcome"], row["reason"]) for row in segment_rows(work, batch_id)} == {("RetryAt", "UnclearResults")}
-    assert books(work) | {"delivered": 0, "parked": 10} == books(work)
+    assert books(work) | {"delivered": 0, "pending": 10} == books(work)
 
 
 def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:

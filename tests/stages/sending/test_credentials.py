@@ -65,7 +65,7 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     answers = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
     assert set(answers[:-2]) == {401}
     assert answers[-2:] == [200, 200]
-    assert work.ledger.parked_counts() == []
+    assert work.ledger.pending_counts() == []
     assert audit(work).differences == ()
 
 

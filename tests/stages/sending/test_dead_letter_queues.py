@@ -40,11 +40,11 @@ def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> Non
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
         ("MaximumRetryAttempts", "DeadLettered")
     }
-    assert sending.work.ledger.parked_counts() == []
+    assert sending.work.ledger.pending_counts() == []
     found = audit(sending.work)
     assert found.differences == ()
-    assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "parked": 0}
-    assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead": 3, "parked": 0}
+    assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
+    assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead": 3, "pending": 0}
 
 
 def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> None:
@@ -67,7 +67,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
 
     assert batch_id is not None
     assert sending.work.ledger.batch(batch_id).state == "committed"
-    (row,) = sending.work.ledger.parked()
+    (row,) = sending.work.ledger.pending()
     assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "due")
     assert audit(sending.work).differences == ()
 
@@ -78,7 +78,7 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
     sending.deliver()
     sending.deliver()
 
-    (row,) = sending.work.ledger.parked(state="held")
+    (row,) = sending.work.ledger.pending(state="held")
     assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
     assert len(list(dead_letters(sending.work))) == 2
     assert audit(sending.work).differences == ()
@@ -104,18 +104,18 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
         sending.site.clock.advance(4_000)
         sending.deliver()
 
-    (row,) = sending.work.ledger.parked(state="held")
+    (row,) = sending.work.ledger.pending(state="held")
     assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
     assert audit(sending.work).differences == ()
 
 
-def test_a_copy_that_was_not_parked_stops_the_commit(sending: Sending) -> None:
+def test_a_copy_that_was_not_pending_stops_the_commit(sending: Sending) -> None:
     """The books prove that there is a copy for each dead letter of a target with a queue."""
     batch = sending.routed(1, crm=dying(http(REFUSED)))
     sending.push(batch)
     write_dead_letters(sending.work, batch.batch_id)
 
-    with pytest.raises(BooksError, match="dead letters = copies parked"):
+    with pytest.raises(BooksError, match="dead letters = copies pending"):
         commit(sending.work, batch.batch_id)
     sending.settle(batch)
     assert commit(sending.work, batch.batch_id)

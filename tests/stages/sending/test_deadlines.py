@@ -56,7 +56,7 @@ def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: Run
 
     assert letters(work) == [("DeadlineMissed", 0)] * 2
     assert len(sending.requests()) == 1
-    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
 
 
 def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
@@ -69,7 +69,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     sending.deliver()
 
     assert letters(work) == [("DeadlineMissed", 1)]
-    assert [row.held for row in work.ledger.parked() if row.state != "closed"] == ["rule disabled"]
+    assert [row.held for row in work.ledger.pending() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
     assert audit(work).differences == ()
 
@@ -84,7 +84,7 @@ def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: Runni
     sending.deliver()
 
     assert letters(sending.work) == [("DeadlineMissed", 0)] * 2
-    assert sending.work.ledger.parked_by_rule() == {}
+    assert sending.work.ledger.pending_by_rule() == {}
     assert recorder.asked == []
     assert audit(sending.work).differences == ()
 
@@ -134,7 +134,7 @@ def test_a_redrive_begins_their_time_anew(sending: Sending, clock: RunningClock)
 
 
 def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending, clock: RunningClock) -> None:
-    """One operational event for what waits then, though it is tried and parked again afterwards."""
+    """One operational event for what waits then, though it is tried and becomes pending again afterwards."""
     sending.begin(2, crm=http(REFUSED, **WITHIN))
     sending.deliver()
     clock.advance(47 * 60)
@@ -158,7 +158,7 @@ def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock
     work = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
     sending.deliver()
     assert letters(work) == []
-    assert [row.published_at is not None for row in work.ledger.parked()] == [True]
+    assert [row.published_at is not None for row in work.ledger.pending()] == [True]
     clock.advance(3601)
     sending.deliver()
     assert letters(work) == [("DeadlineMissed", 0)]

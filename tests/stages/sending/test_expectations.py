@@ -42,8 +42,8 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     sending.publish(3)
     sending.deliver()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
-    (parked,) = status(sending.work).parked
-    assert (parked.rule, parked.state, parked.held, parked.count) == ("orders", "held", "expectation failed", 3)
+    (pending,) = status(sending.work).pending
+    assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "held", "expectation failed", 3)
     (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.held"]
     assert (event["rule"], event["reason"], event["held_at"]) == ("orders", held.reason, first)
 
@@ -74,7 +74,7 @@ def test_too_few_matches_hold_a_rule_that_nothing_matched(sending: Sending) -> N
 
 
 def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> None:
-    """Both rates are those of the batch: what is parked counts for neither, a failed transform for both."""
+    """Both rates are those of the batch: what is pending counts for neither, a failed transform for both."""
     expect = "{dead_letter_rate: {at_most: 0.4}, transform_failure_rate: {at_most: 0.1}}"
     form = "{form: TEMPLATE, value: {id: $.data.rare}, template: '${id}', missing: error}"
     refused = http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h}")
@@ -118,10 +118,10 @@ def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
     operate(sending.work, "pause rule", "orders")
     sending.publish(1)
     sending.deliver()
-    assert {row.held for row in sending.work.ledger.parked()} == {"rule paused"}
+    assert {row.held for row in sending.work.ledger.pending()} == {"rule paused"}
 
     assert operate(sending.work, "resume rule", "orders").released == 0
-    assert {row.held for row in sending.work.ledger.parked()} == {"expectation failed"}
+    assert {row.held for row in sending.work.ledger.pending()} == {"expectation failed"}
     assert release_rule(sending.work, "orders").deliveries == 1
     sending.deliver()
 

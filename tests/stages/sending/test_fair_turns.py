@@ -40,7 +40,7 @@ rules:
     sending.publish(*[keyed(number, "a") for number in range(20)], small())
     work = sending.site.reopen(chunk_max_deliveries=4, batch_max_chunks=_TARGETS_A_RUN)
     batch = routed(work)
-    sending.settle(batch)  # nobody has pushed: all of it is parked, and due
+    sending.settle(batch)  # nobody has pushed: all of it is pending, and due
     assert commit(work, batch.batch_id)
 
     plans: list[set[str]] = []

@@ -24,7 +24,7 @@ from eventbridge.stages.upkeep import figures as upkeep
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Run
 
-OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "parked": "parked"}
+OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pending"}
 
 
 def counted(work: Runtime, scope: Scope) -> dict[str, int]:
@@ -45,7 +45,7 @@ def of_targets(work: Runtime) -> dict[str, dict[str, int]]:
 
 
 def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
-    """Delivered and given up over a batch and the retries of it; parked counts each time."""
+    """Delivered and given up over a batch and the retries of it; pending counts each time."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
     work = sending.work
     sending.deliver()
@@ -140,8 +140,8 @@ def test_a_commit_that_dies_anywhere_counts_once(
         commit(wreck.work, batch.batch_id)
 
         assert of_targets(wreck.work) == {
-            "orders/bad": {"delivered": 0, "dead": 8, "parked": 0},
-            "orders/crm": {"delivered": 8, "dead": 0, "parked": 0},
+            "orders/bad": {"delivered": 0, "dead": 8, "pending": 0},
+            "orders/crm": {"delivered": 8, "dead": 0, "pending": 0},
         }
         assert counted(wreck.work, "bus")["valid"] == 8
 
@@ -189,7 +189,7 @@ def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
 
     found = daily_figures(sending.work, 1, "orders")
     (day,) = found.rules
-    assert (day.rule, day.matched, day.delivered, day.parked, day.dead_lettered) == ("orders", 5, 5, 0, 0)
+    assert (day.rule, day.matched, day.delivered, day.pending, day.dead_lettered) == ("orders", 5, 5, 0, 0)
     assert day.cpu_seconds > 0
     assert day.mean_seconds is not None
     (bus,) = daily_figures(sending.work, 1).buses

@@ -30,7 +30,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 #: Orders that are published in each test.
 ORDERS = 40
@@ -173,7 +173,7 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
     assert work.ledger.batch(batch_id).state == "committed"
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "parked": 0}
+    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len(sending.requests()) == 2 * ORDERS
 
 
@@ -219,5 +219,5 @@ def test_half_an_answer_of_the_server_costs_a_try(sending: Sending, mortal: Post
     assert proxy.done >= 5
     assert {batch.state for batch in ended.ledger.batches()} == {"committed"}
     assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "parked": 0}
+    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len({each["webhook_id"] for each in sending.requests()}) == 2 * ORDERS

@@ -47,14 +47,14 @@ def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending
 
 
 def test_while_it_is_open_nothing_is_sent_and_afterwards_one_probe(sending: Sending, clock: RunningClock) -> None:
-    """Neither new deliveries nor parked ones; a failed probe opens it for another 30 s; idle is idle meanwhile."""
+    """Neither new deliveries nor pending ones; a failed probe opens it for another 30 s; idle is idle meanwhile."""
     work = sending.begin(50, crm=http(REFUSED, max_in_flight=1))
     sending.deliver()
     opened = standing(sending)
     sending.publish(20)
     sending.rules(crm="/status/503")
     sending.deliver()
-    assert sending.requests() == [], "new deliveries are parked at once"
+    assert sending.requests() == [], "new deliveries are pending at once"
     assert next_due_at(work, RUNNER) == opened.until
 
     clock.advance(31)
@@ -85,21 +85,21 @@ def test_a_target_that_heals_comes_back_by_itself(sending: Sending, clock: Runni
     assert batch_id is not None
     assert [chunk.handed_out for chunk in work.ledger.chunks(batch_id)] == [True]
     sending.deliver()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 57, "delivered": 57, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 57, "delivered": 57, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 57
 
 
 def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: RunningClock) -> None:
-    """Probing hundreds of parked deliveries costs one attempt; the others keep their number of attempts."""
+    """Probing hundreds of pending deliveries costs one attempt; the others keep their number of attempts."""
     work = sending.begin(300, crm=http(REFUSED, max_in_flight=1, retry=PATIENT))
     sending.deliver()
-    tried = sum(row.attempts * row.count for row in work.ledger.parked(state="due"))
+    tried = sum(row.attempts * row.count for row in work.ledger.pending(state="due"))
 
     for _ in range(3):
         clock.advance(31)
         assert sending.retry() is not None
 
-    waiting = work.ledger.parked(state="due")
+    waiting = work.ledger.pending(state="due")
     assert sum(row.attempts * row.count for row in waiting) == tried + 3
     assert sum(row.count for row in waiting) == 300
     assert max(len(row.lineage) for row in waiting if row.attempts == 0) == 0, "nobody tried these"
@@ -201,7 +201,7 @@ def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: 
     assert standing(sending).state == "disabled"
     assert standing(sending).reason == "every attempt failed for 1.0 days"
     sending.retry()
-    assert {row.held for row in work.ledger.parked(state="held")} == {"target disabled"}
+    assert {row.held for row in work.ledger.pending(state="held")} == {"target disabled"}
     sending.rules(crm="/healthy/crm")
     enable_target(work, "orders", "crm")
     assert standing(sending).state == "ok"

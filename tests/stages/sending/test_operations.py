@@ -222,7 +222,7 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     assert alert["webhook_id"]
     assert len(told(sending)) == 1
     books = audit(work)
-    assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "parked": 0}
+    assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
     assert books.differences == ()
 
 

@@ -31,8 +31,8 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
     assert sending.deliver_batch()
 
     assert paths(sending) == {}
-    (parked,) = status(work).parked
-    assert (parked.state, parked.held, parked.count) == ("held", "rule paused", 10)
+    (pending,) = status(work).pending
+    assert (pending.state, pending.held, pending.count) == ("held", "rule paused", 10)
     (said,) = status(work).operators
     assert (said.rule, said.target, said.word, said.said_by) == ("orders", "", "paused", "ada")
     sending.deliver()
@@ -65,7 +65,7 @@ def test_a_target_that_is_kept_waiting_is_not_shown_as_ok(sending: Sending) -> N
     """It is paused, with the reason: an operator, or a pool without slots."""
     work = sending.begin(1, crm="/status/503", note="/healthy/note")
     sending.deliver_batch()
-    work.ledger.hold_parked("orders", "crm", POOL_CLOSED)
+    work.ledger.hold_pending("orders", "crm", POOL_CLOSED)
     operate(work, "pause target", "orders", "note", by="ada")
     shown = {line.target: (line.state, line.held) for line in target_list(work)}
 
@@ -81,7 +81,7 @@ def test_a_pause_holds_at_the_start_of_the_next_push_of_a_batch_that_is_routed(s
     sending.settle(batch)
 
     assert paths(sending) == {}
-    assert {row.held for row in sending.work.ledger.parked()} == {"rule paused"}
+    assert {row.held for row in sending.work.ledger.pending()} == {"rule paused"}
 
 
 def test_a_disabled_rule_lets_events_pass(sending: Sending) -> None:

@@ -29,7 +29,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 KEYS = "abc"
 #: Short, so that two pushes of one chunk do not wait for one another for long.
@@ -131,9 +131,9 @@ class Life:
         for _ in range(24):
             self.clock.advance(3 * 3600)
             deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
-            if not [row for row in work.ledger.parked() if row.state != "closed"]:
+            if not [row for row in work.ledger.pending() if row.state != "closed"]:
                 return
-        raise AssertionError(f"it does not come to an end: {work.ledger.parked('due')} {work.ledger.parked('held')}")
+        raise AssertionError(f"it does not come to an end: {work.ledger.pending('due')} {work.ledger.pending('held')}")
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
 
     assert recorder.got["a"] == list(range(9))
     assert audit(work).differences == ()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "pending": 0}
 
 
 class Try:
@@ -129,7 +129,7 @@ def test_what_is_given_up_does_not_block(sending: Sending, clock: RunningClock, 
     later(sending, clock, rounds=4)
 
     assert recorder.got["a"] == [0, 2, 4]
-    assert audit(sending.work).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "parked": 0}
+    assert audit(sending.work).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "pending": 0}
 
 
 def test_events_without_a_value_are_ordered_among_themselves(
@@ -182,9 +182,9 @@ def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
 
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "parked": 0}
+    assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
     assert books.deliveries["orders/strict"]["dead"] == 0
-    assert books.deliveries["orders/strict"]["parked"] >= 3
+    assert books.deliveries["orders/strict"]["pending"] >= 3
     (held,) = held_deliveries(work, "orders").values()
     assert (held.target, held.reason) == ("strict", "NonRetryable")
 
@@ -209,7 +209,7 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
     assert released.retried == (held,)
     got = recorder.got["a"]
     assert sorted(got) == [0, 1, 2, 3]
-    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
     assert held_deliveries(work, "orders") == {}
 
 
@@ -278,7 +278,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     publish(sending, keyed(3, one), keyed(3, two))
     sending.deliver()
     later(sending, clock, rounds=1)
-    assert {row.held for row in work.ledger.parked("held")} == {"order"}
+    assert {row.held for row in work.ledger.pending("held")} == {"order"}
 
     del recorder.refused[one, 0]
     later(sending, clock, rounds=1)
@@ -353,7 +353,7 @@ def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningC
     later(sending, clock)
 
     assert recorder.got["a"] == [0, 2, 3]
-    assert audit(work).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "pending": 0}
 
 
 def test_shards_share_the_in_flight_limit(

@@ -41,8 +41,8 @@ def move_to(clock: RunningClock, time: datetime) -> None:
 
 
 def waiting(sending: Sending) -> list[tuple[datetime, int, int]]:
-    """Return due time, attempts and number of what is parked and not held, the first due first."""
-    rows = [row for row in sending.work.ledger.parked("due") if row.taken_by is None]
+    """Return due time, attempts and number of what is pending and not held, the first due first."""
+    rows = [row for row in sending.work.ledger.pending("due") if row.taken_by is None]
     return sorted((row.due_at, row.attempts, row.count) for row in rows)
 
 
@@ -60,14 +60,14 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
     sending.deliver()
     assert recorder.got == {"a": [0], "b": [0, 1, 2, 3, 4]}
     assert len(recorder.asked) == 6
-    assert {row.attempts for row in work.ledger.parked()} == {0}
+    assert {row.attempts for row in work.ledger.pending()} == {0}
 
     move_to(clock, NOON + HOUR)
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2, 3, 4]
     assert audit(work).differences == ()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "pending": 0}
 
 
 def test_what_comes_after_it_in_other_pieces_does_not_overtake_it(
@@ -126,7 +126,7 @@ def test_a_retry_waits_for_the_next_opening_and_so_does_its_key(
 def test_hours_that_end_after_route_keep_what_was_handed_out(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """The push that comes too late sends nothing; all is parked untried until the opening, in its order."""
+    """The push that comes too late sends nothing; all is pending untried until the opening, in its order."""
     move_to(clock, NOON + HOUR / 2 - timedelta(seconds=10))
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     batch = sending.routed(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
@@ -155,13 +155,13 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
     publish(sending, keyed(3, "a"))
     sending.deliver()
     strict = audit(work).deliveries["orders/strict"]
-    assert (strict["delivered"], strict["parked"]) == (1, 3)
+    assert (strict["delivered"], strict["pending"]) == (1, 3)
     assert audit(work).deliveries["orders/easy"]["delivered"] == 3
 
     move_to(clock, NOON + HOUR)
     sending.deliver()
 
-    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
     assert held_deliveries(work, "orders") == {}
 
 
@@ -225,7 +225,7 @@ def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, r
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
 
 
 def test_hours_that_change_in_the_file_count_at_once(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:

@@ -79,7 +79,7 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     sending.rules(crm="/healthy/crm", note="/healthy/note")
     sending.deliver()
 
-    assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "pending": 0}
     assert audit(work).differences == ()
 
 

@@ -177,7 +177,7 @@ def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> No
 
 
 def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) -> None:
-    """Else what that push has in flight would be parked as not sent, and sent again."""
+    """Else what that push has in flight would become pending as not sent, and sent again."""
     batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
     work = sending.site.reopen()
     with ThreadPoolExecutor(1) as pool:
@@ -407,9 +407,9 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
         sending.push(batch)
     sending.settle(batch)
 
-    (parked,) = work.ledger.parked_counts()
-    assert (parked.reason, parked.count) == ("Unknown", 3)
-    assert 25 < (parked.next_due_at - clock()).total_seconds() <= 30
+    (pending,) = work.ledger.pending_counts()
+    assert (pending.reason, pending.count) == ("Unknown", 3)
+    assert 25 < (pending.next_due_at - clock()).total_seconds() <= 30
     sending.rules(broken="/healthy/x")
     clock.advance(31)
     sending.deliver()

@@ -74,7 +74,7 @@ def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, 
     assert values(found, "orders/crm") == {
         "deliveries": 5,
         "delivered_rate": 1.0,
-        "parked_rate": 0.0,
+        "pending_rate": 0.0,
         "dead_letter_rate": 0.0,
     }
     assert values(found, "orders/bad")["dead_letter_rate"] == 1.0

@@ -53,7 +53,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
     assert commit(work, batch.batch_id)
     sending.deliver()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "parked": 0}
+    assert audit(work).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "pending": 0}
     assert audit(work).differences == ()
 
 

@@ -132,7 +132,7 @@ def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redri
 
 
 def test_age_counts_from_the_redrive(sending: Sending) -> None:
-    """An event that died of its age is young again; what fails is parked and retried by the policy."""
+    """An event that died of its age is young again; what fails is pending, then retried by the policy."""
     sending.begin(
         1, crm=http("/healthy/crm", retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 2h}")
     )
@@ -149,9 +149,9 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
 
     redrive(sending)
 
-    (row,) = sending.work.ledger.parked()
+    (row,) = sending.work.ledger.pending()
     assert (row.state, row.attempts, row.runner) == ("due", 1, "orders")
-    assert outcomes(sending) == {"parked": 1}
+    assert outcomes(sending) == {"pending": 1}
     sending.rules(crm="/healthy/crm")
     sending.site.clock.advance(5_000)
     sending.deliver()
@@ -266,7 +266,7 @@ def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
 
 
 def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Sending) -> None:
-    """What was planned and not pushed is parked, and delivered by the retries."""
+    """What was planned and not pushed is pending, and delivered by the retries."""
     sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.rules(crm="/healthy/crm")

@@ -92,7 +92,7 @@ def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(s
 def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
-    """Its requests, or its events; who settles says what to do, and then all of it is delivered or parked."""
+    """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
     sending.begin(3, crm=http(REFUSED, retry="{policy: own, attempts: 0}", ordered_by="$.data.id"))
     sending.deliver()
     sending.publish(2)
@@ -235,7 +235,7 @@ def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
 
 
 def test_what_another_batch_has_taken_is_waited_for(sending: Sending) -> None:
-    """Deliveries that were parked and are under way must not be parked twice."""
+    """Deliveries that were pending and are under way must not become pending twice."""
     batch = settled(sending)
     work = sending.work
     (settlement,) = work.ledger.files(batch.batch_id, "settlement")

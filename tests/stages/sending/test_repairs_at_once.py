@@ -17,7 +17,7 @@ from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
 
 
@@ -105,10 +105,10 @@ def test_a_repair_in_between_loses_nothing(
     waiting = sum(row.verdict in ("RetryAt", "Unknown") for row in verdicts)
     assert len(verdicts) == 12
     assert len(list(dead_letters(work))) == dead
-    assert sum(row.count for row in work.ledger.parked_of(batch.batch_id)) == waiting
+    assert sum(row.count for row in work.ledger.pending_of(batch.batch_id)) == waiting
 
 
-def test_what_was_read_of_an_old_settlement_is_not_parked(sending: Sending) -> None:
+def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> None:
     """A repair that comes while a settlement is read, and dies before it commits, is not in anybody's way."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
     work = sending.work
@@ -118,7 +118,7 @@ def test_what_was_read_of_an_old_settlement_is_not_parked(sending: Sending) -> N
 
     def other() -> None:
         work.store.delete(segment)
-        _at_create(4, _die)  # the manifest: its own dead letters and parked deliveries are recorded
+        _at_create(4, _die)  # the manifest: its own dead letters and pending deliveries are recorded
         with suppress(_Died):
             _repair(sending, batch)
 

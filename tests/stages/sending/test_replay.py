@@ -343,9 +343,9 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
 
     done = replay(sending)
 
-    (waiting,) = [row for row in sending.work.ledger.parked() if row.state != "closed"]
+    (waiting,) = [row for row in sending.work.ledger.pending() if row.state != "closed"]
     assert waiting.attempts == 1
-    assert account_of(sending.work, done).outcomes == {"parked": 1}
+    assert account_of(sending.work, done).outcomes == {"pending": 1}
     sending.rules(crm="/healthy/crm")
     sending.site.clock.advance((waiting.due_at - sending.work.ledger.now()).total_seconds() + 1)
     assert sending.retry() is not None

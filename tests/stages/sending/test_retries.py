@@ -1,4 +1,4 @@
-"""Retry batches: what is parked comes back when it is due, uses today's rules, and its books balance too."""
+"""Retry batches: what is pending comes back when it is due, uses today's rules, and its books balance too."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.retry.plan import RetryPlan, plan_retries, settle_stale
 
 
-def test_parked_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:
+def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:
     """Refused at first, delivered an hour later by today's URL; the audit follows both generations."""
     work = sending.begin(8, crm=REFUSED)
     sending.deliver()
@@ -28,9 +28,9 @@ def test_parked_deliveries_come_back_when_they_are_due(sending: Sending, clock: 
 
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "parked": 0}
+    assert books.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 8
-    assert {row.state for row in work.ledger.parked()} == {"closed"}
+    assert {row.state for row in work.ledger.pending()} == {"closed"}
 
 
 def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending: Sending, clock: RunningClock) -> None:
@@ -49,7 +49,7 @@ def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending
 
 
 def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
-    """A parked delivery whose age ends while it waits is given up without another send."""
+    """A pending delivery whose age ends while it waits is given up without another send."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(25 * 3600)
@@ -75,7 +75,7 @@ def test_two_plans_at_once_take_a_row_once(sending: Sending, site: Any, clock: R
 
 
 def test_a_retry_batch_whose_run_died_is_settled_by_a_later_one(sending: Sending, clock: RunningClock) -> None:
-    """Planned and never pushed, it is settled past its deadline and its deliveries are parked again."""
+    """Planned and never pushed, it is settled past its deadline and its deliveries become pending again."""
     work = sending.begin(3, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
@@ -117,7 +117,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sendi
     sending.disable(crm="/healthy/crm")
     clock.advance(2 * 3600)
     sending.deliver()
-    (held,) = [row for row in work.ledger.parked() if row.state != "closed"]
+    (held,) = [row for row in work.ledger.pending() if row.state != "closed"]
     assert (held.state, held.held) == ("held", "rule disabled")
 
     clock.advance(30 * 3600)
@@ -135,7 +135,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(sending: Sending, cl
     sending.remove()
     clock.advance(2 * 3600)
     sending.retry()
-    (held,) = [row for row in work.ledger.parked() if row.state != "closed"]
+    (held,) = [row for row in work.ledger.pending() if row.state != "closed"]
     assert held.held == "rule removed"
     assert list(dead_letters(work)) == []
 
@@ -194,7 +194,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     sending.remove()
 
     assert sending.retry() is None
-    assert [row.held for row in work.ledger.parked(state="held")] == ["rule removed"]
+    assert [row.held for row in work.ledger.pending(state="held")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
     assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"]
@@ -215,13 +215,13 @@ def test_a_removed_rule_gives_up_what_it_held_for_a_disabled_target(sending: Sen
 
 
 def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: RunningClock) -> None:
-    """A pool of 0 slots holds what is parked for its rules; opened again, it lets go."""
+    """A pool of 0 slots holds what is pending for its rules; opened again, it lets go."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)
 
     closed = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(0, 0)})
-    held = [row.held for row in work.ledger.parked() if row.state == "held"]
+    held = [row.held for row in work.ledger.pending() if row.state == "held"]
     opened = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None
@@ -262,7 +262,7 @@ def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending
 
 
 def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending: Sending, clock: RunningClock) -> None:
-    """Its new deliveries are not pushed but parked; one chunk is out at a time; a good one restores it."""
+    """Its new deliveries are not pushed but pending; one chunk is out at a time; a good one restores it."""
     work = sending.begin(100, settings={"push_budget_seconds": 1, "retry_max_per_target": 1}, crm="/hang/crm")
     sending.deliver_batch()
     assert work.ledger.target_statuses()["orders", "crm"].state == "degraded"
@@ -284,7 +284,7 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
 
 
 def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> None:
-    """The setting counts deliveries, not rows of the ledger; what was parked together is never divided."""
+    """The setting counts deliveries, not rows of the ledger; what was pending together is never divided."""
     batch = sending.routed(30, settings={"chunk_max_deliveries": 10, "retry_max_per_target": 20}, crm="/healthy/crm")
     sending.settle(batch)
     assert commit(sending.work, batch.batch_id)
@@ -293,7 +293,7 @@ def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> N
     plan = plan_retries(work, RUNNER)
 
     (chunk,) = work.ledger.chunks(str(plan.batch_id))
-    assert len(work.ledger.parked()) < 25
+    assert len(work.ledger.pending()) < 25
     assert 15 < chunk.rows <= 25
 
 

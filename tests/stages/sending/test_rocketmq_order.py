@@ -79,9 +79,9 @@ def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order:
     both_ways.write_rules(rules.replace("TOPIC", "trains"))
     lies_in = publish(rocketmq, *(order(number) for number in range(12)))
     deliver(both_ways)
-    parked = both_ways.work.ledger.parked()
-    assert sum(row.count for row in parked) == 12
-    assert sum(row.count for row in parked if row.attempts) == len(set(lies_in)) == 3
+    pending = both_ways.work.ledger.pending()
+    assert sum(row.count for row in pending) == 12
+    assert sum(row.count for row in pending if row.attempts) == len(set(lies_in)) == 3
 
     both_ways.write_rules(rules.replace("TOPIC", "copies"))
     for _ in range(3):

@@ -21,7 +21,7 @@ from stages.conftest import Killed, dying_at
 from stages.delivering import RunningClock, Sending, routed, segment_rows
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.s3.access import S3Access
 from eventbridge.s3.upload import PART_BYTES
@@ -42,7 +42,7 @@ QUEUES = 2
 
 RETRY = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h, jitter: 0}"
 
-#: Also where the machine is busy: what a budget ends is parked.
+#: Also where the machine is busy: what a budget ends is pending.
 PATIENT = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}
 
 KEY = re.compile(r"date=\d{4}-\d\d-\d\d/hour=\d\d/[0-9a-f-]{36}-[0-9a-f]{32}\.jsonl")
@@ -94,9 +94,9 @@ def ids_in(found: Mapping[str, list[str]]) -> list[str]:
     return sorted((each for ids in found.values() for each in ids), key=int)
 
 
-def waiting(sending: Sending) -> list[Parked]:
-    """Return the rows that are parked now."""
-    return [row for row in sending.work.ledger.parked() if row.state == "due"]
+def waiting(sending: Sending) -> list[PendingDeliveries]:
+    """Return the rows that are pending now."""
+    return [row for row in sending.work.ledger.pending() if row.state == "due"]
 
 
 def numbers(*counts: int) -> list[str]:
@@ -246,7 +246,7 @@ def test_spans_that_travel_together_stay_apart(sending: Sending, bucket: Bucket,
     sending.begin(10, settings={"chunk_max_deliveries": 3}, lake=bucket.target + "}")
     sending.deliver()
     first = bucket.tried()
-    assert sum(row.count for row in sending.work.ledger.parked()) == 10
+    assert sum(row.count for row in sending.work.ledger.pending()) == 10
     bucket.server.requests.clear()
 
     sending.site.reopen()
@@ -338,6 +338,6 @@ def test_a_shadow_writes_and_nothing_becomes_of_its_failures(sending: Sending, b
     sending.begin(2, crm="/healthy/crm", lake=shadow + "}")
     sending.deliver()
 
-    assert sending.work.ledger.parked() == []
+    assert sending.work.ledger.pending() == []
     assert len(bucket.tried()) == QUEUES
     assert audit(sending.work).differences == ()

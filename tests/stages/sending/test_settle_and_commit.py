@@ -1,4 +1,4 @@
-"""Settlement, dead letters, parking and commit: one frozen verdict per delivery, books before offsets."""
+"""Settlement, dead letters, retries and commit: one frozen verdict per delivery, books before offsets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import records
 from eventbridge.stages.settle.verdicts import verdicts_of
 from eventbridge.store import layout
@@ -53,7 +53,7 @@ def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site
 
 
 def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
-    """On a batch that was not routed, settling, parking and committing change nothing."""
+    """On a batch that was not routed, settling, scheduling retries and committing change nothing."""
     work = sending.begin(1, crm=REFUSED)
     batch_id = listen(work, RUNNER)
     assert batch_id is not None
@@ -65,20 +65,20 @@ def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
     assert work.ledger.batch(batch_id).state == "planned"
 
 
-def test_what_nobody_pushed_is_parked_due_now_without_an_attempt(sending: Sending) -> None:
-    """Deliveries without any outcome are Unknown: parked in the slow lane, due at once, no attempt counted."""
+def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sending) -> None:
+    """Deliveries without any outcome are Unknown: pending in the slow lane, due at once, no attempt counted."""
     batch = sending.routed(7, crm=REFUSED)
     work = sending.work
     sending.settle(batch)
 
     assert commit(work, batch.batch_id)
 
-    (row,) = work.ledger.parked()
+    (row,) = work.ledger.pending()
     assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("Unknown", 7, 0, "slow", "due")
     assert row.lineage == ()
 
 
-def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(sending: Sending) -> None:
+def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: Sending) -> None:
     """RetryAt keeps the policy's due time and counts the attempt that was made."""
     batch = sending.routed(5, crm=REFUSED)
     work = sending.work
@@ -87,7 +87,7 @@ def test_a_refused_connection_is_parked_with_its_attempt_and_due_time(sending: S
 
     assert commit(work, batch.batch_id)
 
-    rows = work.ledger.parked()
+    rows = work.ledger.pending()
     assert sum(row.count for row in rows) == 5
     assert {(row.reason, row.attempts) for row in rows} == {("RetryAt", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
@@ -158,13 +158,13 @@ def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     schedule_retries(work, batch.batch_id)
 
     assert verdicts(work, batch.batch_id) == before
-    assert sum(row.count for row in work.ledger.parked()) == 5
+    assert sum(row.count for row in work.ledger.pending()) == 5
 
 
 def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
     sending: Sending, site: Any, clock: RunningClock
 ) -> None:
-    """Who has other verdicts at hand when the file appears throws them away, and what is parked follows the file."""
+    """Who has other verdicts at hand when the file appears throws them away, and what is pending follows the file."""
     batch = sending.routed(2, crm=REFUSED)
     work = sending.work
     winner = site.reopen()
@@ -185,11 +185,11 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
 
     assert first == [work.store.get(path)]
     assert commit(work, batch.batch_id)
-    assert sum(row.count for row in work.ledger.parked()) == 2
+    assert sum(row.count for row in work.ledger.pending()) == 2
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
-    """Deliveries a settlement forgot are given Unknown by a supplement and parked, with an alarm; then it commits."""
+    """Deliveries a settlement forgot are given Unknown by a supplement and pending, with an alarm; then it commits."""
     batch = sending.routed(10, crm="/healthy/crm")
     work = sending.work
     sending.push(batch)
@@ -200,7 +200,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
         assert commit(work, batch.batch_id)
 
     assert "misses 3 deliveries" in caplog.text
-    assert sum(row.count for row in work.ledger.parked()) == 3
+    assert sum(row.count for row in work.ledger.pending()) == 3
     assert len(work.ledger.files(batch.batch_id, "settlement")) == 2
     assert audit(work).differences == ()
 
@@ -217,7 +217,7 @@ def test_a_deficit_gives_nothing_up_either(sending: Sending) -> None:
     assert commit(work, batch.batch_id)
 
     assert [row.verdict for row in verdicts(work, batch.batch_id)["crm"]] == ["RetryAt", "RetryAt"]
-    assert sum(row.count for row in work.ledger.parked()) == 2
+    assert sum(row.count for row in work.ledger.pending()) == 2
     assert list(dead_letters(work)) == []
     assert audit(work).differences == ()
 
@@ -264,13 +264,13 @@ def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> No
     assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
 
 
-def test_a_commit_without_its_parked_rows_is_refused(sending: Sending) -> None:
+def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
     """If schedule_retries did not run, what is to be tried again would be lost: commit refuses."""
     batch = sending.routed(1, crm=REFUSED)
     work = sending.work
     write_dead_letters(work, batch.batch_id)
 
-    with pytest.raises(BooksError, match="parked by the settlement"):
+    with pytest.raises(BooksError, match="pending by the settlement"):
         commit(work, batch.batch_id)
 
 

@@ -32,12 +32,12 @@ def test_whatever_a_shadow_answers_it_is_tried_once(sending: Sending, clock: Run
     sending.deliver()
 
     assert list(dead_letters(work)) == []
-    assert work.ledger.parked() == []
+    assert work.ledger.pending() == []
     assert [s.state for s in work.ledger.target_statuses().values() if s.target == "mirror" and s.state != "ok"] == []
     assert [event for event in told(sending) if event["data"].get("target") == "mirror"] == []
     books = audit(work)
     assert books.differences == ()
-    assert books.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "parked": 0}
+    assert books.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
     (report,) = shadow_reports(work, "orders", "1d", None, 3)
     assert (report.compared, report.other_outputs, report.failed, report.not_sent) == (41, 0, 41, 0)
     assert (report.answered, report.other_answers, len(report.samples)) == (41, 41, 3)
@@ -77,11 +77,11 @@ def test_a_rule_without_shadows_has_nothing_to_compare(sending: Sending) -> None
         shadow_reports(work, "orders", "1h", None, 3)
 
 
-def test_what_was_parked_before_its_target_became_a_shadow_is_delivered(sending: Sending, clock: RunningClock) -> None:
+def test_what_was_pending_before_its_target_became_a_shadow_is_delivered(sending: Sending, clock: RunningClock) -> None:
     """It was routed to a real target: it is tried again as ever, and never settled unsent."""
     work = sending.begin(12, crm=http(REFUSED))
     sending.deliver()
-    assert sum(row.count for row in work.ledger.parked()) == 12
+    assert sum(row.count for row in work.ledger.pending()) == 12
     for url in (REFUSED, "/healthy/crm"):
         sending.rules(new="/healthy/new", crm=shadow(url).replace("shadow_of: crm", "shadow_of: new"))
         clock.advance(3600)
@@ -97,7 +97,7 @@ def test_what_was_parked_before_its_target_became_a_shadow_is_delivered(sending:
 
 
 def test_a_target_that_was_degraded_is_asked_again_once_it_is_a_shadow(sending: Sending, clock: RunningClock) -> None:
-    """Nothing of a shadow is parked, so no probe would ever close a breaker that was left open."""
+    """Nothing of a shadow is pending, so no probe would ever close a breaker that was left open."""
     work = sending.begin(12, crm=http(REFUSED))
     sending.deliver()
     assert [each.state for each in work.ledger.target_statuses().values()] == ["degraded"]

@@ -26,7 +26,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.route.costly_rules import PARKED_MAX
+from eventbridge.stages.route.costly_rules import PENDING_MAX
 from eventbridge.stages.runtime.stop import Stop
 
 
@@ -83,14 +83,14 @@ def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> Non
     assert sending.work.ledger.streaming_lease(RUNNER) is None
 
 
-def test_what_fails_is_parked_and_the_neighbour_goes_on(sending: Sending) -> None:
-    """A refused delivery is tried once in its batch, and lies parked when that is committed."""
+def test_what_fails_is_pending_and_the_neighbour_goes_on(sending: Sending) -> None:
+    """A refused delivery is tried once in its batch, and lies pending when that is committed."""
     sending.rules(bad="http://127.0.0.1:1/refused", crm="/healthy/crm")
     with a_streaming_task(sending):
         sending.publish(4)
         until(lambda: len(sending.requests()) == 4)
 
-    assert sum(row.count for row in sending.work.ledger.parked_counts()) == 4
+    assert sum(row.count for row in sending.work.ledger.pending_counts()) == 4
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
 
@@ -257,7 +257,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
     deliver_streaming(sending.work, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
 
     assert sending.requests() == []
-    assert sum(row.count for row in sending.work.ledger.parked_counts()) == 2
+    assert sum(row.count for row in sending.work.ledger.pending_counts()) == 2
     assert audit(sending.work).differences == ()
 
 
@@ -280,15 +280,15 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
 
     assert received("crm") == 10
     assert set(ids(sending).values()) == {1}
-    parked = sending.work.ledger.parked_counts()
-    assert sum(row.count for row in parked) == 10
+    pending = sending.work.ledger.pending_counts()
+    assert sum(row.count for row in pending) == 10
     interrupted = [row for row in segment_rows(sending.work, batch.batch_id) if row["reason"] == "Interrupted"]
     assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True] * 3
     assert audit(sending.work).differences == ()
 
 
 def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None:
-    """It holds nothing that comes after it; nothing of it is parked."""
+    """It holds nothing that comes after it; nothing of it is pending."""
     soon = "{policy: own, attempts: 3, initial: 1s, multiplier: 1, maximum: 1s, jitter: 0}"
     sending.rules(flaky=http("/flaky/flaky", retry=soon), crm="/healthy/crm")
     with a_streaming_task(sending):
@@ -299,7 +299,7 @@ def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None
         until(lambda: len(sending.requests()) == 12)
         assert [batch.state for batch in sending.work.ledger.batches()] == ["open"]
 
-    assert sending.work.ledger.parked_counts() == []
+    assert sending.work.ledger.pending_counts() == []
     assert audit(sending.work).differences == ()
 
 
@@ -314,7 +314,7 @@ def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
         took = time.monotonic() - began
 
     assert took > 1.5
-    assert sending.work.ledger.parked_counts() == []
+    assert sending.work.ledger.pending_counts() == []
     assert audit(sending.work).differences == ()
 
 
@@ -327,7 +327,7 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
 
     def write(stored: str) -> None:
         text = rules({"crm": REFUSED}, owner="shop").replace("  orders:\n", "  orders:\n    owner: shop\n", 1)
-        sending.write(f"owners: {{shop: {{parked: {{max: 3}}, stored: {stored}}}}}\n{text}{others}")
+        sending.write(f"owners: {{shop: {{pending: {{max: 3}}, stored: {stored}}}}}\n{text}{others}")
 
     write("1GiB")
     for count, told in ((3, 3), (5, 8)):
@@ -336,8 +336,8 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
             until(lambda told=told: len(sending.requests()) == told)
     waiting = [(each.rule, each.reason, each.count) for each in sending.work.ledger.waiting_references()]
 
-    assert sending.work.ledger.parked_by_rule() == {"orders": 3}
-    assert waiting == [("orders", PARKED_MAX, 5)]
+    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
+    assert waiting == [("orders", PENDING_MAX, 5)]
 
     write("1KiB")
     sending.publish(1)

@@ -204,7 +204,7 @@ def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) 
         fault_points.install(None)
 
     assert next(failures, None) is None
-    assert sending.work.ledger.parked_counts() == [], "what is not recorded would be sent again"
+    assert sending.work.ledger.pending_counts() == [], "what is not recorded would be sent again"
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
 

@@ -32,7 +32,7 @@ def test_a_file_is_kept_open_while_events_come(sending: Sending, tmp_path: Path)
 def test_a_file_that_fails_while_events_come_is_tried_again(
     sending: Sending, tmp_path: Path, clock: RunningClock
 ) -> None:
-    """What could not be written is parked, and written once the file can be; nothing of it is lost."""
+    """What could not be written is pending, and written once the file can be; nothing of it is lost."""
     lines = tmp_path / "lines.jsonl"
     policy = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
     sending.rules(crm=f"{{type: file, path: {lines}, retry: {policy}}}")

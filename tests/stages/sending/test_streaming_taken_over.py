@@ -113,7 +113,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sendin
     thread.start()
     try:
         sending.publish(2)
-        until(lambda: sum(row.count for row in sending.work.ledger.parked_counts()) == 2)
+        until(lambda: sum(row.count for row in sending.work.ledger.pending_counts()) == 2)
         assert sending.requests() == []
         pools[rule.pool_name] = PoolSlots(slots=4, free=4)
 

@@ -14,7 +14,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.streaming import StreamingSummary
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 
 @pytest.fixture(autouse=True)
@@ -81,23 +81,23 @@ def test_a_push_that_begins_too_late_says_so(
 
 
 def test_the_stages_after_it_say_what_is_given_up_and_what_waits(sending: Sending) -> None:
-    """Dead letters with status and events, parked deliveries with the next attempt; both in the note."""
+    """Dead letters with status and events, pending deliveries with the next attempt; both in the note."""
     batch = sending.routed(2, crm="/status/400", shop=http("/status/503"), log="/healthy/log")
     work = sending.work
     push(work, batch.batch_id, 0)
     write_dead_letters(work, batch.batch_id)
     letters = batch_sentences.of_letters(work, batch.batch_id)
     schedule_retries(work, batch.batch_id)
-    parked = batch_sentences.of_parked(work, batch.batch_id)
+    pending = batch_sentences.of_pending(work, batch.batch_id)
     assert commit(work, batch.batch_id)
     note = batch_sentences.of_commit(work, batch.batch_id)
 
     assert letters.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
-    assert parked.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
+    assert pending.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
     assert note.text.startswith(f"batch {batch.batch_id} is committed. 2 given up: orders/crm: 2 of 2 dead-lettered")
     assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
     assert letters.is_trouble
-    assert parked.is_trouble
+    assert pending.is_trouble
     assert note.is_trouble
 
 
@@ -108,7 +108,7 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
     told = [batch_sentences.of_landing(work, batch.batch_id), batch_sentences.of_routing(work, batch.batch_id, 1)]
     sending.push(batch)
     sending.settle(batch)
-    told += [of(work, batch.batch_id) for of in (batch_sentences.of_letters, batch_sentences.of_parked)]
+    told += [of(work, batch.batch_id) for of in (batch_sentences.of_letters, batch_sentences.of_pending)]
     commit(work, batch.batch_id)
     told.append(batch_sentences.of_commit(work, batch.batch_id))
 

@@ -80,7 +80,7 @@ def test_two_processes_in_stages_send_no_chunk_twice(sending: Sending) -> None:
 
 
 def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
-    """It delivers what comes next, nothing is sent by both, and nothing is parked."""
+    """It delivers what comes next, nothing is sent by both, and nothing is pending."""
     sending.begin(96, crm=http("/delay/500", max_in_flight=4, timeout="10s"))
     ledger = sending.work.ledger
     with _process(sending, _IN_STAGES) as first:
@@ -96,7 +96,7 @@ def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(s
 
     assert set(ids(sending).values()) == {1}
     assert _recorded(sending) == ids(sending)
-    assert sum(row.count for row in ledger.parked_counts()) == 0
+    assert sum(row.count for row in ledger.pending_counts()) == 0
     assert f"process {socket.gethostname()}:{first.pid} is sending batch" in said.decode()
     assert "it finishes the chunks that it is sending, and this process delivers the rest" in said.decode()
     assert audit(sending.work).differences == ()
@@ -121,7 +121,7 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
     assert audit(work).differences == ()
 
 
-def test_a_streaming_task_says_how_many_deliveries_it_leaves_parked(sending: Sending) -> None:
+def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Sending) -> None:
     """A script that reads no more than the last lines learns that not all was delivered."""
     sending.begin(crm=http("/status/503", retry="{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"))
     with _process(sending, _TAKE_OVER) as process:
@@ -134,5 +134,5 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_parked(sending: Sen
     assert process.returncode == 143
     assert out.decode().splitlines() == [
         "stopped: 3 events in 1 batch committed",
-        "3 deliveries are parked; a later run sends what falls due",
+        "3 deliveries are pending; a later run sends what falls due",
     ]

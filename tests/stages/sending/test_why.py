@@ -21,7 +21,7 @@ from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
 
@@ -130,7 +130,7 @@ def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> No
 
 
 def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
-    """What failed, was parked, was tried again by a retry batch and died, with code and reason of each attempt."""
+    """What failed, was pending, was tried again by a retry batch and died, with code and reason of each attempt."""
     policy = "{policy: own, attempts: 1, initial: 1h, multiplier: 1, maximum: 1h}"
     sending.begin(1, crm=http(REFUSED, retry=policy))
     sending.deliver()
@@ -144,7 +144,7 @@ def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
     assert [each for each in steps(event) if each[0] != "landed"] == [
         ("published", None),
         ("attempt", "RetryAt"),
-        ("parked", "closed"),
+        ("pending", "closed"),
         ("attempt", "DeadLettered"),
         ("dead-lettered", None),
     ]
@@ -179,11 +179,11 @@ def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
     }
 
 
-def test_what_is_parked_is_told_with_what_it_waits_for(sending: Sending) -> None:
+def test_what_is_pending_is_told_with_what_it_waits_for(sending: Sending) -> None:
     """A delivery that an operator's hold keeps is held, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
-    sending.work.ledger.hold_parked("orders", "crm", "rule paused")
+    sending.work.ledger.hold_pending("orders", "crm", "rule paused")
 
     (delivery,) = one(sending).deliveries
 

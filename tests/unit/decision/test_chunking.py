@@ -88,7 +88,7 @@ def test_rows_of_a_target_stay_together() -> None:
 
 
 def test_a_degraded_target_has_chunks_of_its_own_that_are_not_handed_out() -> None:
-    """What a degraded target gets is parked, due at once, and shares no chunk."""
+    """What a degraded target gets is pending, due at once, and shares no chunk."""
     chunks = cut_chunks([piece("a", 1), piece("b", 1)], limits(), {("rule-a", "a"): "degraded"})
 
     assert [(targets(chunk), chunk.handed_out, chunk.held) for chunk in chunks] == [

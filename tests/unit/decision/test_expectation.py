@@ -49,8 +49,8 @@ def books(**numbers: tuple[int, int]) -> Books:
     ],
 )
 def test_counts_are_compared_with_both_bounds(expect: Expect | None, failed: str | None) -> None:
-    """10 events for two targets: 12 delivered, 4 dead letters, one for its transform, 4 parked."""
-    found = books(matched=(10, 10), delivered=(10, 2), parked=(0, 4), dead=(0, 4), transform_failures=(0, 1))
+    """10 events for two targets: 12 delivered, 4 dead letters, one for its transform, 4 pending."""
+    found = books(matched=(10, 10), delivered=(10, 2), pending=(0, 4), dead=(0, 4), transform_failures=(0, 1))
 
     assert failed_expectations(rules(expect), found) == ({} if failed is None else {"r": failed})
 

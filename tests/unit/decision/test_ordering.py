@@ -34,7 +34,7 @@ keyed = st.lists(st.tuples(st.sampled_from("abc"), places), unique_by=lambda pai
 
 
 def test_shards_never_change() -> None:
-    """The ledger holds what was parked by them: these are the shards of today and of every day."""
+    """The ledger holds what they left pending: these are the shards of today and of every day."""
     assert [shard_of(key) for key in (SINGLE_KEY, '"a"', '"b"', "17", "null")] == [0, 9, 9, 0, 8]
 
 

@@ -11,7 +11,7 @@ from contracts.ledger_samples import (
     Clock,
     a_batch,
     a_file,
-    a_parked,
+    a_pending,
     a_retry_batch,
     after,
     register,
@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> str:
     ledger = Ledger.open(url, Clock())
     register(ledger)
     settle(ledger)
-    ledger.park([a_parked(1), a_parked(2), a_parked(3, held="pool \u00fcber\u00fcll")])
+    ledger.add_pending([a_pending(1), a_pending(2), a_pending(3, held="pool \u00fcber\u00fcll")])
     assert ledger.plan_taken(a_retry_batch(), [], [1, 2])
     ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
     route(ledger, "batch-2")
@@ -61,7 +61,7 @@ def everything(url: str) -> list[object]:
     """Return what a ledger answers to most of what it can be asked."""
     ledger = Ledger.open(url, Clock())
     batches = ledger.batches(limit=None)
-    found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.parked()]
+    found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.pending()]
     for batch in batches:
         found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
     found += [ledger.target_statuses(), ledger.held_rules(), ledger.rules_in_force(), ledger.rule_changes()]
@@ -71,16 +71,16 @@ def everything(url: str) -> list[object]:
 
 
 def test_a_copy_is_the_same_ledger(file: str, server_url: str) -> None:
-    """Id, batches, files, parked rows, offsets, targets, rules: whatever is asked, both answer the same."""
+    """Id, batches, files, pending rows, offsets, targets, rules: whatever is asked, both answer the same."""
     before = everything(file)
 
     counts = copy_ledger(file, server_url)
 
     assert everything(server_url) == before == everything(file)
-    assert {name: counts[name] for name in ("ledger", "batch", "parked", "consumer_offset")} == {
+    assert {name: counts[name] for name in ("ledger", "batch", "pending", "consumer_offset")} == {
         "ledger": 1,
         "batch": 3,
-        "parked": 3,
+        "pending": 3,
         "consumer_offset": 2,
     }
     assert counts["delivery_chunk"] > 0
@@ -88,28 +88,28 @@ def test_a_copy_is_the_same_ledger(file: str, server_url: str) -> None:
 
 
 def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgresql_server: Postgresql) -> None:
-    """A delivery that another process parks while the copy is made is not in the copy, and does not break it."""
+    """A delivery that another process adds while the copy is made is not in the copy, and does not break it."""
     copy_ledger(file, server_url)
     before = everything(server_url)
     second_url = postgresql_server.new_database()
     Ledger.migrate(second_url)
     other = Ledger.open(server_url, Clock())
-    parked: list[str] = []
+    pending: list[str] = []
 
-    def park(*told: Any) -> None:
+    def add_pending(*told: Any) -> None:
         statement: str = told[2]
-        if statement.startswith("SELECT parked.") and statement.endswith("FROM parked") and not parked:
-            parked.append("meanwhile")
-            other.park([a_parked(9)])
+        if statement.startswith("SELECT pending.") and statement.endswith("FROM pending") and not pending:
+            pending.append("meanwhile")
+            other.add_pending([a_pending(9)])
 
-    event.listen(Engine, "after_cursor_execute", park)
+    event.listen(Engine, "after_cursor_execute", add_pending)
     try:
         copy_ledger(server_url, second_url)
     finally:
-        event.remove(Engine, "after_cursor_execute", park)
+        event.remove(Engine, "after_cursor_execute", add_pending)
         other.close()
 
-    assert parked == ["meanwhile"]
+    assert pending == ["meanwhile"]
     assert everything(second_url) == before != everything(server_url)
     postgresql_server.drop_database(second_url)
 
@@ -117,17 +117,17 @@ def test_a_copy_of_a_server_is_of_one_moment(file: str, server_url: str, postgre
 def test_a_copy_goes_on_with_its_numbers(file: str, server_url: str) -> None:
     """A number that a row had is never given again, be the row gone by now."""
     ledger = Ledger.open(file, Clock())
-    ledger.park([a_parked(4)])
-    assert ledger.parked()[-1].parked_id == 4
+    ledger.add_pending([a_pending(4)])
+    assert ledger.pending()[-1].pending_id == 4
     with ledger._writing() as connection:
-        connection.exec_driver_sql("DELETE FROM parked WHERE parked_id = 4")
+        connection.exec_driver_sql("DELETE FROM pending WHERE pending_id = 4")
     ledger.close()
     copy_ledger(file, server_url)
 
     copied = Ledger.open(server_url, Clock())
-    copied.park([a_parked(5)])
+    copied.add_pending([a_pending(5)])
 
-    assert copied.parked()[-1].parked_id == 5
+    assert copied.pending()[-1].pending_id == 5
     copied.close()
 
 

@@ -96,7 +96,7 @@ def test_only_its_engine_knows_a_database(file: Path) -> None:
         "columns.py",
         "definitions.py",
         "tables.py",
-        "parked_table.py",
+        "pending_table.py",
         "target_tables.py",
         "rule_tables.py",
         "inserts.py",

@@ -16,7 +16,7 @@ from contracts.ledger_samples import (
     a_batch,
     a_chunk,
     a_file,
-    a_parked,
+    a_pending,
     a_retry_batch,
     after,
     register,
@@ -41,16 +41,16 @@ class Change(NamedTuple):
     change: Callable[[Ledger], object]
 
 
-def settled_with_parked(ledger: Ledger) -> None:
-    """Have a batch that parked three rows, and offsets where its ranges start."""
+def settled_with_pending(ledger: Ledger) -> None:
+    """Have a batch that left three rows pending, and offsets where its ranges start."""
     register(ledger)
     settle(ledger)
-    ledger.park([a_parked(1), a_parked(2), a_parked(3, held="pool closed")])
+    ledger.add_pending([a_pending(1), a_pending(2), a_pending(3, held="pool closed")])
 
 
 def taken(ledger: Ledger) -> None:
     """Have a retry batch that took two rows and is settling."""
-    settled_with_parked(ledger)
+    settled_with_pending(ledger)
     ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
     ledger.begin_settlement("retry-1")
 
@@ -88,15 +88,17 @@ CHANGES = {
     ),
     "end_chunk": Change(claimed, lambda ledger: ledger.end_chunk("batch-1", 0, 1, "ERROR", 1, 2, "why")),
     "begin_settlement": Change(claimed, lambda ledger: ledger.begin_settlement("batch-1")),
-    "park": Change(settle, lambda ledger: ledger.park([a_parked(number / 10) for number in range(500)])),
+    "add_pending": Change(settle, lambda ledger: ledger.add_pending([a_pending(number / 10) for number in range(500)])),
     "plan_taken": Change(
-        settled_with_parked, lambda ledger: ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
+        settled_with_pending, lambda ledger: ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1, 2])
     ),
     "commit_batch": Change(
         taken, lambda ledger: ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
     ),
     "mark_bus_committed": Change(
-        lambda ledger: settled_with_parked(ledger) or ledger.commit_batch("batch-1", "flights", [], after(9), "000000"),
+        lambda ledger: (
+            settled_with_pending(ledger) or ledger.commit_batch("batch-1", "flights", [], after(9), "000000")
+        ),
         lambda ledger: ledger.mark_bus_committed("batch-1"),
     ),
     "set_target_status": Change(
@@ -117,14 +119,14 @@ CHANGES = {
         lambda ledger: ledger.queue_operational_events([HELD]),
         lambda ledger: ledger.drop_operational_events([HELD.event_id]),
     ),
-    "hold_parked": Change(settled_with_parked, lambda ledger: ledger.hold_parked("late", "crm", "target disabled")),
-    "give_up_parked": Change(
-        lambda ledger: settled_with_parked(ledger) or ledger.hold_parked("late", "crm", "rule removed"),
-        lambda ledger: ledger.give_up_parked("late", "crm", "rule removed"),
+    "hold_pending": Change(settled_with_pending, lambda ledger: ledger.hold_pending("late", "crm", "target disabled")),
+    "give_up_pending": Change(
+        lambda ledger: settled_with_pending(ledger) or ledger.hold_pending("late", "crm", "rule removed"),
+        lambda ledger: ledger.give_up_pending("late", "crm", "rule removed"),
     ),
-    "release_parked": Change(settled_with_parked, lambda ledger: ledger.release_parked("late", "crm")),
+    "release_pending": Change(settled_with_pending, lambda ledger: ledger.release_pending("late", "crm")),
     "release_expired": Change(
-        lambda ledger: settled_with_parked(ledger) or ledger.set_target_status("late", "crm", "disabled", "gone"),
+        lambda ledger: settled_with_pending(ledger) or ledger.set_target_status("late", "crm", "disabled", "gone"),
         lambda ledger: ledger.release_expired(after(3600)),
     ),
 }

@@ -20,7 +20,7 @@ from contracts.ledger_samples import (
     a_batch,
     a_chunk,
     a_file,
-    a_parked,
+    a_pending,
     a_retry_batch,
     after,
     register,
@@ -90,8 +90,8 @@ STEPS: list[Callable[[Ledger, int, str], object]] = [
     lambda ledger, number, me: ledger.move_batch(batch_of(ledger), "planned", "buffered"),
     lambda ledger, number, me: ledger.publish_chunks(batch_of(ledger), after(1), [a_chunk(0, batch_of(ledger))]),
     lambda ledger, number, me: ledger.begin_settlement(batch_of(ledger)),
-    lambda ledger, number, me: ledger.park([a_parked(batch_id=batch_of(ledger))]),
-    lambda ledger, number, me: ledger.plan_taken(a_retry_batch(f"retry-{number}-{me}"), [], parked_by(ledger)),
+    lambda ledger, number, me: ledger.add_pending([a_pending(batch_id=batch_of(ledger))]),
+    lambda ledger, number, me: ledger.plan_taken(a_retry_batch(f"retry-{number}-{me}"), [], pending_by(ledger)),
 ]
 
 
@@ -102,9 +102,9 @@ def batch_of(ledger: Ledger) -> str:
     return batch.batch_id
 
 
-def parked_by(ledger: Ledger) -> list[int]:
-    """Return the numbers of the rows that the batch under way parked."""
-    return [row.parked_id for row in ledger.parked_of(batch_of(ledger)) if row.parked_id is not None]
+def pending_by(ledger: Ledger) -> list[int]:
+    """Return the numbers of the rows that the batch under way left pending."""
+    return [row.pending_id for row in ledger.pending_of(batch_of(ledger)) if row.pending_id is not None]
 
 
 @pytest.mark.parametrize("run", [in_processes, in_threads], ids=["processes", "threads"])
@@ -177,11 +177,11 @@ def test_no_segment_slips_past_settlement(url: str) -> None:
     assert len(frozen) >= 15
 
 
-def test_parked_rows_are_taken_once(url: str) -> None:
+def test_pending_rows_are_taken_once(url: str) -> None:
     """Planners that want overlapping rows: each row goes to one batch, and each batch has all that it asked for."""
     ledger = Ledger.open(url, Clock())
     settle(ledger)
-    ledger.park([a_parked(number) for number in range(60)])
+    ledger.add_pending([a_pending(number) for number in range(60)])
 
     def work(me: int) -> dict[str, list[int]]:
         rival = Ledger.open(url, Clock())
@@ -191,7 +191,7 @@ def test_parked_rows_are_taken_once(url: str) -> None:
     won = {batch_id: ids for answer in in_processes(work) for batch_id, ids in answer.items()}
 
     assert max(Counter(number for ids in won.values() for number in ids).values()) == 1
-    assert {batch_id: [row.parked_id for row in ledger.parked_taken_by(batch_id)] for batch_id in won} == won
+    assert {batch_id: [row.pending_id for row in ledger.pending_taken_by(batch_id)] for batch_id in won} == won
     assert {batch.batch_id for batch in ledger.batches(limit=1000)} == {"batch-1", *won}
 
 
@@ -200,7 +200,7 @@ def test_of_a_shard_one_planner_takes_rows(url: str) -> None:
     ledger = Ledger.open(url, Clock())
     settle(ledger)
     rounds = 8
-    ledger.park([a_parked(number, order_shard=number // RIVALS) for number in range(rounds * RIVALS)])
+    ledger.add_pending([a_pending(number, order_shard=number // RIVALS) for number in range(rounds * RIVALS)])
     gate = FORK.Barrier(RIVALS)
 
     def work(me: int) -> list[bool]:

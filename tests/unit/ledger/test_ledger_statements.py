@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from contracts.ledger_samples import START, Clock, a_parked, a_retry_batch, after, settle
+from contracts.ledger_samples import START, Clock, a_pending, a_retry_batch, after, settle
 from sqlalchemy import Executable, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.schema import CreateIndex, CreateTable
@@ -29,7 +29,7 @@ from eventbridge.ledger.statements import (
     operator_actions,
     operator_states,
     order,
-    parking,
+    pending,
     pools,
     publish_balances,
     references,
@@ -43,7 +43,8 @@ from eventbridge.ledger.statements import (
     targets,
     watcher,
 )
-from eventbridge.ledger.tables import metadata, parked
+from eventbridge.ledger.tables import metadata
+from eventbridge.ledger.tables import pending as pending_table
 
 MODULES = [
     batches,
@@ -56,7 +57,7 @@ MODULES = [
     operator_actions,
     operator_states,
     order,
-    parking,
+    pending,
     pools,
     publish_balances,
     references,
@@ -151,7 +152,7 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
         "BALANCE": "UPDATE",
         "BATCH_STATE": "SHARE",
         "CHUNK_CLAIMED": "SHARE",
-        "FREE_PARKED": "UPDATE",
+        "FREE_PENDING": "UPDATE",
         "FREE_REFERENCES": "UPDATE",
         "TARGET_STATUS": "UPDATE",
         "TAKE_TURN": "UPDATE",
@@ -160,7 +161,7 @@ def test_what_a_transaction_decides_by_is_locked() -> None:
 
 
 class Backlog:
-    """A ledger with parked rows, and what SQLite does to find those that are due."""
+    """A ledger with pending rows, and what SQLite does to find those that are due."""
 
     def __init__(self, folder: Path) -> None:
         self._url = f"sqlite:///{folder}/ledger.sqlite"
@@ -168,13 +169,13 @@ class Backlog:
         settle(self._ledger)
         self._connection = sqlite3.connect(folder / "ledger.sqlite")
 
-    def park(self, count: int, first_due: float, **changes: object) -> None:
-        """Park rows that come due one a second from `first_due` on."""
-        self._ledger.park([a_parked(first_due + number, **changes) for number in range(count)])
+    def add_pending(self, count: int, first_due: float, **changes: object) -> None:
+        """Add pending rows that come due one a second from `first_due` on."""
+        self._ledger.add_pending([a_pending(first_due + number, **changes) for number in range(count)])
 
-    def take(self, batch_id: str, *parked_ids: int) -> None:
+    def take(self, batch_id: str, *pending_ids: int) -> None:
         """Have a batch take rows."""
-        assert self._ledger.plan_taken(a_retry_batch(batch_id), [], parked_ids)
+        assert self._ledger.plan_taken(a_retry_batch(batch_id), [], pending_ids)
 
     def disable(self, target: str) -> None:
         """Note that a target of rule `late` is disabled."""
@@ -215,25 +216,25 @@ class Backlog:
 def backlog(tmp_path: Path) -> Iterator[Backlog]:
     """Return a ledger with rows that are due at second 10, one each to be given up for two reasons, and one not due."""
     made = Backlog(tmp_path)
-    made.park(5, 0)
-    made.park(1, 60)
-    made.park(1, 7, expires_at=after(8))
-    made.park(1, 7, held="released")
-    made.park(2, 7, order_shard=4)
+    made.add_pending(5, 0)
+    made.add_pending(1, 60)
+    made.add_pending(1, 7, expires_at=after(8))
+    made.add_pending(1, 7, held="released")
+    made.add_pending(2, 7, order_shard=4)
     yield made
     made.close()
 
 
 _OF_TARGET = "(rule=? AND target=?"
 QUERIES = [
-    pytest.param(due.FIRST_DUE, "ix_parked_due (due_at<?)", id="first"),
-    pytest.param(due.due_targets(None), f"ix_parked_due_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"),
-    pytest.param(due.due_targets("flights"), f"ix_parked_due_expiry {_OF_TARGET}", id="runners-targets"),
-    pytest.param(due.due_parked(5, None), f"ix_parked_due_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
-    pytest.param(due.due_parked(5, "flights"), f"ix_parked_due_of_target {_OF_TARGET}", id="runners-rows"),
-    pytest.param(due.due_parked(5, None, alone=True), f"ix_parked_due_expiry {_OF_TARGET}", id="past-age"),
-    pytest.param(due.due_parked(5, None, alone=True), f"ix_parked_due_kind {_OF_TARGET} AND held>?", id="reasoned"),
-    pytest.param(due.due_of_ordered(5), f"ix_parked_due_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
+    pytest.param(due.FIRST_DUE, "ix_pending_due (due_at<?)", id="first"),
+    pytest.param(due.due_targets(None), f"ix_pending_due_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"),
+    pytest.param(due.due_targets("flights"), f"ix_pending_due_expiry {_OF_TARGET}", id="runners-targets"),
+    pytest.param(due.due_pending(5, None), f"ix_pending_due_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
+    pytest.param(due.due_pending(5, "flights"), f"ix_pending_due_of_target {_OF_TARGET}", id="runners-rows"),
+    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_due_expiry {_OF_TARGET}", id="past-age"),
+    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_due_kind {_OF_TARGET} AND held>?", id="reasoned"),
+    pytest.param(due.due_of_ordered(5), f"ix_pending_due_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
 ]
 
 
@@ -243,7 +244,7 @@ def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, i
     plan = backlog.plan(query)
 
     assert f" INDEX {index}" in plan
-    assert not re.search(r"SCAN (parked|same|behind)(?! USING)", plan), plan
+    assert not re.search(r"SCAN (pending|same|behind)(?! USING)", plan), plan
 
 
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
@@ -252,11 +253,11 @@ def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
-    backlog.park(1, 11, target="mail")
+    backlog.add_pending(1, 11, target="mail")
     before = backlog.steps(query)
-    backlog.park(5_000, 11)
-    backlog.park(2_500, 0, held="pool closed")
-    backlog.park(2_500, 11, target="mail")
+    backlog.add_pending(5_000, 11)
+    backlog.add_pending(2_500, 0, held="pool closed")
+    backlog.add_pending(2_500, 11, target="mail")
 
     assert backlog.steps(query) <= before * 1.1
 
@@ -270,16 +271,16 @@ def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case:
     by one, and those of which the smallest are sought, are there before.
     """
     changes = {"order_shard": 3} if case == "ordered" else {}
-    backlog.park(due.FIRST_ROWS, -2_000, **changes)
-    backlog.park(5, 5, attempts=0, order_shard=3)
-    backlog.park(5, 5, order_shard=3)
+    backlog.add_pending(due.FIRST_ROWS, -2_000, **changes)
+    backlog.add_pending(5, 5, attempts=0, order_shard=3)
+    backlog.add_pending(5, 5, order_shard=3)
     if case == "disabled":
         backlog.disable("crm")
     elif case == "open breaker":
         backlog.open_breaker("crm")
     before = backlog.steps(query)
-    backlog.park(2_500, -9_000, attempts=0, **changes)
-    backlog.park(7_500, -8_000, **changes)
+    backlog.add_pending(2_500, -9_000, attempts=0, **changes)
+    backlog.add_pending(7_500, -8_000, **changes)
 
     assert backlog.steps(query) <= before * 1.1 + 200  # instructions: the rows that it finds may be in another order
 
@@ -287,9 +288,11 @@ def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case:
 @pytest.mark.parametrize(
     "query",
     [
-        pytest.param(parking.waiting_targets(None), id="waiting"),
-        pytest.param(parking.waiting_targets("flights"), id="runners-waiting"),
-        pytest.param(select(parked.c.parked_id).where(parking.RELEASE_EXPIRED.whereclause), id="release-expired"),
+        pytest.param(pending.waiting_targets(None), id="waiting"),
+        pytest.param(pending.waiting_targets("flights"), id="runners-waiting"),
+        pytest.param(
+            select(pending_table.c.pending_id).where(pending.RELEASE_EXPIRED.whereclause), id="release-expired"
+        ),
         pytest.param(due.TAKEN_TARGETS, id="taken-targets"),
         pytest.param(order.SHARD_TAKEN, id="shard-taken"),
         pytest.param(order.SHARDS_TAKEN, id="shards-taken"),
@@ -303,16 +306,16 @@ def test_what_waits_costs_the_planning_of_a_retry_run_nothing(backlog: Backlog, 
     """
     mail = {"target": "mail", "held": "pool closed", "state": "held"}
     behind, taken = {"order_shard": 3, "held": "order", "state": "held"}, {"order_shard": 5, "chunk_id": 1}
-    backlog.park(1, 0, **mail, expires_at=after(1))
-    backlog.park(1, 0, **behind)
-    backlog.park(2, 0, **taken)
+    backlog.add_pending(1, 0, **mail, expires_at=after(1))
+    backlog.add_pending(1, 0, **behind)
+    backlog.add_pending(2, 0, **taken)
     backlog.take("retry-1", 14)
     backlog.disable("mail")
     before = backlog.steps(query)
-    backlog.park(2_500, 61)
-    backlog.park(2_500, 11, **mail, expires_at=None)
-    backlog.park(2_500, 11, **behind)
-    backlog.park(2_500, 11, **taken)
+    backlog.add_pending(2_500, 61)
+    backlog.add_pending(2_500, 11, **mail, expires_at=None)
+    backlog.add_pending(2_500, 11, **behind)
+    backlog.add_pending(2_500, 11, **taken)
 
     assert backlog.steps(query) <= before * 1.1
 
@@ -328,33 +331,33 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
         pytest.param(batches.RELEASE_FOLLOWING, "uq_batch_follows (follows=?)", id="following"),
         pytest.param(batches.BUS_COMMITS_OUTSTANDING, "ix_batch_bus_commit_pending (runner=?)", id="bus-commits"),
         pytest.param(batches.stale_batches(["retry"], None), "ix_batch_uncommitted (kind=?)", id="stale"),
-        pytest.param(parking.PARKED_TAKEN_BY, "ix_parked_taken_by (taken_by=?)", id="taken"),
+        pytest.param(pending.PENDING_TAKEN_BY, "ix_pending_taken_by (taken_by=?)", id="taken"),
         pytest.param(
-            parking.release_parked(aged=False, held="pool closed"),
-            "ix_parked_waiting (rule=? AND target=?)",
+            pending.release_pending(aged=False, held="pool closed"),
+            "ix_pending_waiting (rule=? AND target=?)",
             id="release",
         ),
-        pytest.param(parking.GIVE_UP_PARKED, "ix_parked_held (rule=? AND target=?)", id="give-up"),
-        pytest.param(parking.HOLD_PARKED, "ix_parked_due_kind (rule=? AND target=? AND held=?)", id="hold"),
+        pytest.param(pending.GIVE_UP_PENDING, "ix_pending_held (rule=? AND target=?)", id="give-up"),
+        pytest.param(pending.HOLD_PENDING, "ix_pending_due_kind (rule=? AND target=? AND held=?)", id="hold"),
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
-        pytest.param(parking.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
+        pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
         pytest.param(references.ONE_DUE, "ix_reference_due (rule=? AND due_at<?)", id="reference"),
         pytest.param(references.ONE_DUE, "ix_reference_taken (rule=?)", id="reference-taken"),
-        pytest.param(due.ONE_TAKEN, "ix_parked_taken", id="one-taken"),
-        pytest.param(due.TAKEN_TARGETS, "ix_parked_taken (rule=? AND target>?)", id="taken-targets"),
-        pytest.param(parking.waiting_targets(None), f"ix_parked_kind {_BEHIND}", id="waiting"),
-        pytest.param(parking.waiting_targets("flights"), f"ix_parked_kind {_BEHIND}", id="runners-waiting"),
+        pytest.param(due.ONE_TAKEN, "ix_pending_taken", id="one-taken"),
+        pytest.param(due.TAKEN_TARGETS, "ix_pending_taken (rule=? AND target>?)", id="taken-targets"),
+        pytest.param(pending.waiting_targets(None), f"ix_pending_kind {_BEHIND}", id="waiting"),
+        pytest.param(pending.waiting_targets("flights"), f"ix_pending_kind {_BEHIND}", id="runners-waiting"),
         pytest.param(
-            parking.RELEASE_EXPIRED, "ix_parked_held (rule=? AND target=? AND expires_at<?)", id="release-expired"
+            pending.RELEASE_EXPIRED, "ix_pending_held (rule=? AND target=? AND expires_at<?)", id="release-expired"
         ),
-        pytest.param(order.SHARDS_TAKEN, "ix_parked_taken (rule=? AND target=? AND order_shard>?)", id="shards-taken"),
-        pytest.param(order.SHARD_TAKEN, "ix_parked_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
+        pytest.param(order.SHARDS_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard>?)", id="shards-taken"),
+        pytest.param(order.SHARD_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
         pytest.param(
             order.SHARDS_HELD,
-            "ix_parked_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
+            "ix_pending_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
             id="held",
         ),
-        pytest.param(parking.parked_counts(None), "ix_parked_waiting", id="counts"),
+        pytest.param(pending.pending_counts(None), "ix_pending_waiting", id="counts"),
         pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),
         pytest.param(
             batches.newest_files("buffer", ["all", "archive"], 100, bus=None, batch_kind=None, older=False),

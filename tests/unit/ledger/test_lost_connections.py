@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
-from contracts.ledger_samples import Clock, a_batch, a_chunk, a_parked, a_retry_batch, after, register, settle
+from contracts.ledger_samples import Clock, a_batch, a_chunk, a_pending, a_retry_batch, after, register, settle
 from services.postgresql import Postgresql, postgresql
 from sqlalchemy import make_url
 from sqlalchemy.exc import OperationalError
@@ -59,10 +59,10 @@ def at(number: int, act: Callable[[], object]) -> Callable[[str], None]:
 
 
 def prepared(ledger: Ledger) -> None:
-    """Have a batch that parked two rows."""
+    """Have a batch that left two rows pending."""
     register(ledger)
     settle(ledger)
-    ledger.park([a_parked(1), a_parked(2)])
+    ledger.add_pending([a_pending(1), a_pending(2)])
 
 
 def taken(ledger: Ledger) -> bool:
@@ -84,7 +84,7 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
 
     for number, point in enumerate(points):
         with psycopg.connect(url, autocommit=True) as connection:
-            connection.execute("UPDATE parked SET taken_by = NULL")
+            connection.execute("UPDATE pending SET taken_by = NULL")
             connection.execute("DELETE FROM delivery_chunk WHERE batch_id = 'retry-1'")
             connection.execute("DELETE FROM batch WHERE batch_id = 'retry-1'")
         fault_points.install(at(number, lambda: break_off(url)))
@@ -97,7 +97,7 @@ def test_a_transaction_that_was_lost_is_run_again(url: str) -> None:
         found = [batch.batch_id for batch in ledger.batches()]
 
         assert sorted(found) in (["batch-1", "retry-1"], ["batch-1"] if point == "ledger.commit" else [])
-        assert len(ledger.parked_taken_by("retry-1")) == 2 * (len(found) - 1)
+        assert len(ledger.pending_taken_by("retry-1")) == 2 * (len(found) - 1)
     ledger.close()
 
 

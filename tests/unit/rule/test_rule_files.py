@@ -58,7 +58,7 @@ def test_every_field_reaches_the_model(tmp_path: Path) -> None:
         tmp_path,
         all="""\
 owners:
-  shop: {published: 200/s, parked: {max: 5000}, stored: 10GiB}
+  shop: {published: 200/s, pending: {max: 5000}, stored: 10GiB}
 buses:
   orders:
     source: {type: embedded, topics: [new, old], queues: 2, start_at: 2026-01-02T03:04:05+01:00}
@@ -157,7 +157,7 @@ rules:
         max_backlog=5_000,
         weights={"old": 3},
     )
-    shop = Owner(published_per_second=200.0, parked_max=5_000, stored_bytes=10 * 1024**3)
+    shop = Owner(published_per_second=200.0, pending_max=5_000, stored_bytes=10 * 1024**3)
     read = load_rules(tmp_path)
     assert RuleSet(buses={"orders": bus}, rules={"big-orders": expected}, quotas={"shop": shop}) == read
     assert read == RuleSet.from_json(read.to_json()) == RuleSet.from_lines(read.to_lines())

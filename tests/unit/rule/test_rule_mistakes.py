@@ -69,7 +69,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
         "timeout",
         "dead_letter_queue",
         "expect",
-        "parked",
+        "pending",
         "event",
         "outputs",
         "webhooks",
@@ -100,8 +100,8 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     rule = {"targets": {"t": target | (wrong if what == "a target" else {})}} | (
         wrong if what == "a rule" else {"expect": expect} | tests
     )
-    if what == "parked deliveries":
-        rule["parked"] = wrong
+    if what == "pending deliveries":
+        rule["pending"] = wrong
     runner = (
         wrong if what == "a runner" else {"mode": "streaming", "streaming": wrong} if what == "streaming mode" else {}
     )

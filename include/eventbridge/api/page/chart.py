@@ -52,7 +52,7 @@ def counts_chart(course: Course, key: str, title: str, *, events: bool = True) -
     if events:
         lines.insert(0, ("events in", [each.events for each in course.steps]))
     else:
-        lines.append(("put off", [each.parked for each in course.steps]))
+        lines.append(("put off", [each.pending for each in course.steps]))
     return _chart(course, key, title, "a minute", lines)
 
 
@@ -66,8 +66,8 @@ def latency_chart(course: Course, key: str, title: str) -> Chart:
 
 
 def success_chart(course: Course, key: str, title: str) -> Chart:
-    """Return the chart of how many deliveries were delivered, in percent; dead and parked ones count against it."""
-    counts = [(each.delivered, each.delivered + each.failed + each.parked) for each in course.steps]
+    """Return the chart of how many deliveries were delivered, in percent; dead and pending ones count against it."""
+    counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in course.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
     return _chart(course, key, title, "%", [("delivered", shares)], top=100.0)
 

@@ -26,6 +26,6 @@ globalThis["EventBridge lag"] = () => {
     { order: 4, borderWidth: 1, borderRadius: 5, p: 4 },
     h(Heading, { size: "sm" }, h("a", { href: page }, "EventBridge")),
     ...lines,
-    h(Text, { color: told.targets ? "fg.error" : "fg.muted" }, `${unwell}; ${number(told.parked)} deliveries are parked`),
+    h(Text, { color: told.targets ? "fg.error" : "fg.muted" }, `${unwell}; ${number(told.pending)} deliveries are pending`),
   );
 };

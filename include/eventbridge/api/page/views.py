@@ -35,7 +35,7 @@ from eventbridge.stages.why.explain import why
 
 _MICROSECOND = timedelta(microseconds=1)
 _NEWEST_BATCHES = 10
-#: Targets that are not well, and groups of parked deliveries, on the overview.
+#: Targets that are not well, and groups of pending deliveries, on the overview.
 _STANDING = 20
 _LISTED_RULES = 100
 #: What the overview counts by reason.
@@ -62,7 +62,7 @@ def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
     found = replace(found, held_rules=tuple(held_seen(request, each) for each in found.held_rules))
     values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
     # the most that wait first; of many the page of targets tells the others
-    values["parked"] = sorted(found.parked, key=lambda each: -each.count)[:_STANDING]
+    values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
     values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(work)}
     if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
         return values
@@ -92,7 +92,7 @@ def lag(work: Runtime) -> dict[str, Any]:
         }
         for each in _waiting(found)
     ]
-    return {"buses": lines, "targets": len(found.targets), "parked": sum(each.count for each in found.parked)}
+    return {"buses": lines, "targets": len(found.targets), "pending": sum(each.count for each in found.pending)}
 
 
 def _waiting(found: Status) -> list[Waiting]:

@@ -1,6 +1,6 @@
-"""Statements about parked deliveries that are due.
+"""Statements about pending deliveries that are due.
 
-The watcher asks them several times a second, so none may cost what is parked: not what is due later, and not what is
+The watcher asks them several times a second, so none may cost what is pending: not what is due later, and not what is
 due either. Each enters an index once for each kind of row, or reads a bounded number of rows.
 """
 
@@ -25,7 +25,7 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
-from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, WAITING, parked, target_status
+from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, WAITING, pending, target_status
 
 #: How many of the rows that are due longest are looked at one by one, before targets are.
 FIRST_ROWS = 100
@@ -33,7 +33,7 @@ FIRST_ROWS = 100
 SMALLEST_OF = 1_000
 
 _NOW = bindparam("now", type_=UtcTime)
-_TARGET = (parked.c.rule == bindparam("of_rule")) & (parked.c.target == bindparam("of_target"))
+_TARGET = (pending.c.rule == bindparam("of_rule")) & (pending.c.target == bindparam("of_target"))
 
 
 def _alone(status: FromClause) -> ColumnElement[bool]:
@@ -63,9 +63,9 @@ LEFT_ALONE = select(target_status.c.rule).where(
 )
 
 _first = (
-    select(parked.c.rule, parked.c.target, parked.c.expires_at, parked.c.held)
-    .where(DUE, parked.c.due_at <= _NOW)
-    .order_by(parked.c.due_at)
+    select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
+    .where(DUE, pending.c.due_at <= _NOW)
+    .order_by(pending.c.due_at)
     .limit(FIRST_ROWS)
     .subquery()
 )
@@ -75,35 +75,37 @@ _can_go = ~_left_alone(_first) | (_first.c.expires_at <= _NOW) | (_first.c.held 
 FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
 
 #: One row that waits, for whatever, or that a batch under way has taken up.
-ONE_WAITING = select(parked.c.parked_id).where(WAITING).limit(1)
+ONE_WAITING = select(pending.c.pending_id).where(WAITING).limit(1)
 
 #: One row that a batch under way has taken up.
-ONE_TAKEN = select(parked.c.parked_id).where(TAKEN).limit(1)
+ONE_TAKEN = select(pending.c.pending_id).where(TAKEN).limit(1)
 
 
 @cache  # to put it together takes longer than to run it
 def due_targets(runner: str | None) -> Select[Any]:
-    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_parked`.
+    """Return the query for targets with deliveries due by `now`, the longest waiting first; see `due_pending`.
 
     A target that is left alone waits since what is past its age was due, that which passed it first.
     """
     one = one_of_each(DUE_KIND, DUE)
-    same = parked.alias("same")
+    same = pending.alias("same")
     of_kind = [same.c[column.name] == column for column in DUE_KIND]
     first = select(same.c.due_at).where(*of_kind, on(same, DUE), same.c.due_at <= _NOW).order_by(same.c.due_at)
-    of_target = [same.c.rule == parked.c.rule, same.c.target == parked.c.target, same.c.runner == parked.c.runner]
+    of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
     past_age = (
         select(same.c.due_at)
         .where(*of_target, on(same, DUE), same.c.expires_at <= _NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
     due_at = case(
-        (_left_alone(parked) & (parked.c.held == ""), _value(past_age)),
+        (_left_alone(pending) & (pending.c.held == ""), _value(past_age)),
         else_=_value(first),
     )
-    found = select(parked.c.rule, parked.c.target, due_at.label("due_at")).where(parked.c.parked_id == one.c.parked_id)
+    found = select(pending.c.rule, pending.c.target, due_at.label("due_at")).where(
+        pending.c.pending_id == one.c.pending_id
+    )
     if runner is not None:
-        found = found.where(parked.c.runner == runner)
+        found = found.where(pending.c.runner == runner)
     # Materialized, or SQLite finds each time once more wherever it is named.
     due = found.cte("due").prefix_with("MATERIALIZED")
     first_due_at = func.min(due.c.due_at)
@@ -116,47 +118,47 @@ def due_targets(runner: str | None) -> Select[Any]:
 
 
 def _value(query: Select[Any]) -> Any:
-    return query.limit(1).correlate(parked).scalar_subquery()
+    return query.limit(1).correlate(pending).scalar_subquery()
 
 
-def due_parked(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
+def due_pending(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
     Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be given up.
     """
-    found = select(parked).where(DUE, _TARGET, parked.c.due_at <= _NOW)
+    found = select(pending).where(DUE, _TARGET, pending.c.due_at <= _NOW)
     if alone:
-        past_age = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.expires_at <= _NOW, _due_by_now(parked))
-        reasoned = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.held > "", _due_by_now(parked))
-        some = [past_age.order_by(parked.c.expires_at), reasoned.order_by(parked.c.held)]
-        found = select(parked).where(parked.c.parked_id.in_(_any_of(some, limit, runner)))
+        past_age = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.expires_at <= _NOW, _due_by_now(pending))
+        reasoned = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.held > "", _due_by_now(pending))
+        some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.held)]
+        found = select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
     elif smallest:
-        oldest = select(parked.c.parked_id).where(DUE, _TARGET, parked.c.due_at <= _NOW).order_by(parked.c.due_at)
-        found = select(parked).where(parked.c.parked_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
+        oldest = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
+        found = select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
     elif runner is not None:
-        found = found.where(parked.c.runner == runner)
-    order = (parked.c.count, parked.c.due_at) if smallest else (parked.c.due_at,)
-    return found.order_by(*order, parked.c.parked_id).limit(limit)
+        found = found.where(pending.c.runner == runner)
+    order = (pending.c.count, pending.c.due_at) if smallest else (pending.c.due_at,)
+    return found.order_by(*order, pending.c.pending_id).limit(limit)
 
 
 def _any_of(queries: list[Select[Any]], limit: int, runner: str | None) -> Select[Any]:
     """Return the query for the ids that any of some queries finds, at most so many of each."""
-    limited = [(each if runner is None else each.where(parked.c.runner == runner)).limit(limit) for each in queries]
-    return select(union_all(*(select(each.subquery().c.parked_id) for each in limited)).subquery().c.parked_id)
+    limited = [(each if runner is None else each.where(pending.c.runner == runner)).limit(limit) for each in queries]
+    return select(union_all(*(select(each.subquery().c.pending_id) for each in limited)).subquery().c.pending_id)
 
 
 def due_of_ordered(limit: int) -> Select[Any]:
     """Return the query for due rows of an ordered target: what was tried first, then the longest waiting."""
-    due = select(parked.c.parked_id).where(_TARGET, parked.c.due_at <= _NOW).order_by(parked.c.due_at)
+    due = select(pending.c.pending_id).where(_TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
     return (
-        select(parked)
-        .where(parked.c.parked_id.in_(_any_of([due.where(DUE_TRIED), due.where(DUE_UNTRIED)], limit, None)))
-        .order_by(parked.c.attempts == 0, parked.c.due_at, parked.c.parked_id)
+        select(pending)
+        .where(pending.c.pending_id.in_(_any_of([due.where(DUE_TRIED), due.where(DUE_UNTRIED)], limit, None)))
+        .order_by(pending.c.attempts == 0, pending.c.due_at, pending.c.pending_id)
         .limit(limit)
     )
 
 
 #: Targets of which batches under way have taken rows, by one row of each.
-TAKEN_TARGETS = select(parked.c.rule, parked.c.target).where(
-    parked.c.parked_id == one_of_each([parked.c.rule, parked.c.target], TAKEN).c.parked_id
+TAKEN_TARGETS = select(pending.c.rule, pending.c.target).where(
+    pending.c.pending_id == one_of_each([pending.c.rule, pending.c.target], TAKEN).c.pending_id
 )

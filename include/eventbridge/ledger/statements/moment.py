@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from sqlalchemy import func, select
 
-from eventbridge.ledger.tables import UNCOMMITTED, WAITING, batch, batch_range, parked
+from eventbridge.ledger.tables import UNCOMMITTED, WAITING, batch, batch_range, pending
 
 #: What waits of committed batches, by target and state.
-PARKED_SUMS = (
-    select(parked.c.rule, parked.c.target, parked.c.state, func.sum(parked.c.count).label("waiting"))
-    .join(batch, batch.c.batch_id == parked.c.batch_id)
+PENDING_SUMS = (
+    select(pending.c.rule, pending.c.target, pending.c.state, func.sum(pending.c.count).label("waiting"))
+    .join(batch, batch.c.batch_id == pending.c.batch_id)
     .where(WAITING, batch.c.state == "committed")
-    .group_by(parked.c.rule, parked.c.target, parked.c.state)
-    .order_by(parked.c.rule, parked.c.target, parked.c.state)
+    .group_by(pending.c.rule, pending.c.target, pending.c.state)
+    .order_by(pending.c.rule, pending.c.target, pending.c.state)
 )
 
 #: Batches that are not committed, oldest first.

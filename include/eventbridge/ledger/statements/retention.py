@@ -32,7 +32,7 @@ from eventbridge.ledger.tables import (
     batch_file,
     batch_range,
     delivery_chunk,
-    parked,
+    pending,
     redrive,
     redriven,
     reference,
@@ -76,8 +76,8 @@ _taker = batch.alias("taker")
 
 #: A delivery or a share of a batch that waits for another one.
 WAITS = (
-    select(parked.c.batch_id)
-    .where(parked.c.batch_id == _OF_BATCH, parked.c.state != "closed")
+    select(pending.c.batch_id)
+    .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
     .union_all(select(reference.c.batch_id).where(reference.c.batch_id == _OF_BATCH, reference.c.state != "closed"))
     .limit(1)
 )
@@ -90,7 +90,7 @@ def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
 
 #: What a batch that is kept whole took up of a batch.
 WHOLE_TAKER = union_all(
-    select(parked.c.taken_by).where(parked.c.batch_id == _OF_BATCH, _kept_whole(parked.c.taken_by)),
+    select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
     select(reference.c.taken_by).where(reference.c.batch_id == _OF_BATCH, _kept_whole(reference.c.taken_by)),
 ).limit(1)
 
@@ -103,7 +103,7 @@ WHOLE_REDRIVE = (
 
 #: What still names a batch that took something up: a row of another one.
 NAMED_AS_TAKER = union_all(
-    select(parked.c.batch_id).where(parked.c.taken_by == _OF_BATCH),
+    select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
     select(reference.c.batch_id).where(reference.c.taken_by == _OF_BATCH),
     select(redriven.c.file).where(redriven.c.batch_id == _OF_BATCH),
 ).limit(1)
@@ -229,7 +229,7 @@ def _files(*kinds: str) -> Delete:
 #: What goes from the ledger when a batch loses something: statements that drop at most `most` rows each, in order.
 DROPS: dict[Kept, tuple[Delete, ...]] = {
     "all": (
-        _some(parked, parked.c.batch_id == _OF_BATCH),
+        _some(pending, pending.c.batch_id == _OF_BATCH),
         _some(reference, reference.c.batch_id == _OF_BATCH),
         _some(delivery_chunk, delivery_chunk.c.batch_id == _OF_BATCH),
         _some(route_try, route_try.c.batch_id == _OF_BATCH),

@@ -17,7 +17,7 @@ from eventbridge.orchestrate.slow_lane import give_way_as_old
 
 GUIDE = """
 Checks the hour before, ten minutes after it ended: volumes against the same hour of other days, shares of malformed and
-duplicate events, of parked deliveries and dead letters, and the fields that rules `expect` something of.
+duplicate events, of pending deliveries and dead letters, and the fields that rules `expect` something of.
 
 What fails is told by the event `quality.failed` on the bus `eventbridge`, and the run succeeds: a run that fails could
 not check. A rule whose `expect` fails is held until `eventbridge rules release RULE`. `eventbridge quality list` and

@@ -35,14 +35,14 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | listen | takes the unfinished batch or plans the next; makes absent pools; skips the rest if nothing waits |
 | buffer | lands the events as Parquet, the archive |
 | route | Spark: matches every rule, renders every delivery, cuts the chunks |
-| push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is parked |
+| push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is pending |
 | write_dead_letters | settles: one verdict a delivery; writes down what is given up |
-| schedule_retries | parks what is to be tried again; `retry_deliveries` takes it up when it is due |
+| schedule_retries | makes pending what is to be tried again; `retry_deliveries` takes it up when it is due |
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 
 The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `start_waiting_runs` starts what it
 misses.
-`eventbridge status` shows lag, batches and what is parked.
+`eventbridge status` shows lag, batches and what is pending.
 """
 
 
@@ -75,10 +75,10 @@ def deliver_events(runner: str, task_seconds: float | None = None, warning: str 
         chunk_ids = route(batch_id)
         pushed = pushes(batch_id).expand(chunk_id=chunk_ids)
         dead = write_dead_letters(batch_id)
-        parked = schedule_retries(batch_id)
+        pending = schedule_retries(batch_id)
 
         first = listen(runner) if task_seconds is None else streaming(runner, **STAGE)
-        first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> parked
+        first >> buffer(batch_id) >> chunk_ids >> pushed >> dead >> pending
         # Not downstream of push: a failed push must not keep its batch from being committed.
-        [chunk_ids, dead, parked] >> commit(batch_id)
+        [chunk_ids, dead, pending] >> commit(batch_id)
     return dag

@@ -49,8 +49,8 @@ def replay_events() -> DAG:
         chunk_ids = route(batch_id)
         pushed = replay_pushes(batch_id).expand(chunk_id=chunk_ids)
         dead = write_dead_letters(batch_id)
-        parked = schedule_retries(batch_id)
+        pending = schedule_retries(batch_id)
 
-        plan_replay() >> chunk_ids >> pushed >> dead >> parked
-        [chunk_ids, dead, parked] >> commit(batch_id) >> go_on()
+        plan_replay() >> chunk_ids >> pushed >> dead >> pending
+        [chunk_ids, dead, pending] >> commit(batch_id) >> go_on()
     return dag

@@ -1,4 +1,4 @@
-"""The Airflow DAG `retry_deliveries`: takes up what is parked and due, in the slow lane, and delivers it again.
+"""The Airflow DAG `retry_deliveries`: takes up what is pending and due, in the slow lane, and delivers it again.
 
 Its own tasks are in eventbridge.orchestrate.retry, those that it shares in eventbridge.orchestrate.tasks.
 """
@@ -17,15 +17,15 @@ from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers again what is parked and due, at most one chunk a target, or routes what a costly rule had no time for: a
-batch of kind *retry* a run, all pushes in the pool `lane.slow`. Parked deliveries are routed already: for them route
+Delivers again what is pending and due, at most one chunk a target, or routes what a costly rule had no time for: a
+batch of kind *retry* a run, all pushes in the pool `lane.slow`. Pending deliveries are routed already: for them route
 does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
 what was in flight. A replay that no run of `replay_events` has moved for minutes gets another one by `resume_replay`;
 what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while nothing is left.
 
 The watcher, a trigger in Airflow's triggerer, starts a run when something falls due; `start_waiting_runs` starts what
 it misses.
-`eventbridge status` shows what is parked and since when.
+`eventbridge status` shows what is pending and since when.
 """
 
 
@@ -33,7 +33,7 @@ def retry_deliveries() -> DAG:
     """Return the DAG."""
     with DAG(
         dag_id=RETRY_DAG,
-        description="Delivers again what is parked and due",
+        description="Delivers again what is pending and due",
         doc_md=GUIDE,
         schedule=[asset_of(RETRIES)],
         start_date=BEGINNING,
@@ -49,10 +49,10 @@ def retry_deliveries() -> DAG:
         chunk_ids = route(batch_id)
         pushed = slow_lane_pushes(batch_id).expand(chunk_id=chunk_ids)
         dead = write_dead_letters(batch_id)
-        parked = schedule_retries(batch_id)
+        pending = schedule_retries(batch_id)
 
         planned = plan_retries()
         planned >> [settle_stale(), resume_replay(), begin_redrive()]
-        planned >> chunk_ids >> pushed >> dead >> parked
-        [chunk_ids, dead, parked] >> commit(batch_id)
+        planned >> chunk_ids >> pushed >> dead >> pending
+        [chunk_ids, dead, pending] >> commit(batch_id)
     return dag

@@ -18,7 +18,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
-from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_parked
+from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.stages.letters.batch_files import taken_ids
 from eventbridge.stages.letters.queue_copies import COPY, copy_fingerprints
 from eventbridge.stages.route.costly_rules import survivors
@@ -38,7 +38,7 @@ def books_of(work: Runtime, batch: Batch) -> Books:
     numbers = _event_numbers(work, batch)
     verdicts, delivered = _verdicts(work, batch)
     dead, records, transform_failures = _dead_letters(work, batch)
-    parked = work.ledger.parked_of(batch.batch_id)
+    pending = work.ledger.pending_of(batch.batch_id)
     shares = _shares(work, batch)
     return Books(
         **numbers,
@@ -53,10 +53,10 @@ def books_of(work: Runtime, batch: Batch) -> Books:
         admitted=_admitted(work, batch),
         referred=add({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id)),
         delivered=verdicts["Delivered"],
-        parked_by_settlement=add([verdicts["RetryAt"], verdicts["Unknown"]]),
-        parked=of_parked(work, (row for row in parked if row.reason != COPY)),
+        pending_by_settlement=add([verdicts["RetryAt"], verdicts["Unknown"]]),
+        pending=of_pending(work, (row for row in pending if row.reason != COPY)),
         copies_due=copy_fingerprints(work, batch),
-        copies=of_parked(work, (row for row in parked if row.reason == COPY)),
+        copies=of_pending(work, (row for row in pending if row.reason == COPY)),
         dead_by_settlement=verdicts["DeadLettered"],
         dead=dead,
         transform_failures=transform_failures,
@@ -91,7 +91,7 @@ def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
 
 def _matched(work: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return add([of_parked(work, work.ledger.parked_taken_by(batch.batch_id)), taken_ids(work, batch)])
+        return add([of_pending(work, work.ledger.pending_taken_by(batch.batch_id)), taken_ids(work, batch)])
     return _named(work, batch)
 
 

@@ -13,7 +13,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.row_vectors import Rows
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.deliveries import batch_deliveries
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import publish_settlement, settlements
 from eventbridge.stages.settle.verdicts import MATCHED_COLUMNS, Judge
 from eventbridge.store.columns import codes_of, flag_column, numbers_of
@@ -42,7 +42,7 @@ def close_deficit(work: Runtime, batch: Batch, first: str) -> bool:
     if not missing:
         return False
     count = sum(table.num_rows for table in missing)
-    log.error("ALARM the settlement of batch %s misses %d deliveries: parked", batch.batch_id, count)
+    log.error("ALARM the settlement of batch %s misses %d deliveries: pending", batch.batch_id, count)
     number = int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
     publish_settlement(work, batch, number, missing, first)
     schedule_retries(work, batch.batch_id)

@@ -27,8 +27,8 @@ _COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")
 _OUTCOMES: Mapping[str, str] = {
     "Delivered": "delivered",
     "DeadLettered": "dead_lettered",
-    "RetryAt": "parked",
-    "Unknown": "parked",
+    "RetryAt": "pending",
+    "Unknown": "pending",
 }
 _BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
 _MICROSECOND = timedelta(microseconds=1)
@@ -196,7 +196,7 @@ def _again(work: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet)
     if batch.kind == "redrive" and not batch.routes:
         for figure in found:
             yield figure.key.bus, _counted(figure.count)
-    for row in work.ledger.parked_of(batch.batch_id):
+    for row in work.ledger.pending_of(batch.batch_id):
         if row.reason == COPY:
             yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
 

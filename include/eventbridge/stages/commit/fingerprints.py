@@ -12,7 +12,7 @@ from eventbridge.decision.balance import Fingerprints
 from eventbridge.event.fingerprints import fingerprints_by
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import row_vectors
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.stages.letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
@@ -29,10 +29,10 @@ def by_target(table: pa.Table) -> Fingerprints:
     return {f"{rules[pair // len(targets)]}/{targets[pair % len(targets)]}": each for pair, each in found.items()}
 
 
-def of_parked(work: Runtime, parked: Iterable[Parked]) -> Fingerprints:
-    """Return the fingerprints of parked rows, the delivery ids read from the files they point at, each file once."""
+def of_pending(work: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
+    """Return the fingerprints of pending rows, the delivery ids read from the files they point at, each file once."""
     by_file: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
-    for each in parked:
+    for each in pending:
         for file, rows in each.files:
             by_file[file].append((f"{each.rule}/{each.target}", row_vectors.decode(rows)))
     return add(_of_rows(work, file, rows) for file, rows in by_file.items())

@@ -152,7 +152,7 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
 
     `files`: those of the batch by kind, where they are known.
     """
-    taken = work.ledger.parked_taken_by(batch.batch_id)
+    taken = work.ledger.pending_taken_by(batch.batch_id)
     taken_references = work.ledger.references_taken_by(batch.batch_id)
     files = files or _files(work, batch)
     manifest = {
@@ -177,7 +177,7 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
         ],
         "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
         "counts": _counts(books),
-        "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "parked", "dead")},
+        "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "pending", "dead")},
     }
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
     if_any = {

@@ -31,7 +31,7 @@ def claim_runner(work: Runtime, runner: str) -> None:
         if offsets:
             raise LedgerLostError(
                 f"The ledger knows how far runner {runner!r} has come, but {work.store.uri} has never seen it: "
-                "the store was deleted or replaced, and with it the archive and the payloads of what is parked. "
+                "the store was deleted or replaced, and with it the archive and the payloads of what is pending. "
                 "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
                 "To begin again on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
             ) from None

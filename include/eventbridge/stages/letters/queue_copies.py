@@ -1,6 +1,6 @@
 """Copies of dead letters for the dead letter queues of their targets: deliveries of their own.
 
-A copy is parked, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
+A copy is pending, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
 delivery: under an id of its own, to the queue, with the letter as JSON for a payload.
 """
 
@@ -19,7 +19,7 @@ from eventbridge.event.ids import Fingerprint, batch_time, delivery_id, delivery
 from eventbridge.event.json_document import write_document
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.parked import NO_CHUNK, Parked
+from eventbridge.model.pending import NO_CHUNK, PendingDeliveries
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.model import queue_of
 from eventbridge.stages.letters.files import read_letters
@@ -28,7 +28,7 @@ from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
-#: Why a copy is parked the first time; what its attempts come to is parked as that of any delivery.
+#: Why a copy becomes pending the first time; what its attempts come to is pending as that of any delivery.
 COPY = "DeadLetterQueue"
 #: Why a copy is held that its queue would not take: no dead letter is made of a dead letter.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
@@ -56,13 +56,13 @@ def read_deliveries(
     return pa.Table.from_pylist(copies, schema=schemas.DELIVERY).select(list(columns))
 
 
-def parked_copies(work: Runtime, batch: Batch) -> list[Parked]:
-    """Return the parked rows of a batch's dead letters whose targets have a queue: due at once, whenever asked for."""
+def pending_copies(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
+    """Return the pending rows of a batch's dead letters whose targets have a queue: due at once, whenever asked for."""
     rules = work.rules_of(batch)
     return [
-        parked
+        pending
         for file in work.ledger.files(batch.batch_id, "dead_letter")
-        for parked in _of_file(work, batch, rules, file)
+        for pending in _of_file(work, batch, rules, file)
     ]
 
 
@@ -79,7 +79,7 @@ def copy_fingerprints(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     return {key: Fingerprint.of(values) for key, values in ids.items()}
 
 
-def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[Parked]:
+def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[PendingDeliveries]:
     if file.path is None:
         return
     table = read_table(work.store, file.path, columns=["delivery_id", "rule", "target", "event", "request"])
@@ -93,7 +93,7 @@ def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> It
             rows[record["rule"], record["target"]].append(number)
     for (rule, target), numbers in rows.items():
         age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
-        yield Parked(
+        yield PendingDeliveries(
             batch_id=batch.batch_id,
             settlement=int(file.key),  # each file's own: part of the row's name
             chunk_id=NO_CHUNK,

@@ -1,4 +1,4 @@
-"""Recomputes the books of committed batches from the store, and follows every parked delivery to where it is today."""
+"""Recomputes the books of committed batches from the store, and follows every pending delivery to where it is today."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from eventbridge.errors import BooksError, NewerFormatError, NotFoundError, Stor
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
 from eventbridge.stages.commit.books import books_of
@@ -53,7 +53,7 @@ def find_batch(work: Runtime, name: str) -> str:
 
 
 def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
-    """Audit one batch, or all of them with offsets, parked generations and manifests; changes nothing.
+    """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
 
     `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
     Batches that are not committed yet are counted and left out: their books are still open. What is committed while it
@@ -71,7 +71,7 @@ def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) ->
             books.append((batch, its_books))
     if batch_id is None:
         found += _offset_differences(work, committed)
-        found += _parked_differences(work)
+        found += _pending_differences(work)
         found += _reference_differences(work)
         found += coverage_differences(work)
         found += _unknown_manifests(work)
@@ -164,20 +164,20 @@ def _committed_since(work: Runtime, committed: list[Batch]) -> list[Batch]:
     return [batch for batch in work.ledger.batches(limit=None, state="committed") if batch.batch_id not in known]
 
 
-def _parked_differences(work: Runtime) -> Iterator[str]:
-    """Every delivery ever parked is today delivered, dead-lettered, or a parked row whose file exists."""
-    rows = work.ledger.parked()
+def _pending_differences(work: Runtime) -> Iterator[str]:
+    """Every delivery ever pending is today delivered, dead-lettered, or a pending row whose file exists."""
+    rows = work.ledger.pending()
     states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
     for row in rows:
-        name = f"parked row {row.parked_id} of {row.rule}/{row.target}"
+        name = f"pending row {row.pending_id} of {row.rule}/{row.target}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:
             yield from _file_differences(work, row, name, rows_in)
 
 
-def _closing_differences(row: Parked | Reference, name: str, states: Mapping[str, str]) -> Iterator[str]:
+def _closing_differences(row: PendingDeliveries | Reference, name: str, states: Mapping[str, str]) -> Iterator[str]:
     if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
         yield f"{name}: closed by {row.closed_by}, which did not commit it"
 
@@ -196,7 +196,7 @@ def _reference_differences(work: Runtime) -> Iterator[str]:
 
 
 def _file_differences(
-    work: Runtime, row: Parked | Reference, name: str, rows_in: dict[str, int | None]
+    work: Runtime, row: PendingDeliveries | Reference, name: str, rows_in: dict[str, int | None]
 ) -> Iterator[str]:
     for file, rows in row.files:
         if file not in rows_in:
@@ -234,23 +234,23 @@ def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
 def _delivery_sums(
     work: Runtime, books: list[tuple[Batch, Books]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
-    """Return per `<rule>/<target>`: matched, delivered, dead, and what is parked today; of one batch what it parked."""
-    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "parked": 0})
+    """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; of one batch what it left pending."""
+    sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
     for batch, each in books:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
         columns.append(("matched", each.copies))
         if batch.routes or batch.kind == "redrive":
             columns.append(("matched", each.matched))
         if committed is None:
-            columns += [("parked", each.parked), ("parked", each.copies)]
+            columns += [("pending", each.pending), ("pending", each.copies)]
         for name, fingerprints in columns:
             for key, value in fingerprints.items():
                 sums[key][name] += value.count
     if committed is not None:
         summed = {batch.batch_id for batch, _ in books}
-        rows = work.ledger.parked()
+        rows = work.ledger.pending()
         since = {batch.batch_id for batch in _committed_since(work, committed)}
         for row in rows:  # what closed one meanwhile is not among the sums
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
-                sums[f"{row.rule}/{row.target}"]["parked"] += row.count
+                sums[f"{row.rule}/{row.target}"]["pending"] += row.count
     return {key: dict(sums[key]) for key in sorted(sums)}

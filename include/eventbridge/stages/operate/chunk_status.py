@@ -22,7 +22,7 @@ _BATCHES_SEARCHED = 500
 
 @dataclass(frozen=True)
 class ChunkStatus:
-    """One chunk. `source`: the bus that its batch took its events from, or `parked`; `targets`: `rule/target`.
+    """One chunk. `source`: the bus that its batch took its events from, or `pending`; `targets`: `rule/target`.
 
     `seconds` is how long its last push worked on it, None before it ended; `succeeded` and `failed` count what that
     push delivered and what it did not; `error` is the exception that ended it. `last_failure` is the last answer of a
@@ -75,7 +75,7 @@ def _status(batch: Batch, chunk: Chunk, last_failure: str = "") -> ChunkStatus:
         batch_id=batch.batch_id,
         chunk_id=chunk.chunk_id,
         kind=batch.kind,
-        source=batch.bus or "parked",
+        source=batch.bus or "pending",
         state=chunk.state,
         handed_out=chunk.handed_out,
         targets=tuple(dict.fromkeys(f"{piece.rule}/{piece.target}" for piece in chunk.pieces)),

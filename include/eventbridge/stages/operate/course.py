@@ -32,7 +32,7 @@ class Step:
     events: float
     delivered: float
     failed: float
-    parked: float
+    pending: float
     p50_seconds: float | None
     p99_seconds: float | None
 
@@ -113,7 +113,7 @@ def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     times, _ = _times(work.clock(), "hour")
     found = work.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
-    for row in work.ledger.parked_counts():
+    for row in work.ledger.pending_counts():
         pending[row.rule] += row.count
     return {
         rule.name: RuleHour(
@@ -132,7 +132,7 @@ def books_today(work: Runtime) -> BooksToday:
         counts[each.figure.key.outcome] += each.figure.count
     matched = sum(each.figure.matched for each in figures)
     moment = work.ledger.moment(of_targets=False)
-    pending, difference = sum(each.count for each in moment.parked), books_difference(moment)
+    pending, difference = sum(each.count for each in moment.pending), books_difference(moment)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
     return BooksToday(
         since=since,
@@ -179,7 +179,7 @@ def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
         events=events / minutes,
         delivered=counts["delivered"] / minutes,
         failed=counts["dead_lettered"] / minutes,
-        parked=counts["parked"] / minutes,
+        pending=counts["pending"] / minutes,
         p50_seconds=quantile_seconds(buckets, 0.5, seconds),
         p99_seconds=quantile_seconds(buckets, 0.99, seconds),
     )

@@ -27,7 +27,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import answers_in, is_of_streaming_task, segments
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 
 log = logging.getLogger(__name__)
 
@@ -41,12 +41,12 @@ _LOOK_AGAIN_SECONDS = 0.5
 
 @dataclass(frozen=True)
 class Idle:
-    """What `deliver_until_idle` did: batches committed of each kind; what is parked, and when the next falls due."""
+    """What `deliver_until_idle` did: batches committed of each kind; what is pending, and when the next falls due."""
 
     batches: int
     retry_batches: int
     next_due_at: datetime | None
-    parked: int
+    pending: int
     held: int
 
 
@@ -91,7 +91,7 @@ def deliver_until_idle(
     wait_seconds: float = 0.0,
     stop: Stop | None = None,
 ) -> Idle:
-    """Deliver until no event is available and nothing parked is due, or falls due within `wait_seconds`."""
+    """Deliver until no event is available and nothing pending is due, or falls due within `wait_seconds`."""
     stop = stop or Stop()
     batches = retry_batches = 0
     told = False
@@ -113,21 +113,21 @@ def deliver_until_idle(
                 log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
                 told = True
             stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
-    parked, held = parked_deliveries(work, runner)
-    return Idle(batches, retry_batches, next_due_at(work, runner), parked, held)
+    pending, held = pending_deliveries(work, runner)
+    return Idle(batches, retry_batches, next_due_at(work, runner), pending, held)
 
 
-def parked_deliveries(work: Runtime, runner: str) -> tuple[int, int]:
-    """Return how many deliveries of a runner are parked, and how many of those are held."""
-    counts = work.ledger.parked_counts(runner=runner)
+def pending_deliveries(work: Runtime, runner: str) -> tuple[int, int]:
+    """Return how many deliveries of a runner are pending, and how many of those are held."""
+    counts = work.ledger.pending_counts(runner=runner)
     return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "held")
 
 
 def next_due_at(work: Runtime, runner: str) -> datetime | None:
-    """Return when the next parked delivery, or reference, of a runner falls due; None = none waits for a time."""
+    """Return when the next pending delivery, or reference, of a runner falls due; None = none waits for a time."""
     statuses = work.ledger.target_statuses()
     due = []
-    for row in work.ledger.parked_counts(runner=runner):
+    for row in work.ledger.pending_counts(runner=runner):
         if row.state == "due" and row.next_due_at is not None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
@@ -145,7 +145,7 @@ def push_and_settle(
     stop: Stop,
     only: Collection[tuple[str, str]] | None = None,
 ) -> None:
-    """Push chunks of a batch, or of what they hold `only` some targets', then settle, park and commit it.
+    """Push chunks of a batch, or of what they hold `only` some targets', then settle, schedule retries and commit it.
 
     A chunk that another process is sending is waited for; once `stop` is set, the batch is left to that process.
     """
@@ -158,7 +158,7 @@ def push_and_settle(
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):
-            # an everyday thing: what the push left without an outcome is settled as Unknown and parked
+            # an everyday thing: what the push left without an outcome is settled as Unknown and becomes pending
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error

@@ -15,6 +15,6 @@ def deliver_redrive(work: Runtime, redrive_id: str, router: Router, stop: Stop |
     """Move the batches of a redrive through their stages, in turn, until it has ended; return how many.
 
     `stop` ends it after the batch under way; the redrive stays running and can be gone on with. What is to be tried
-    again is parked, as that of any batch.
+    again is pending, as that of any batch.
     """
     return deliver_in_turn(work, partial(plan_redrive, work, redrive_id), router, stop or Stop())

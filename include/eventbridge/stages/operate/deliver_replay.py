@@ -15,7 +15,7 @@ def deliver_replay(work: Runtime, replay_id: str, router: Router, stop: Stop | N
     """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
 
     `stop` ends it after the batch under way; the replay stays running and can be gone on with. What is to be tried
-    again is parked, as that of any batch.
+    again is pending, as that of any batch.
     """
     return deliver_in_turn(work, partial(plan_replay, work, replay_id), router, stop or Stop())
 

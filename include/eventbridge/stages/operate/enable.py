@@ -24,12 +24,12 @@ def enable_target(work: Runtime, rule: str, target: str) -> int:
         # While the pause is still there: a process that dies before it ends does this again. What is due sooner too:
         # pushes side by side are told different times, and the ledger keeps the last one. Rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
-        hastened = work.ledger.hasten_parked(rule, target, now, last)
+        hastened = work.ledger.hasten_pending(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
-    held = [row for row in work.ledger.parked(state="held", rule=rule) if row.target == target]
+    held = [row for row in work.ledger.pending(state="held", rule=rule) if row.target == target]
     # deliveries held for a target that is gone go on ageing while they wait: `aged`
-    work.ledger.release_parked(rule, target, aged=True, held=TARGET_DISABLED)
-    work.ledger.release_parked(rule, target, held=QUEUE_EXHAUSTED)
+    work.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
+    work.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
     publish_operational_events(work)
     return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

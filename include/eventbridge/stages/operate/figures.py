@@ -21,7 +21,7 @@ _ALL = 10**9
 class RuleDay:
     """What a rule cost on a day (UTC): `matched` counts deliveries that it asked for, `size` bytes of payloads.
 
-    `parked` counts each time that one was put off. `mean_seconds`: from published to delivered, None without any.
+    `pending` counts each time that one was put off. `mean_seconds`: from published to delivered, None without any.
     """
 
     day: datetime
@@ -30,7 +30,7 @@ class RuleDay:
     matched: int
     delivered: int
     dead_lettered: int
-    parked: int
+    pending: int
     size: int
     cpu_seconds: float
     mean_seconds: float | None
@@ -138,7 +138,7 @@ def _rule_day(day: datetime, bus: str, rule: str, found: list[FigureAt]) -> Rule
         matched=sum(each.figure.matched for each in found),
         delivered=counts["delivered"],
         dead_lettered=counts["dead_lettered"],
-        parked=counts["parked"],
+        pending=counts["pending"],
         size=sum(each.figure.size for each in found),
         cpu_seconds=sum(each.figure.cpu for each in found) / 1e6,
         mean_seconds=latency / timed / 1e6 if timed else None,

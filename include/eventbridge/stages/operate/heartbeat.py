@@ -32,7 +32,7 @@ class Heartbeat:
 
     at: datetime
     lag: Mapping[str, int]
-    parked: int
+    pending: int
     targets_not_ok: int
     books_difference: int
     trouble: tuple[str, ...]
@@ -43,7 +43,7 @@ class Heartbeat:
             "healthy": not self.trouble,
             "trouble": list(self.trouble),
             "lag": dict(self.lag),
-            "parked": self.parked,
+            "pending": self.pending,
             "targets_not_ok": self.targets_not_ok,
             "books_difference": self.books_difference,
         }
@@ -109,14 +109,14 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
     trouble = [f"the bus {bus} does not answer" for bus in down]
     if difference:
-        trouble.insert(0, f"the books do not balance: {difference} deliveries are neither ended nor parked")
+        trouble.insert(0, f"the books do not balance: {difference} deliveries are neither ended nor pending")
     if _sum(families["intake_stopped"]):
         trouble.append("no new events are taken: the store has no room")
     trouble += standing_still(at, families)
     return Heartbeat(
         at=at,
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
-        parked=int(_sum(families["parked_deliveries"])),
+        pending=int(_sum(families["pending_deliveries"])),
         targets_not_ok=int(sum(s.value for s in families["targets"].samples if s.labels[0] != "paused")),
         books_difference=difference,
         trouble=tuple(trouble),

@@ -16,7 +16,7 @@ from eventbridge.store import layout
 from eventbridge.store.formats import require_known_format
 
 _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
-_PRINTS = ("matched", "delivered", "parked", "dead")
+_PRINTS = ("matched", "delivered", "pending", "dead")
 
 
 def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[str]:
@@ -74,8 +74,8 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
         matched=prints["matched"],
         recorded=prints["matched"],
         delivered=prints["delivered"],
-        parked=prints["parked"],
-        parked_by_settlement=prints["parked"],
+        pending=prints["pending"],
+        pending_by_settlement=prints["pending"],
         dead=prints["dead"],
         dead_by_settlement=prints["dead"],
     )

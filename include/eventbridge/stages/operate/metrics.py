@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "eventbridge_"
 _BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
-_PARKED_STATES = ("due", "held", "taken")
+_PENDING_STATES = ("due", "held", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 
 
@@ -106,7 +106,7 @@ def _of_buses(figures: list[Figure]) -> Iterator[Family]:
     yield _family(
         "deliveries_total",
         "counter",
-        "Deliveries of committed batches, by outcome; parked counts each time that one is put off.",
+        "Deliveries of committed batches, by outcome; pending counts each time that one is put off.",
         ("bus", "outcome"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in deliveries],
     )
@@ -210,13 +210,13 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
 
 def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     waiting: Counter[tuple[str, str]] = Counter()
-    for each in moment.parked:
+    for each in moment.pending:
         rule = rules.rules.get(each.rule)
         waiting["" if rule is None else rule.bus, each.state] += each.count
     for bus in sorted(set(rules.runners().values())):
-        waiting.update({(bus, state): 0 for state in _PARKED_STATES})
+        waiting.update({(bus, state): 0 for state in _PENDING_STATES})
     yield _family(
-        "parked_deliveries",
+        "pending_deliveries",
         "gauge",
         "Deliveries that wait to be tried again (due), for a person (held), or are in a batch (taken).",
         ("bus", "state"),
@@ -241,20 +241,20 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "books_difference",
         "gauge",
-        "Matched deliveries that are neither delivered nor dead letters nor parked: not 0 is an error.",
+        "Matched deliveries that are neither delivered nor dead letters nor pending: not 0 is an error.",
         (),
         [Sample((), books_difference(moment))],
     )
 
 
 def books_difference(moment: Moment) -> int:
-    """Return how many deliveries that were matched, or taken up again, are neither ended nor parked."""
+    """Return how many deliveries that were matched, or taken up again, are neither ended nor pending."""
     owed = 0
     for each in moment.figures:
         if each.key.scope == "bus":
             owed += each.matched + (each.count if each.key.outcome == AGAIN else 0)
             owed -= each.count if each.key.outcome in ("delivered", "dead_lettered") else 0
-    return owed - sum(each.count for each in moment.parked)
+    return owed - sum(each.count for each in moment.pending)
 
 
 def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:

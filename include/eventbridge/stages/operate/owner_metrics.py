@@ -10,8 +10,8 @@ from eventbridge.stages.runtime.owner_quota import owner_statuses
 from eventbridge.stages.runtime.runtime import Runtime
 
 _TEXTS = {
-    "parked": "Deliveries of an owner's rules that wait, where there is a quota.",
-    "parked_max": "With so many waiting its rules' shares of batches are referred.",
+    "pending": "Deliveries of an owner's rules that wait, where there is a quota.",
+    "pending_max": "With so many waiting its rules' shares of batches are referred.",
     "stored": "Bytes that an owner's buses have in the store, where there is a quota.",
     "stored_bytes": "With so many in the store no events are taken from an owner's buses.",
 }
@@ -22,6 +22,6 @@ def owner_metrics(work: Runtime, rules: RuleSet) -> Iterator[Family]:
     """Yield how the owners stand that have quotas; families without samples where none has."""
     found = owner_statuses(work, rules)
     for field, text in _TEXTS.items():
-        quota = "parked_max" if field.startswith("parked") else "stored_bytes"
+        quota = "pending_max" if field.startswith("pending") else "stored_bytes"
         samples = [Sample((each.owner,), float(getattr(each, field))) for each in found if getattr(each, quota)]
         yield Family(f"eventbridge_owner_{_NAMES.get(field, field)}", "gauge", text, ("owner",), tuple(samples))

@@ -15,12 +15,12 @@ def release_expectation(work: Runtime, rule: str) -> tuple[ExpectationHold | Non
     hold = work.ledger.expectation_holds().get(rule)
     if hold is not None:
         work.ledger.drop_expectation_hold(rule)
-    rows = work.ledger.parked(state="held", rule=rule)
+    rows = work.ledger.pending(state="held", rule=rule)
     held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
     said = work.ledger.said_by_operators() if held else None
     due = 0
     for target in sorted({row.target for row in held}):
         instead = said.hold_reason(rule, target) if said else ""
-        work.ledger.release_parked(rule, target, held=EXPECTATION_FAILED, instead=instead)
+        work.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
         due += 0 if instead else sum(row.count for row in held if row.target == target)
     return hold, due

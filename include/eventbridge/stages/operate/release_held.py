@@ -25,11 +25,11 @@ class HeldDelivery:
 
 
 def held_deliveries(work: Runtime, rule: str) -> dict[int, HeldDelivery]:
-    """Return the deliveries that a rule is held at, by the ids of their parked rows, in order."""
+    """Return the deliveries that a rule is held at, by the ids of their pending rows, in order."""
     return {
-        row.parked_id: HeldDelivery(row.target, name, row.reason)
+        row.pending_id: HeldDelivery(row.target, name, row.reason)
         for row in work.ledger.held_of_rule(rule)
-        if row.parked_id is not None and row.taken_by is None and (name := delivery_held_at(row.held)) is not None
+        if row.pending_id is not None and row.taken_by is None and (name := delivery_held_at(row.held)) is not None
     }
 
 
@@ -39,9 +39,9 @@ def try_held_again(work: Runtime, rule: str) -> tuple[list[HeldDelivery], list[H
     One that fails again is held again.
     """
     found = held_deliveries(work, rule)
-    sendable = {parked_id: each for parked_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
+    sendable = {pending_id: each for pending_id, each in found.items() if each.reason not in _WITHOUT_PAYLOAD}
     kept = [each for each in found.values() if each.reason in _WITHOUT_PAYLOAD]
-    return [each for parked_id, each in sendable.items() if _mark(work, parked_id, each, RELEASED)], kept
+    return [each for pending_id, each in sendable.items() if _mark(work, pending_id, each, RELEASED)], kept
 
 
 def skip_held(work: Runtime, rule: str, delivery_id: str) -> HeldDelivery:
@@ -60,8 +60,8 @@ def skip_held(work: Runtime, rule: str, delivery_id: str) -> HeldDelivery:
     raise NotFoundError(f"the rule {rule!r} is held at {what} {delivery_id!r}. {said}.")
 
 
-def _mark(work: Runtime, parked_id: int, delivery: HeldDelivery, note: str) -> bool:
-    marked = work.ledger.mark_held(parked_id, held_at(delivery.delivery_id), note)
+def _mark(work: Runtime, pending_id: int, delivery: HeldDelivery, note: str) -> bool:
+    marked = work.ledger.mark_held(pending_id, held_at(delivery.delivery_id), note)
     if marked:
         log.warning("delivery %s to %s: %s by hand", delivery.delivery_id, delivery.target, note)
     return marked

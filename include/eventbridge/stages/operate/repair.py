@@ -29,7 +29,7 @@ from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.deliveries import batch_deliveries
 from eventbridge.stages.settle.letters import letters_again, write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
 from eventbridge.stages.settle.verdicts import verdicts_of
 from eventbridge.store import layout
@@ -253,7 +253,7 @@ def _settled_anew(
         settlement = _write_settlement(work, batch, verdicts)
     if not work.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise BooksError(
-            f"batch {batch.batch_id} cannot be settled again: deliveries that it parked were taken by another batch, "
+            f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
             "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )
     return replace(found, record=record)

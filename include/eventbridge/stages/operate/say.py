@@ -130,11 +130,11 @@ def _release(work: Runtime, action: str, rule: str, target: str) -> int:
     reason = _HELD_FOR.get(action)
     if reason is None:
         return 0
-    held = [row for row in work.ledger.parked(state="held", rule=rule) if row.held == reason and row.taken_by is None]
+    held = [row for row in work.ledger.pending(state="held", rule=rule) if row.held == reason and row.taken_by is None]
     again = work.ledger.said_by_operators()
     released = 0
     for name in sorted({row.target for row in held if not target or row.target == target}):
         instead = again.hold_reason(rule, name)  # the rule goes on, and this target of it is paused still
-        work.ledger.release_parked(rule, name, aged=False, held=reason, instead=instead)
+        work.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released

@@ -17,7 +17,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.operator_state import OperatorState
-from eventbridge.model.parked import ParkedState
+from eventbridge.model.pending import PendingState
 from eventbridge.model.reference import Reference
 from eventbridge.model.store_size import StoreQuota
 from eventbridge.rule import RuleSet
@@ -61,7 +61,7 @@ class StreamingRunner:
 
 
 @dataclass(frozen=True)
-class ParkedStatus:
+class PendingStatus:
     """How many deliveries of a target wait in one state for one reason.
 
     `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
@@ -69,7 +69,7 @@ class ParkedStatus:
 
     rule: str
     target: str
-    state: ParkedState
+    state: PendingState
     reason: str
     count: int
     next_due_at: datetime | None
@@ -84,7 +84,7 @@ class ReferenceStatus:
     """
 
     rule: str
-    state: ParkedState
+    state: PendingState
     reason: str
     events: int
     since: datetime
@@ -106,7 +106,7 @@ class Status:
     streaming: tuple[StreamingRunner, ...]
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
-    parked: tuple[ParkedStatus, ...]
+    pending: tuple[PendingStatus, ...]
     references: tuple[ReferenceStatus, ...]
     held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
     targets: tuple[TargetStanding, ...]  # those that are not ok
@@ -154,7 +154,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         streaming=tuple(_streaming(work, name) for name in runners if rules.mode_of(name).mode == "streaming"),
         batches=tuple(work.ledger.batches(limit=batches)),
         chunks=work.ledger.chunk_counts(),
-        parked=tuple(parked_statuses(work)),
+        pending=tuple(pending_statuses(work)),
         references=tuple(reference_statuses(work, rules)),
         held_rules=tuple(held_rules(work, rules)),
         targets=tuple(each for each in target_standings(work) if each.state != "ok"),
@@ -178,7 +178,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
         found,
         batches=tuple(each for each in found.batches if each.runner in runners),
         chunks={},
-        parked=of_rules(found.parked),
+        pending=of_rules(found.pending),
         references=of_rules(found.references),
         held_rules=of_rules(found.held_rules),
         targets=of_rules(found.targets),
@@ -217,14 +217,14 @@ def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
             yield HeldRule(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
 
 
-def parked_statuses(work: Runtime) -> list[ParkedStatus]:
+def pending_statuses(work: Runtime) -> list[PendingStatus]:
     """Return what waits, taken by a batch or not, by rule, target, state and reason."""
     held_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in work.ledger.waiting_targets():
         if waiting.state == "held":
             held_for[waiting.rule, waiting.target].add(waiting.held)
     return [
-        ParkedStatus(
+        PendingStatus(
             row.rule,
             row.target,
             row.state,
@@ -233,7 +233,7 @@ def parked_statuses(work: Runtime) -> list[ParkedStatus]:
             next_due_at=row.next_due_at if row.state == "due" else None,
             held=", ".join(sorted(held_for[row.rule, row.target])) if row.state == "held" else "",
         )
-        for row in work.ledger.parked_counts()
+        for row in work.ledger.pending_counts()
     ]
 
 
@@ -244,7 +244,7 @@ _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
     """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
     held_rules, said = work.ledger.held_rules(), work.ledger.said_by_operators()
-    groups: dict[tuple[str, ParkedState, str], list[Reference]] = defaultdict(list)
+    groups: dict[tuple[str, PendingState, str], list[Reference]] = defaultdict(list)
     for each in work.ledger.waiting_references():
         groups[each.rule, each.state, each.reason].append(each)
     return [

@@ -43,7 +43,7 @@ from eventbridge.stages.runtime.stop import Stop
 
 log = logging.getLogger(__name__)
 
-#: How often parked deliveries are looked for.
+#: How often pending deliveries are looked for.
 _RETRY_SECONDS = 1.0
 #: How old what is known of the pools may be.
 _POOLS_SECONDS = 5.0
@@ -254,7 +254,7 @@ class _Loop:
         self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Do the books of a batch and send what was left to this, for some seconds; the rest is parked, due now."""
+        """Do the books of a batch and send what was left to this, for some seconds; the rest is pending, due now."""
         batch = open_batch.batch
         left = left_to_close(self._work.rules_of(batch)) if open_batch.waits else None
         if left:
@@ -300,4 +300,4 @@ class _Loop:
                 deliver_retries(self._work, self._runner, self._lease.stop)
                 deliver_references(self._work, self._runner, InProcessRouter(self._work.store), self._lease.stop)
             except EventBridgeError as error:
-                log.warning("runner %s: parked deliveries wait: %s", self._runner, error)
+                log.warning("runner %s: pending deliveries wait: %s", self._runner, error)

@@ -112,7 +112,7 @@ class _Lines:
         self._said = work.ledger.said_by_operators()
         self._now = work.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()
-        for row in work.ledger.parked_counts():
+        for row in work.ledger.pending_counts():
             self._waiting[row.rule, row.target] += row.count
         self._pool_closed = {(w.rule, w.target) for w in work.ledger.waiting_targets() if w.held == POOL_CLOSED}
 

@@ -1,6 +1,6 @@
-"""Deliveries that go to their target in spans: what route laid side by side, sent, answered and parked as a whole.
+"""Deliveries that go to their target in spans: what route laid side by side, sent, answered and pending as a whole.
 
-A span is a piece of a chunk, as route wrote it first; `settle.span_parking` keeps it whole while it waits. Its name
+A span is a piece of a chunk, as route wrote it first; `settle.span_pending` keeps it whole while it waits. Its name
 follows from its delivery file and rows, so that whoever sends it again, for whatever reason, writes the same bytes in
 the same place.
 """

@@ -16,7 +16,7 @@ from eventbridge.decision.ordering import (
 )
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.place import Place
 from eventbridge.model.routed import Routed
 from eventbridge.stages.runtime.runtime import Runtime
@@ -29,7 +29,7 @@ _KEYS_READ_AT_MOST = 100_000
 def open_deliveries(
     work: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
 ) -> Open:
-    """Return what is open of a shard beside the parked rows `own` that a push has in hand.
+    """Return what is open of a shard beside the pending rows `own` that a push has in hand.
 
     Taken rows included; to be read under the shard's lease.
     """
@@ -37,7 +37,7 @@ def open_deliveries(
     spans = spans_of(going)
     waiting = []
     for row in work.ledger.open_of_target(*target, shard):
-        if row.parked_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
+        if row.pending_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
             waiting.append(row)
     if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
         found.close_shard(shard)
@@ -50,12 +50,12 @@ def open_deliveries(
     return found
 
 
-def _is_head(row: Parked) -> bool:
+def _is_head(row: PendingDeliveries) -> bool:
     """Return whether a row's deliveries are the first of their keys: nothing else of an ordered target is tried."""
     return row.attempts > 0 or delivery_held_at(row.held) is not None or is_marked(row.held)
 
 
-def _keys(work: Runtime, waiting: Iterable[Parked]) -> Iterator[tuple[str, Place, bool]]:
+def _keys(work: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Place, bool]]:
     files: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for row in waiting:
         for file, rows in row.files:

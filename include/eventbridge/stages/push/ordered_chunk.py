@@ -12,7 +12,7 @@ from eventbridge.decision.deadline import deadline_of
 from eventbridge.decision.ordering import BLOCKED, PLACE_COLUMNS, REFERENCE_FIRST, is_marked, place_of, shard_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.push.in_order import InTurn
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
@@ -75,16 +75,16 @@ def ordered_deliveries(
 
 
 def _items(work: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None) -> Iterator[OrderedItem]:
-    taken = {row.parked_id: row for row in work.ledger.parked_taken_by(batch.batch_id)}
+    taken = {row.pending_id: row for row in work.ledger.pending_taken_by(batch.batch_id)}
     for piece in pieces:
         for row in read_rows(work.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
             if row["order_key"] is not None:
-                made = _item(piece, row, taken.get(piece.parked_id))
+                made = _item(piece, row, taken.get(piece.pending_id))
                 made.deadline_at = deadline_of(row["published_at"], within_seconds)
                 yield made
 
 
-def _item(piece: Piece, row: dict[str, Any], parked: Parked | None) -> OrderedItem:
+def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) -> OrderedItem:
     return OrderedItem(
         delivery_id=row["delivery_id"],
         rule=piece.rule,
@@ -97,6 +97,6 @@ def _item(piece: Piece, row: dict[str, Any], parked: Parked | None) -> OrderedIt
         key=row["order_key"],
         place=place_of(row),
         failure=row["failure"],
-        note=parked.held if parked is not None and is_marked(parked.held) else "",
-        reason=parked.reason if parked is not None else "",
+        note=pending.held if pending is not None and is_marked(pending.held) else "",
+        reason=pending.reason if pending is not None else "",
     )

@@ -47,5 +47,5 @@ class Shard:
 
     @property
     def own(self) -> set[int]:
-        """The parked rows that the chunk has in hand."""
-        return {piece.parked_id for piece in self.chunk.pieces if piece.parked_id is not None}
+        """The pending rows that the chunk has in hand."""
+        return {piece.pending_id for piece in self.chunk.pieces if piece.pending_id is not None}

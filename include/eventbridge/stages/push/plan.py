@@ -85,7 +85,7 @@ class ChunkRuns:
         return runs
 
     def _is_shadow(self, spec: TargetRule | None) -> bool:
-        """Return whether a target only watches; what was parked while it was real is delivered as of any target."""
+        """Return whether a target only watches; what was pending while it was real is delivered as of any target."""
         return spec is not None and spec.shadow_of is not None and self.batch.routes
 
     @property
@@ -160,7 +160,7 @@ class ChunkRuns:
             return runs
         admitted = admission(self.work, self.batch, status, self.until)
         if admitted == "none":
-            self._give_up_expired(items, spec)  # the rest keeps no outcome: settlement parks it, or holds it
+            self._give_up_expired(items, spec)  # the rest keeps no outcome: settlement makes it pending, or holds it
         elif ready := put_off(items, spec.deliver_between, self.work.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
@@ -170,7 +170,7 @@ class ChunkRuns:
         self, rule: str, spec: TargetRule, status: TargetStatus | None, spans: Sequence[Span]
     ) -> Sequence[TargetRun]:
         admitted = admission(self.work, self.batch, status, self.until) if spans else "none"
-        if admitted == "none":  # they keep no outcome: settlement parks them, or holds them, until they expire
+        if admitted == "none":  # they keep no outcome: settlement makes them pending, or holds them, until they expire
             return []
         settings = self._settings(rule, spec, status, probing=admitted == "probes")
         return [TargetRun(settings, SpanDeliveries(spans))]

@@ -88,7 +88,7 @@ def _measures(work: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts)
         malformed_rate=settings.quality_malformed_rate,
         duplicate_rate=settings.quality_duplicate_rate,
         dead_letter_rate=settings.quality_dead_letter_rate,
-        parked_rate=settings.quality_parked_rate,
+        pending_rate=settings.quality_pending_rate,
         volume_tolerance=settings.quality_volume_tolerance,
         volume_days=VOLUME_DAYS,
     )

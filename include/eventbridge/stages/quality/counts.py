@@ -65,8 +65,8 @@ def _count(work: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[st
                 counts.targets[rule, target].delivered += count
             elif name == "matched" and new:
                 counts.targets[rule, target].matched += count
-            elif name == "parked" and new:
-                counts.targets[rule, target].parked += count
+            elif name == "pending" and new:
+                counts.targets[rule, target].pending += count
     for path in manifest["files"]["dead_letter"]:
         _count_dead_letters(work, counts, path)
     if new:

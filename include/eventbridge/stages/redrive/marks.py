@@ -17,7 +17,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 
 UNDER_WAY = "under way"
-PARKED = "parked"
+PENDING = "pending"
 UNMATCHED = "unmatched"
 UNREADABLE = "unreadable"
 PRUNED = "pruned"
@@ -29,7 +29,7 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 class Mark:
     """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
 
-    `outcome` is Delivered, DeadLettered (there is a newer letter), `parked` (it is tried again), `unmatched` (today's
+    `outcome` is Delivered, DeadLettered (there is a newer letter), `pending` (it is tried again), `unmatched` (today's
     rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or `under way`,
     also while some of its batch is a reference.
     """
@@ -100,14 +100,14 @@ class Marks:
             found = {}
             for _, table in settlements(self._work, batch_id, ["delivery_id", "verdict"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
-                found |= {name: PARKED if verdict in _OPEN else verdict for name, verdict in rows}
+                found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
             routed = {each.closed_by for each in self._work.ledger.references_of(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)
-            later = {row.closed_by for row in self._work.ledger.parked_of(batch_id) if row.closed_by is not None}
+            later = {row.closed_by for row in self._work.ledger.pending_of(batch_id) if row.closed_by is not None}
             for other in sorted(later):
                 known = self._outcomes_of(other)
-                found |= {key: known[key] for key, value in found.items() if value == PARKED and key in known}
+                found |= {key: known[key] for key, value in found.items() if value == PENDING and key in known}
             self._outcomes[batch_id] = found
         return found
 

@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 
 UNDER_WAY = "under way"
-PARKED = "parked"
+PENDING = "pending"
 PRUNED = "pruned"
 _OPEN = ("RetryAt", "Unknown")
 
@@ -21,7 +21,7 @@ _OPEN = ("RetryAt", "Unknown")
 class ReplayAccount:
     """Batches of a replay, archive rows it looked through, events it took, and deliveries by what they came to.
 
-    `under way` counts events of batches that are not committed, and of shares that are not routed yet; `parked`
+    `under way` counts events of batches that are not committed, and of shares that are not routed yet; `pending`
     deliveries are tried again. `pruned` counts events of batches whose deliveries are past their retention.
     """
 
@@ -76,16 +76,16 @@ def _add(work: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -
 
 
 def _later(work: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
-    """Return what became of deliveries that a batch parked."""
-    found = dict.fromkeys(open_ids, PARKED)
+    """Return what became of deliveries that a batch left pending."""
+    found = dict.fromkeys(open_ids, PENDING)
     if not open_ids:
         return found
-    for other in sorted({row.closed_by for row in work.ledger.parked_of(batch_id) if row.closed_by is not None}):
+    for other in sorted({row.closed_by for row in work.ledger.pending_of(batch_id) if row.closed_by is not None}):
         still: set[bytes] = set()
         for _, table in settlements(work, other, ["delivery_id", "verdict"]):
             for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 if name in open_ids:
-                    found[name] = PARKED if verdict in _OPEN else verdict
+                    found[name] = PENDING if verdict in _OPEN else verdict
                     (still.add if verdict in _OPEN else still.discard)(name)
         found |= _later(work, other, still)
     return found

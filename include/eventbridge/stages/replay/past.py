@@ -17,14 +17,14 @@ from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.parquet import read_table
 
 DELIVERED = "Delivered"
-_PARKED = "parked"
+_PENDING = "pending"
 #: Batches whose outcomes are kept: those of the files that are looked through one after the other.
 _KEPT = 8
 
 
 @dataclass(frozen=True)
 class PastOutcome:
-    """What a delivery came to: `Delivered`, `DeadLettered` or `parked`, why, and after how many attempts.
+    """What a delivery came to: `Delivered`, `DeadLettered` or `pending`, why, and after how many attempts.
 
     `code` is the HTTP status of its last attempt; None: there was none, or nobody asked.
     """
@@ -63,7 +63,7 @@ class Past:
                 name, verdict = row["delivery_id"], row["verdict"]
                 if name not in found or found[name].outcome != DELIVERED:
                     found[name] = PastOutcome(
-                        outcome=verdict if verdict in (DELIVERED, "DeadLettered") else _PARKED,
+                        outcome=verdict if verdict in (DELIVERED, "DeadLettered") else _PENDING,
                         reason=row["reason"],
                         attempts=row["attempts"],
                         delivered_at=row["settled_at"] if verdict == DELIVERED else None,
@@ -105,9 +105,9 @@ class Past:
         return table
 
     def _later(self, batch_id: str) -> set[str]:
-        """Return the batches that took up what a batch parked, referred, or gave up."""
+        """Return the batches that took up what a batch left pending, referred, or gave up."""
         ledger = self._work.ledger
-        of_target = (row for row in ledger.parked_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
+        of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}
         found |= {row.closed_by for row in ledger.references_of(batch_id) if row.rule == self._rule}
         letters = [file.path for file in ledger.files(batch_id, "dead_letter") if file.path is not None]

@@ -1,4 +1,4 @@
-"""Which parked rows a retry batch takes: a chunk of each target that has some due, and more of one that can take more.
+"""Which pending rows a retry batch takes: a chunk of each target that has some due, and more of one that can take more.
 
 Called by `plan_retries`.
 """
@@ -16,7 +16,7 @@ from eventbridge.decision.chunking import PoolSlots, chunks_for
 from eventbridge.decision.fair_turns import fair_shares, in_turn
 from eventbridge.decision.token_bucket import second_of, tokens_within
 from eventbridge.model.operator_state import OperatorStates
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.types import ChunkSize
@@ -26,7 +26,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: Rows of the ledger that are read of one target; each is of up to a chunk of deliveries.
 _MOST_ROWS = 5_000
 
-Chunk = list[Parked]
+Chunk = list[PendingDeliveries]
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class RetryChunks:
         busy = (rule, target) in self._busy
         if admitted in ("probes", "apart") and busy:
             return None  # a target that is not well gets one chunk at a time
-        probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk is parked again
+        probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk becomes pending again
         spec = self._spec(rule, target)
         size = self.work.chunk_sizes.of(spec) if admitted == "all" else self.work.chunk_sizes.small
         rows = self._rows(rule, target, smallest=probes)
@@ -127,8 +127,8 @@ class RetryChunks:
 
     def _more(self, due: _Due, share: int, left: int) -> list[Chunk]:
         """Return up to `share` chunks that follow a target's first, of `left` deliveries in all."""
-        taken = {row.parked_id for row in due.first}
-        rows = [row for row in self._rows(due.rule, due.target) if row.parked_id not in taken]
+        taken = {row.pending_id for row in due.first}
+        rows = [row for row in self._rows(due.rule, due.target) if row.pending_id not in taken]
         left = min(left, due.most - _count(due.first))
         chunks: list[Chunk] = []
         while rows and len(chunks) < share and rows[0].count <= left:
@@ -138,12 +138,12 @@ class RetryChunks:
             left -= _count(chunk)
         return chunks
 
-    def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[Parked]:
+    def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
         most = min(self.work.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
-        return self.work.ledger.due_parked(self._now, rule, target, most, self.runner, smallest=smallest)
+        return self.work.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
-        """Return how many deliveries of a target fit a run: what its rate does not let through is parked again."""
+        """Return how many deliveries of a target fit a run: what its rate does not let through stays pending."""
         most = self.work.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._said.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
@@ -155,13 +155,13 @@ class RetryChunks:
         return found.destinations.get(target) if found is not None else None
 
 
-def _count(rows: Sequence[Parked]) -> int:
+def _count(rows: Sequence[PendingDeliveries]) -> int:
     return sum(row.count for row in rows)
 
 
-def _within(rows: Sequence[Parked], max_deliveries: int, max_bytes: int) -> Chunk:
+def _within(rows: Sequence[PendingDeliveries], max_deliveries: int, max_bytes: int) -> Chunk:
     """Return the first rows that fit a chunk; one row always does, as it was part of a chunk before."""
-    kept: list[Parked] = []
+    kept: list[PendingDeliveries] = []
     count = size = 0
     for row in rows:
         count += row.count

@@ -68,10 +68,10 @@ def plan_references(
 
 
 def plan_due(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of what is due, parked deliveries or references, whichever has waited longer; return its id."""
-    parked = min((each.first_due_at for each in work.ledger.due_targets(work.ledger.now(), runner)), default=None)
+    """Plan one batch of what is due, pending deliveries or references, whichever has waited longer; return its id."""
+    pending = min((each.first_due_at for each in work.ledger.due_targets(work.ledger.now(), runner)), default=None)
     reference = due_references(work, runner)
-    if reference is None or (parked is not None and parked < reference):
+    if reference is None or (pending is not None and pending < reference):
         return plan_retries(work, runner, pools).batch_id or plan_references(work, runner, pools)
     return plan_references(work, runner, pools) or plan_retries(work, runner, pools).batch_id
 

@@ -1,4 +1,4 @@
-"""Which parked rows of ordered targets a retry batch takes: of each shard that nobody is at work on, the first ones.
+"""Which pending rows of ordered targets a retry batch takes: of each shard that nobody is at work on, the first ones.
 
 Called by `plan_retries`. Whether a delivery may go is decided by its push; here it is only made likely.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from eventbridge.decision.ordering import BEHIND_ITS_KEY, is_marked, waits_for_order
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.rule import RuleSet
 from eventbridge.rule.types import SMALL_CHUNK
 from eventbridge.stages.runtime.runtime import Runtime
@@ -27,7 +27,7 @@ def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
     return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
-def ordered_due(work: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[Parked]:
+def ordered_due(work: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
     """Return the due rows of an ordered target, of the shards that no batch has rows of and no push a lease of.
 
     What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
@@ -51,11 +51,11 @@ def let_go(work: Runtime, rules: RuleSet, runner: str | None) -> None:
     }
     for rule, target, held in sorted(waiting):
         if is_marked(held):
-            work.ledger.give_up_parked(rule, target, held)
+            work.ledger.give_up_pending(rule, target, held)
         elif held == BEHIND_ITS_KEY:
             for shard in work.ledger.shards_behind(rule, target):
                 work.ledger.release_shard(rule, target, shard)
 
 
-def _turn(row: Parked) -> tuple[bool, str, int]:
-    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.parked_id or 0)
+def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:
+    return (row.attempts == 0 and not is_marked(row.held), row.files[0][0], row.pending_id or 0)

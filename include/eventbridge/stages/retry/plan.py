@@ -1,4 +1,4 @@
-"""Plans the batches of kind retry: what is parked and due, into the slow lane.
+"""Plans the batches of kind retry: what is pending and due, into the slow lane.
 
 Called by the DAG `retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any batch.
 """
@@ -22,7 +22,7 @@ from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.hold_reasons import RULE_REMOVED, TARGET_DISABLED
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
-from eventbridge.model.parked import Parked, WaitingTarget
+from eventbridge.model.pending import PendingDeliveries, WaitingTarget
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
@@ -34,7 +34,7 @@ from eventbridge.stages.route.costly_rules import refer_again
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.letters import write_dead_letters
-from eventbridge.stages.settle.parking import schedule_retries
+from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class RetryPlan:
 
 @told("plan_retries", of="runner")
 def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
-    """Take parked deliveries that are due into a new batch that is already routed.
+    """Take pending deliveries that are due into a new batch that is already routed.
 
     One chunk of each target, and more of one that is well, as many as it and the slow lane's slots can take; see
     `RetryChunks`. Always plans a new batch; of two that take the same rows at once one gets nothing. It takes
@@ -85,7 +85,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
         deadline_at=now + timedelta(seconds=work.settings.batch_deadline_seconds),
     )
     planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
-    taken = [row.parked_id for rows in chunks for row in rows if row.parked_id is not None]
+    taken = [row.pending_id for rows in chunks for row in rows if row.pending_id is not None]
     if not work.ledger.plan_taken(batch, planned, taken):
         return RetryPlan()
     return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
@@ -93,7 +93,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
 
 @told("settle_stale", of="runner")
 def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
-    """Settle, park and commit the retry, redrive and replay batches whose run died, and return their ids.
+    """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
 
     Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
@@ -138,12 +138,12 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
             continue
         if reason == held:
             if _grace_is_over(waiting, now):
-                work.ledger.give_up_parked(rule, target, RULE_REMOVED)
+                work.ledger.give_up_pending(rule, target, RULE_REMOVED)
         elif held:
             # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
-            work.ledger.release_parked(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+            work.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
         else:
-            work.ledger.hold_parked(rule, target, reason)
+            work.ledger.hold_pending(rule, target, reason)
     work.ledger.release_expired(now)
     _mind_deadlines(work, rules)
 
@@ -166,7 +166,7 @@ def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
     return now - waiting.newest_held_since >= REMOVED_RULE_GRACE
 
 
-def _chunk(batch_id: str, number: int, rows: Sequence[Parked]) -> Chunk:
+def _chunk(batch_id: str, number: int, rows: Sequence[PendingDeliveries]) -> Chunk:
     pieces = tuple(piece for row in rows for piece in _pieces(row))
     return Chunk(
         batch_id=batch_id,
@@ -180,7 +180,7 @@ def _chunk(batch_id: str, number: int, rows: Sequence[Parked]) -> Chunk:
     )
 
 
-def _pieces(row: Parked) -> list[Piece]:
+def _pieces(row: PendingDeliveries) -> list[Piece]:
     return [
         Piece(
             file=file,
@@ -192,7 +192,7 @@ def _pieces(row: Parked) -> list[Piece]:
             attempts=row.attempts,
             held_seconds=row.held_seconds,
             lineage=row.lineage,
-            parked_id=row.parked_id,
+            pending_id=row.pending_id,
         )
         for file, rows in row.files
     ]

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: was matched in a streaming task, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
-PARKED_MAX = "ParkedMax"
+PENDING_MAX = "PendingMax"
 HELD = "Held"
 STREAMING = "Streaming"
 ABANDONED = "Abandoned"
@@ -142,8 +142,8 @@ def full_rules(work: Runtime, rules: RuleSet) -> set[str]:
     """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is referred."""
     full = {
         name
-        for name, waiting in work.ledger.parked_by_rule().items()
-        if name in rules.rules and waiting >= rules.rules[name].parked_max
+        for name, waiting in work.ledger.pending_by_rule().items()
+        if name in rules.rules and waiting >= rules.rules[name].pending_max
     }
     owners = full_owners(work, rules)
     return full | {name for name, rule in rules.rules.items() if owners and rules.owner_of(rule) in owners}
@@ -205,7 +205,7 @@ def _reasons_to_wait(work: Runtime, batch: Batch) -> dict[str, str]:
         if name in rules.rules and each.version == rules.rules[name].version
     }
     behind = dict.fromkeys(_behind(work, rules), BEHIND)
-    return behind | dict.fromkeys(full_rules(work, rules), PARKED_MAX) | held
+    return behind | dict.fromkeys(full_rules(work, rules), PENDING_MAX) | held
 
 
 def _behind(work: Runtime, rules: RuleSet) -> set[str]:

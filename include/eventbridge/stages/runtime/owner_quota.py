@@ -18,8 +18,8 @@ class OwnerStatus:
 
     owner: str
     published_per_second: float | None
-    parked: int
-    parked_max: int | None
+    pending: int
+    pending_max: int | None
     stored: int
     stored_bytes: int | None
 
@@ -33,13 +33,13 @@ def owner_statuses(work: Runtime, rules: RuleSet) -> list[OwnerStatus]:
     """Return how the owners stand that have quotas in all rules of today, by name."""
     if not rules.quotas:
         return []
-    parked = _parked(work, rules)
+    pending = _pending(work, rules)
     return [
         OwnerStatus(
             name,
             quota.published_per_second,
-            parked.get(name, 0),
-            quota.parked_max,
+            pending.get(name, 0),
+            quota.pending_max,
             stored_of(work, rules, name) if quota.stored_bytes is not None else 0,
             quota.stored_bytes,
         )
@@ -52,11 +52,11 @@ def full_owners(work: Runtime, rules: RuleSet) -> set[str]:
 
     `rules` are those of a batch, whose owners' quotas count; what waits is that of all rules of today.
     """
-    quotas = {name: quota.parked_max for name, quota in rules.quotas.items() if quota.parked_max is not None}
+    quotas = {name: quota.pending_max for name, quota in rules.quotas.items() if quota.pending_max is not None}
     if not quotas:
         return set()
-    parked = _parked(work, work.rule_set())
-    return {name for name, most in quotas.items() if parked.get(name, 0) >= most}
+    pending = _pending(work, work.rule_set())
+    return {name for name, most in quotas.items() if pending.get(name, 0) >= most}
 
 
 def stored_of(work: Runtime, rules: RuleSet, owner: str) -> int:
@@ -78,9 +78,9 @@ def storage_refusal(work: Runtime, rules: RuleSet, bus: Bus) -> str:
     return f"the buses of {bus.owner} have {held:,} bytes in the store, and {quota.stored_bytes:,} are its quota"
 
 
-def _parked(work: Runtime, rules: RuleSet) -> dict[str, int]:
+def _pending(work: Runtime, rules: RuleSet) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, count in work.ledger.parked_by_rule().items():
+    for name, count in work.ledger.pending_by_rule().items():
         if name in rules.rules and (owner := rules.owner_of(rules.rules[name])) is not None:
             found[owner] = found.get(owner, 0) + count
     return found

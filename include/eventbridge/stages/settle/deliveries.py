@@ -24,7 +24,7 @@ def batch_deliveries(work: Runtime, batch: Batch, columns: Sequence[str]) -> Ite
     """Yield (file, row numbers, rows) of everything the batch has to account for; rule, target, failure are coded.
 
     A batch that was routed accounts for all rows of its delivery files,
-    one that took up parked deliveries for the rows its chunks name.
+    one that took up pending deliveries for the rows its chunks name.
     """
     coded = [name for name in columns if name in _TEXTS]
     if batch.routes:

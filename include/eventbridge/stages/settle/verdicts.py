@@ -24,7 +24,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import Places, batch_deliveries
-from eventbridge.stages.settle.ordered_parking import gives_nothing_up
+from eventbridge.stages.settle.ordered_pending import gives_nothing_up
 from eventbridge.stages.settle.settlement import publish_settlement, settlement_key
 from eventbridge.store import schemas
 from eventbridge.store.columns import (
@@ -99,7 +99,7 @@ class Judge:
         self._places = Places(chunks)
         self._rules = work.rules_of(batch)
         self._windows = windows_of(self._rules)
-        # what was parked, or is redriven as it was, was routed to a target that was real then
+        # what was pending, or is redriven as it was, was routed to a target that was real then
         self._shadows = self._rules.shadows() if batch.routes else frozenset()
         statuses = work.ledger.target_statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}

@@ -1,4 +1,4 @@
-"""Rows of a settlement that wait to be tried again, as vectors, and in groups that are parked together."""
+"""Rows of a settlement that wait to be tried again, as vectors, and in groups that are pending together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.fingerprints import Ids
-from eventbridge.model.parked import NO_CHUNK
+from eventbridge.model.pending import NO_CHUNK
 from eventbridge.model.place import Span
 from eventbridge.model.queue import Queue
 from eventbridge.model.row_vectors import Rows
@@ -28,7 +28,7 @@ _SECOND: Final = 1_000_000
 
 
 class Group(NamedTuple):
-    """What deliveries have in common that are parked as one row; `reason` as it is shown."""
+    """What deliveries have in common that are pending as one row; `reason` as it is shown."""
 
     chunk_id: int
     rule: str
@@ -44,9 +44,9 @@ class Group(NamedTuple):
 class Waiting:
     """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
 
-    `span` numbers what must be parked as one row, NO_CODE: any may share one.
+    `span` numbers what must be pending as one row, NO_CODE: any may share one.
     `shard`, `queue` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their bus.
-    `kept_reason` and `held` are what they are parked with. Times are microseconds since 1970.
+    `kept_reason` and `held` are what they were added with. Times are microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:

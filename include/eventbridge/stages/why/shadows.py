@@ -13,7 +13,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def shadows_of(work: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
-    """Return the targets that were shadows in a batch; what is parked or redriven was routed to real ones."""
+    """Return the targets that were shadows in a batch; what is pending or redriven was routed to real ones."""
     return frozenset(work.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 

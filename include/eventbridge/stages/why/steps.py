@@ -8,7 +8,7 @@ from typing import Any
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.redrive import Redriven
 from eventbridge.model.reference import Reference
 from eventbridge.model.replay import Replay, Replayed
@@ -99,16 +99,16 @@ def redrive_step(taken: Redriven, at: datetime | None, letter: _Row) -> Step:
     )
 
 
-def parked_step(row: Parked) -> Step:
-    """Return the step of a parked row."""
+def pending_step(row: PendingDeliveries) -> Step:
+    """Return the step of a pending row."""
     taken = row.closed_by or row.taken_by
     if taken:
         detail = f"taken up by batch {taken}"
     else:
         detail = f"held: {row.held}" if row.state == "held" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
     return Step(
-        at=row.parked_at,
-        what="parked",
+        at=row.pending_at,
+        what="pending",
         batch_id=row.batch_id,
         rule=row.rule,
         target=row.target,

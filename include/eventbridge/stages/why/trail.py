@@ -1,4 +1,4 @@
-"""Follows one event through every batch that took it up: attempts, verdicts, what is parked, letters, redrives.
+"""Follows one event through every batch that took it up: attempts, verdicts, what is pending, letters, redrives.
 
 The batches are known from the ledger, and of each only the files are read that can speak of the event: the ids of its
 deliveries follow from the rules, their chunks from the settlement, and the attempts lie in the segments of those.
@@ -17,7 +17,7 @@ from eventbridge.errors import BooksError, NotFoundError, StoreError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventName, Landing, Step
 from eventbridge.stages.letters.files import read_letters
@@ -29,7 +29,7 @@ from eventbridge.stages.why.steps import (
     attempt_step,
     letter_attempt_step,
     letter_step,
-    parked_step,
+    pending_step,
     redrive_step,
     reference_step,
     replay_step,
@@ -92,7 +92,7 @@ class Trail:
                 read(batch)
             except (StoreError, BooksError) as error:
                 self.unreadable.append(f"batch {batch_id}: {error}")
-        self._parked(batch_id)
+        self._pending(batch_id)
         self._references(batch)
 
     def _known_ids(self, batch: Batch) -> None:
@@ -217,15 +217,15 @@ class Trail:
                 self._go_on(taken.batch_id)
                 self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), letter))
 
-    def _parked(self, batch_id: str) -> None:
-        for row in self._work.ledger.parked_of(batch_id):
+    def _pending(self, batch_id: str) -> None:
+        for row in self._work.ledger.pending_of(batch_id):
             if self._is_here(row.files):
                 self._go_on(row.taken_by, row.closed_by)
-                self.steps.append(parked_step(row))
+                self.steps.append(pending_step(row))
                 self._waits(row)
 
-    def _waits(self, row: Parked) -> None:
-        """Take what an operator or a pause changed since it was parked over into how the delivery stands."""
+    def _waits(self, row: PendingDeliveries) -> None:
+        """Take what an operator or a pause changed since it became pending over into how the delivery stands."""
         if row.state == "closed" or row.taken_by is not None:
             return
         for name, each in self.deliveries.items():

@@ -1,4 +1,4 @@
-"""Keeps spans whole while they wait: each is parked as a row of its own, and so taken up as the piece that it was."""
+"""Keeps spans whole while they wait: each is pending as a row of its own, and so taken up as the piece that it was."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Waiting
 
 
-class SpanParking:
+class SpanPending:
     """Knows the pieces of a batch's chunks that are of targets which take spans."""
 
     def __init__(self, work: Runtime, batch: Batch) -> None:
@@ -35,7 +35,7 @@ class SpanParking:
     def enter(self, waiting: Waiting) -> None:
         """Enter into rows which span they are of; a span is due when the last of its deliveries is."""
         of_targets = waiting.of_targets(self._takes_spans)
-        if not of_targets.any():  # else the rules of all that was delivered are read, to park nothing
+        if not of_targets.any():  # else the rules of all that was delivered are read, to add nothing
             return
         for chunk_id, number, piece in self._pieces:
             of_chunk = of_targets & (waiting.chunk_id == chunk_id) & (waiting.file == waiting.code(piece.file))

@@ -1,4 +1,4 @@
-"""Stage schedule_retries: parks in the ledger what its settlement says is to be tried again."""
+"""Stage schedule_retries: makes pending in the ledger what its settlement says is to be tried again."""
 
 from __future__ import annotations
 
@@ -13,45 +13,45 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Piece
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, parked_copies
+from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import is_of_streaming_task, segments
-from eventbridge.stages.settle.ordered_parking import OrderedParking, gives_nothing_up, release_after_progress
+from eventbridge.stages.settle.ordered_pending import OrderedPending, gives_nothing_up, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
-from eventbridge.stages.settle.span_parking import SpanParking
+from eventbridge.stages.settle.span_pending import SpanPending
 from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
 from eventbridge.store.columns import time_at
 
 
 @told("schedule_retries")
 def schedule_retries(work: Runtime, batch_id: str) -> None:
-    """Park every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
+    """Record every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
 
     And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
-    The only inserter of parked rows. Does nothing before the batch is settled or after it is committed;
+    The only inserter of pending rows. Does nothing before the batch is settled or after it is committed;
     running it again, or twice at once, inserts nothing new.
     """
     batch = work.ledger.batch(batch_id)
     if batch.state == "settling":
         first = first_settlement(work, batch)
-        rows = parked_rows(work, batch)
-        work.ledger.park([*rows, *parked_copies(work, batch)], first)
+        rows = pending_rows(work, batch)
+        work.ledger.add_pending([*rows, *pending_copies(work, batch)], first)
         release_after_progress(work, batch, rows)
         # A task that dies here is repeated before the batch can be committed, and says it again.
         if held := _held_events(work, batch, rows):
             work.ledger.queue_operational_events(held)
 
 
-def _held_events(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> list[OperationalEvent]:
+def _held_events(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
     """Return an event for each delivery that a rule is held at: when it was answered last, or found to have no payload.
 
     What they say follows from the settlement alone, however often they are made.
     """
-    held = {name: row for row in parked if (name := delivery_held_at(row.held)) is not None}
+    held = {name: row for row in pending if (name := delivery_held_at(row.held)) is not None}
     if not held:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
@@ -64,25 +64,25 @@ def _held_events(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> list[
     ]
 
 
-def _place(row: Parked) -> str:
+def _place(row: PendingDeliveries) -> str:
     (span,) = row.order_spans  # of one delivery
     return f"{span.queue.topic}/{span.queue.queue_id}/{span.first}"
 
 
-def parked_rows(work: Runtime, batch: Batch) -> list[Parked]:
-    """Return the parked rows that follow from a batch's settlement, supplements included."""
+def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
+    """Return the pending rows that follow from a batch's settlement, supplements included."""
     rows = []
-    order, spans, context = OrderedParking(work, batch), SpanParking(work, batch), _Context(work, batch)
+    order, spans, context = OrderedPending(work, batch), SpanPending(work, batch), _Context(work, batch)
     for number, table in settled_as(work, batch.batch_id, ["RetryAt", "Unknown"], COLUMNS):
         waiting = Waiting(table)
         order.enter(waiting)
         spans.enter(waiting)
-        rows += [context.parked(number, waiting, *group) for group in waiting.groups()]
+        rows += [context.pending(number, waiting, *group) for group in waiting.groups()]
     return rows
 
 
 class _Context:
-    """What parked rows inherit from the chunks they come from: lineage, time held, runner, size."""
+    """What pending rows inherit from the chunks they come from: lineage, time held, runner, size."""
 
     def __init__(self, work: Runtime, batch: Batch) -> None:
         self._batch = batch
@@ -94,9 +94,9 @@ class _Context:
         for chunk in work.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
                 self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
-        self._runner_of = {row.parked_id: row.runner for row in work.ledger.parked_taken_by(batch.batch_id)}
+        self._runner_of = {row.pending_id: row.runner for row in work.ledger.pending_taken_by(batch.batch_id)}
 
-    def parked(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> Parked:
+    def pending(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
         held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
         if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
@@ -104,7 +104,7 @@ class _Context:
         if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
             held_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, told_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
-        return Parked(
+        return PendingDeliveries(
             batch_id=self._batch.batch_id,
             settlement=settlement,
             chunk_id=group.chunk_id,
@@ -138,13 +138,13 @@ class _Context:
         if target is None or target.deliver_within_seconds is None:
             return None, None
         planned_at = self._batch.planned_at
-        # the plan of a batch of what was parked had told of it before
+        # the plan of a batch of what was pending had told of it before
         told = not self._batch.routes and youngest <= told_before(target.deliver_within_seconds, planned_at)
         return youngest, planned_at if told else None
 
     def _runner(self, pieces: Iterable[Piece]) -> str:
         for piece in pieces:
-            runner = self._runner_of.get(piece.parked_id)
+            runner = self._runner_of.get(piece.pending_id)
             if runner is not None:
                 return runner
         return self._batch.runner

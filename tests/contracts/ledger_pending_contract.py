@@ -1,4 +1,4 @@
-"""What every ledger must do with parked deliveries: none is lost, none is given out twice, and they are counted."""
+"""What every ledger must do with pending deliveries: none is lost, none is given out twice, and they are counted."""
 
 from __future__ import annotations
 
@@ -6,54 +6,54 @@ import itertools
 from dataclasses import replace
 
 import pytest
-from contracts.ledger_samples import Clock, a_chunk, a_file, a_parked, a_retry_batch, after, due, names, settle
+from contracts.ledger_samples import Clock, a_chunk, a_file, a_pending, a_retry_batch, after, due, names, settle
 
 from eventbridge.errors import BooksError, LedgerError, SettledAnewError
 from eventbridge.ledger import Ledger
-from eventbridge.model.parked import Parked, ParkedCount, WaitingTarget
+from eventbridge.model.pending import PendingCount, PendingDeliveries, WaitingTarget
 
 
-class ParkingContract:
-    """The part about parked deliveries."""
+class PendingContract:
+    """The part about pending deliveries."""
 
-    def test_a_parked_row_comes_back_as_it_was_parked(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
+    def test_a_pending_row_comes_back_as_it_was_pending(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Every field, file and pair of lineage survives; the ledger adds its number and the time."""
         settle(ledger)
-        row = a_parked(held_seconds=1.25, order_shard=7, lane="replay")
+        row = a_pending(held_seconds=1.25, order_shard=7, lane="replay")
         clock.pass_seconds(3)
 
-        assert ledger.park([row]) == 1
-        assert rival.parked() == [replace(row, parked_id=1, parked_at=after(3))]
-        assert rival.parked_of("batch-1") == rival.parked()
-        assert rival.parked_of("batch-2") == []
+        assert ledger.add_pending([row]) == 1
+        assert rival.pending() == [replace(row, pending_id=1, pending_at=after(3))]
+        assert rival.pending_of("batch-1") == rival.pending()
+        assert rival.pending_of("batch-2") == []
 
-    def test_to_park_again_is_to_park_nothing(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_to_add_the_same_again_adds_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Whole or in part, by the same process or another, at any time: each row is there once."""
         settle(ledger)
-        rows = [a_parked(seconds, held=held) for seconds in (1, 2) for held in ("", "pool closed")]
+        rows = [a_pending(seconds, held=held) for seconds in (1, 2) for held in ("", "pool closed")]
 
-        assert ledger.park(rows[:1]) == 1
-        assert rival.park(rows) == 3
-        assert ledger.park(rows) == 0
-        assert ledger.park([]) == 0
-        assert len(ledger.parked()) == 4
+        assert ledger.add_pending(rows[:1]) == 1
+        assert rival.add_pending(rows) == 3
+        assert ledger.add_pending(rows) == 0
+        assert ledger.add_pending([]) == 0
+        assert len(ledger.pending()) == 4
 
-    def test_parked_again_after_it_moved_on_it_stays_as_it_is(self, ledger: Ledger, clock: Clock) -> None:
-        """A late second schedule_retries does not park a row again that was held, released, taken or closed since."""
+    def test_pending_again_after_it_moved_on_it_stays_as_it_is(self, ledger: Ledger, clock: Clock) -> None:
+        """A late second schedule_retries does not add a row again that was held, released, taken or closed since."""
         settle(ledger)
-        ledger.park([a_parked()])
-        ledger.hold_parked("late", "crm", "target disabled")
-        assert ledger.park([a_parked()]) == 0
+        ledger.add_pending([a_pending()])
+        ledger.hold_pending("late", "crm", "target disabled")
+        assert ledger.add_pending([a_pending()]) == 0
         clock.pass_seconds(50)
-        ledger.release_parked("late", "crm")
-        assert ledger.park([a_parked()]) == 0
+        ledger.release_pending("late", "crm")
+        assert ledger.add_pending([a_pending()]) == 0
         ledger.plan_taken(a_retry_batch(), [], [1])
-        assert ledger.park([a_parked()]) == 0
+        assert ledger.add_pending([a_pending()]) == 0
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(60), "000000")
-        assert ledger.park([a_parked()]) == 0
+        assert ledger.add_pending([a_pending()]) == 0
 
-        assert [row.state for row in ledger.parked()] == ["closed"]
+        assert [row.state for row in ledger.pending()] == ["closed"]
 
     @pytest.mark.parametrize(
         "changes",
@@ -70,39 +70,39 @@ class ParkingContract:
         ],
         ids=lambda changes: next(iter(changes)),
     )
-    def test_rows_that_differ_in_name_are_both_parked(self, ledger: Ledger, changes: dict[str, object]) -> None:
+    def test_rows_that_differ_in_name_are_both_pending(self, ledger: Ledger, changes: dict[str, object]) -> None:
         """Each part of a row's name keeps it apart from the others of its batch."""
         settle(ledger)
 
-        assert ledger.park([a_parked(), replace(a_parked(), **changes)]) == 2
+        assert ledger.add_pending([a_pending(), replace(a_pending(), **changes)]) == 2
 
     def test_other_deliveries_under_one_name_are_never_dropped(self, ledger: Ledger) -> None:
-        """Two rows of one name with other files: nothing of the call is parked, and the error says which name."""
+        """Two rows of one name with other files: nothing of the call is added, and the error says which name."""
         settle(ledger)
-        other = a_parked(files=(("deliveries/3.parquet", "0"),), count=1)
+        other = a_pending(files=(("deliveries/3.parquet", "0"),), count=1)
 
         with pytest.raises(BooksError, match="rule late, target crm"):
-            ledger.park([a_parked(99), a_parked(), other])
-        assert ledger.parked() == []
-        ledger.park([a_parked()])
+            ledger.add_pending([a_pending(99), a_pending(), other])
+        assert ledger.pending() == []
+        ledger.add_pending([a_pending()])
         with pytest.raises(BooksError):
-            ledger.park([a_parked(99), other])
-        assert len(ledger.parked()) == 1
+            ledger.add_pending([a_pending(99), other])
+        assert len(ledger.pending()) == 1
 
-    def test_thousands_are_parked_and_taken_at_once(self, ledger: Ledger) -> None:
-        """A batch that could deliver nothing parks what it has, and one batch can take it all up."""
+    def test_thousands_are_pending_and_taken_at_once(self, ledger: Ledger) -> None:
+        """A batch that could deliver nothing leaves pending what it has, and one batch can take it all up."""
         settle(ledger)
-        rows = [a_parked(number / 1000) for number in range(5_000)]
+        rows = [a_pending(number / 1000) for number in range(5_000)]
 
-        assert ledger.park(rows) == 5_000
+        assert ledger.add_pending(rows) == 5_000
         assert ledger.plan_taken(a_retry_batch(), [], range(1, 5_001))
-        assert len(ledger.parked_taken_by("retry-1")) == 5_000
+        assert len(ledger.pending_taken_by("retry-1")) == 5_000
 
     def test_what_is_due_comes_oldest_first(self, ledger: Ledger) -> None:
         """Due means: its time has come, it is not held and not taken; up to a number of rows, of any or one runner."""
         settle(ledger)
-        ledger.park([a_parked(3), a_parked(1), a_parked(2), a_parked(2, runner="trains", chunk_id=1)])
-        ledger.park([a_parked(1, target="mail"), a_parked(1, held="pool closed")])
+        ledger.add_pending([a_pending(3), a_pending(1), a_pending(2), a_pending(2, runner="trains", chunk_id=1)])
+        ledger.add_pending([a_pending(1, target="mail"), a_pending(1, held="pool closed")])
 
         assert due(ledger, 0.999) == []
         assert due(ledger, 1) == [2]
@@ -115,7 +115,9 @@ class ParkingContract:
     def test_targets_with_deliveries_due_are_listed(self, ledger: Ledger) -> None:
         """The longest waiting first; disabled targets are left out."""
         settle(ledger)
-        ledger.park([a_parked(3), a_parked(4), a_parked(90), a_parked(2, target="mail"), a_parked(4, rule="early")])
+        ledger.add_pending(
+            [a_pending(3), a_pending(4), a_pending(90), a_pending(2, target="mail"), a_pending(4, rule="early")]
+        )
 
         assert ledger.due_targets(after(1)) == []
         assert names(ledger.due_targets(after(4))) == [
@@ -134,122 +136,126 @@ class ParkingContract:
         """However many rows are due longer of a target that is left alone; and which retry batch is the newest."""
         settle(ledger)
         assert not ledger.anything_due(after(4))
-        ledger.park([a_parked(number / 1_000) for number in range(150)])
+        ledger.add_pending([a_pending(number / 1_000) for number in range(150)])
         assert [ledger.anything_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
         ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
         assert not ledger.anything_due(after(4))
-        ledger.park([a_parked(3, target="mail")])
+        ledger.add_pending([a_pending(3, target="mail")])
 
         assert [ledger.anything_due(after(seconds)) for seconds in (2, 3)] == [False, True]
         assert (ledger.anything_taken(), ledger.newest_retry()) == (False, None)
         assert rival.plan_taken(a_retry_batch(), [], [151])
         assert (ledger.anything_taken(), ledger.newest_retry()) == (True, "retry-1")
         assert not ledger.anything_due(after(4))
-        ledger.park([a_parked(-9, expires_at=after(4))])
+        ledger.add_pending([a_pending(-9, expires_at=after(4))])
         assert [ledger.anything_due(after(seconds)) for seconds in (3, 4)] == [False, True]
 
     def test_a_taken_row_belongs_to_one_batch(self, ledger: Ledger, rival: Ledger) -> None:
         """Planning takes all of its rows or none: the loser has no batch, no chunks and no rows."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2), a_parked(3)])
+        ledger.add_pending([a_pending(1), a_pending(2), a_pending(3)])
         batch, chunk = a_retry_batch("retry-2"), a_chunk(0, "retry-2")
 
         assert ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
         assert not rival.plan_taken(batch, [chunk], [1, 2, 3])
         assert [found.batch_id for found in rival.batches()] == ["retry-1", "batch-1"]
         assert rival.chunks("retry-2") == []
-        assert [row.taken_by for row in rival.parked()] == ["retry-1", None, None]
+        assert [row.taken_by for row in rival.pending()] == ["retry-1", None, None]
         assert rival.plan_taken(batch, [chunk], [2, 3])
         assert rival.batch("retry-2") == batch
         assert rival.chunks("retry-2") == [chunk]
-        assert [row.parked_id for row in rival.parked_taken_by("retry-2")] == [2, 3]
+        assert [row.pending_id for row in rival.pending_taken_by("retry-2")] == [2, 3]
         assert rival.taken_targets() == {("late", "crm")}
 
     def test_what_was_taken_up_last_is_known(self, ledger: Ledger) -> None:
         """By which of the newest retry batches, as many as are asked for, each target's rows were taken last."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2), a_parked(3, target="mail"), a_parked(4, target="never")])
+        ledger.add_pending([a_pending(1), a_pending(2), a_pending(3, target="mail"), a_pending(4, target="never")])
         assert ledger.last_taken(9) == {}
-        for number, parked_id in enumerate((3, 1, 2), 1):
+        for number, pending_id in enumerate((3, 1, 2), 1):
             planned_at = after(number)
-            assert ledger.plan_taken(a_retry_batch(f"retry-{number}", planned_at=planned_at), [], [parked_id])
+            assert ledger.plan_taken(a_retry_batch(f"retry-{number}", planned_at=planned_at), [], [pending_id])
 
         assert ledger.last_taken(9) == {("late", "crm"): "retry-3", ("late", "mail"): "retry-1"}
         assert ledger.last_taken(1) == {("late", "crm"): "retry-3"}
 
-    @pytest.mark.parametrize("parked_id", [2, 99], ids=["held", "not-there"])
-    def test_only_due_rows_can_be_taken(self, ledger: Ledger, parked_id: int) -> None:
+    @pytest.mark.parametrize("pending_id", [2, 99], ids=["held", "not-there"])
+    def test_only_due_rows_can_be_taken(self, ledger: Ledger, pending_id: int) -> None:
         """A row that is held, or does not exist, makes the plan fail as a whole."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2, held="pool closed")])
+        ledger.add_pending([a_pending(1), a_pending(2, held="pool closed")])
 
-        assert not ledger.plan_taken(a_retry_batch(), [], [1, parked_id])
-        assert [row.taken_by for row in ledger.parked()] == [None, None]
+        assert not ledger.plan_taken(a_retry_batch(), [], [1, pending_id])
+        assert [row.taken_by for row in ledger.pending()] == [None, None]
 
     def test_what_falls_due_within_a_time_can_be_due_now(self, ledger: Ledger, clock: Clock) -> None:
         """Both ends included; not what is due before or after, held, to be given up, taken, or another target's."""
         settle(ledger)
         seconds = (99, 100, 101, 102)
-        ledger.park([*map(a_parked, seconds), a_parked(100, target="mail"), a_parked(100, held="pool closed")])
+        ledger.add_pending(
+            [*map(a_pending, seconds), a_pending(100, target="mail"), a_pending(100, held="pool closed")]
+        )
         clock.pass_seconds(30)
 
-        assert ledger.hasten_parked("late", "crm", after(100), after(101)) == 2 * a_parked(1).count
+        assert ledger.hasten_pending("late", "crm", after(100), after(101)) == 2 * a_pending(1).count
         assert due(ledger, 30) == [2, 3]
         assert due(ledger, 100, "mail") == [5]
-        assert ledger.hasten_parked("late", "crm", after(100), after(101)) == 0
+        assert ledger.hasten_pending("late", "crm", after(100), after(101)) == 0
 
-    def test_parked_rows_are_listed_by_state_runner_and_rule(self, ledger: Ledger) -> None:
-        """Filters combine; without one, rows of all states are listed in the order they were parked."""
+    def test_pending_rows_are_listed_by_state_runner_and_rule(self, ledger: Ledger) -> None:
+        """Filters combine; without one, rows of all states are listed in the order they were added."""
         settle(ledger)
-        ledger.park([a_parked(1), a_parked(2, runner="trains"), a_parked(3, rule="early", held="x")])
+        ledger.add_pending([a_pending(1), a_pending(2, runner="trains"), a_pending(3, rule="early", held="x")])
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
-        def ids(rows: list[Parked]) -> list[int | None]:
-            return [row.parked_id for row in rows]
+        def ids(rows: list[PendingDeliveries]) -> list[int | None]:
+            return [row.pending_id for row in rows]
 
-        assert ids(ledger.parked()) == [1, 2, 3]
-        assert ids(ledger.parked("due")) == [2]
-        assert ids(ledger.parked("closed", runner="flights")) == [1]
-        assert ids(ledger.parked(rule="early")) == [3]
-        assert ids(ledger.parked("due", rule="early")) == []
+        assert ids(ledger.pending()) == [1, 2, 3]
+        assert ids(ledger.pending("due")) == [2]
+        assert ids(ledger.pending("closed", runner="flights")) == [1]
+        assert ids(ledger.pending(rule="early")) == [3]
+        assert ids(ledger.pending("due", rule="early")) == []
 
     def test_what_waits_is_counted(self, ledger: Ledger) -> None:
         """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
         settle(ledger)
-        ledger.park([a_parked(5), a_parked(4), a_parked(3, reason="Unknown"), a_parked(2, held="pool closed")])
+        ledger.add_pending(
+            [a_pending(5), a_pending(4), a_pending(3, reason="Unknown"), a_pending(2, held="pool closed")]
+        )
         ledger.plan_taken(a_retry_batch(), [], [1])
 
-        held = ParkedCount("late", "crm", "held", "RetryAt", 1, 5, after(2))
-        retry = ParkedCount("late", "crm", "due", "RetryAt", 2, 10, after(4))
-        unknown = ParkedCount("late", "crm", "due", "Unknown", 1, 5, after(3))
-        assert ledger.parked_counts() == [retry, unknown, held]
-        assert ledger.parked_counts("trains") == []
+        held = PendingCount("late", "crm", "held", "RetryAt", 1, 5, after(2))
+        retry = PendingCount("late", "crm", "due", "RetryAt", 2, 10, after(4))
+        unknown = PendingCount("late", "crm", "due", "Unknown", 1, 5, after(3))
+        assert ledger.pending_counts() == [retry, unknown, held]
+        assert ledger.pending_counts("trains") == []
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
-        assert ledger.parked_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
+        assert ledger.pending_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
 
     def test_what_waits_is_counted_by_rule(self, ledger: Ledger) -> None:
         """Deliveries, of all targets, due and held, taken or not; closed ones do not wait."""
         settle(ledger)
-        ledger.park([a_parked(5), a_parked(4, target="mail"), a_parked(3, held="pool closed")])
-        ledger.park([a_parked(2, rule="early")])
+        ledger.add_pending([a_pending(5), a_pending(4, target="mail"), a_pending(3, held="pool closed")])
+        ledger.add_pending([a_pending(2, rule="early")])
         ledger.plan_taken(a_retry_batch(), [], [1])
-        assert ledger.parked_by_rule() == {"early": 5, "late": 15}
+        assert ledger.pending_by_rule() == {"early": 5, "late": 15}
 
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
 
-        assert ledger.parked_by_rule() == {"early": 5, "late": 10}
+        assert ledger.pending_by_rule() == {"early": 5, "late": 10}
 
     def test_waiting_targets_say_why_they_wait(self, ledger: Ledger, clock: Clock) -> None:
         """By target, state and reason to hold, with the time the last was held; taken and closed rows do not wait."""
         settle(ledger)
-        ledger.park([a_parked(5), a_parked(4), a_parked(3, target="mail")])
-        ledger.park([a_parked(2, held="pool closed")])
+        ledger.add_pending([a_pending(5), a_pending(4), a_pending(3, target="mail")])
+        ledger.add_pending([a_pending(2, held="pool closed")])
         clock.pass_seconds(6)
-        ledger.park([a_parked(1, held="pool closed")])
+        ledger.add_pending([a_pending(1, held="pool closed")])
         ledger.plan_taken(a_retry_batch(), [], [3])
 
         assert ledger.waiting_targets() == [
@@ -265,54 +271,54 @@ class ParkingContract:
         some = [kind for number, kind in enumerate(kinds) if number % 5]
         for chunk_id, (rule, target, held, runner) in enumerate(some):
             changes = {"rule": rule, "target": target, "held": held, "runner": runner, "chunk_id": chunk_id}
-            ledger.park([a_parked(seconds, **changes) for seconds in range(chunk_id % 3 + 1)])
+            ledger.add_pending([a_pending(seconds, **changes) for seconds in range(chunk_id % 3 + 1)])
 
         for runner in (None, "flights", "x", "trains"):
             expected = {each[:3] for each in some if runner in (None, each[3])}
             assert [(each.rule, each.target, each.held) for each in ledger.waiting_targets(runner)] == sorted(expected)
 
-    def test_a_parked_row_needs_its_batch(self, ledger: Ledger) -> None:
-        """Nothing can be parked in the name of a batch that is not there."""
+    def test_a_pending_row_needs_its_batch(self, ledger: Ledger) -> None:
+        """Nothing can become pending in the name of a batch that is not there."""
         with pytest.raises(LedgerError):
-            ledger.park([a_parked()])
+            ledger.add_pending([a_pending()])
 
-        assert ledger.parked() == []
+        assert ledger.pending() == []
 
-    def test_what_a_batch_parked_is_set_aside_unless_another_has_it(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_what_a_batch_pending_is_set_aside_unless_another_has_it(self, ledger: Ledger, rival: Ledger) -> None:
         """A batch that is settled again forgets its files and rows at once; not if one was taken, or it moved on."""
         settle(ledger)
         old = a_file(key="000000", kind="settlement")
         new = a_file(key="000001", kind="settlement")
         ledger.record_file(old, "settling")
-        ledger.park([a_parked(), a_parked(target="log")])
+        ledger.add_pending([a_pending(), a_pending(target="log")])
 
         assert not ledger.set_aside("batch-1", "routed", [old], "000000", new)
         assert ledger.plan_taken(a_retry_batch(), [a_chunk(0, "retry-1")], [1])
         assert not ledger.set_aside("batch-1", "settling", [old], "000000", new)
         assert [file.key for file in rival.files("batch-1", "settlement")] == ["000000"]
         settle(ledger, "batch-2", runner="other")
-        ledger.park([a_parked(batch_id="batch-2")])
+        ledger.add_pending([a_pending(batch_id="batch-2")])
         assert ledger.set_aside("batch-2", "settling", [], "", replace(new, batch_id="batch-2"))
-        assert rival.parked_of("batch-2") == []
-        assert len(rival.parked_of("batch-1")) == 2
+        assert rival.pending_of("batch-2") == []
+        assert len(rival.pending_of("batch-1")) == 2
         assert [file.key for file in rival.files("batch-2", "settlement")] == ["000001"]
 
     def test_what_follows_from_a_settlement_counts_while_the_batch_has_it(self, ledger: Ledger, rival: Ledger) -> None:
-        """A stage that works on a batch as it was before it was settled again records, parks, commits nothing."""
+        """A stage that works on a batch as it was before it was settled again records, adds, commits nothing."""
         settle(ledger)
         old, new = (a_file(key=key, kind="settlement") for key in ("000000", "000001"))
         letters = a_file(key="000000", kind="dead_letter")
         assert ledger.record_file(old, "settling", "000000")
         assert ledger.record_file(letters, "settling", "000000")
-        assert ledger.park([a_parked()], "000000") == 1
+        assert ledger.add_pending([a_pending()], "000000") == 1
         assert rival.set_aside("batch-1", "settling", [], "000000", new)
-        assert [rival.files("batch-1", "dead_letter"), rival.parked()] == [[], []]
+        assert [rival.files("batch-1", "dead_letter"), rival.pending()] == [[], []]
 
         for late in (
             lambda: ledger.record_file(old, "settling", "000000"),
             lambda: ledger.record_file(replace(old, key="000002"), "settling", "000000"),
             lambda: ledger.record_file(letters, "settling", "000000"),
-            lambda: ledger.park([a_parked()], "000000"),
+            lambda: ledger.add_pending([a_pending()], "000000"),
             lambda: ledger.set_aside("batch-1", "settling", [], "000000", replace(new, key="000003")),
             lambda: ledger.commit_batch("batch-1", "flights", [], after(9), "000000"),
             lambda: ledger.prove_settled_by("batch-1", "000000"),
@@ -320,7 +326,7 @@ class ParkingContract:
             with pytest.raises(SettledAnewError, match="batch-1"):
                 late()
         assert rival.files("batch-1", "settlement") == [new]
-        assert [rival.files("batch-1", "dead_letter"), rival.parked()] == [[], []]
+        assert [rival.files("batch-1", "dead_letter"), rival.pending()] == [[], []]
         assert rival.batch("batch-1").state == "settling"
-        assert rival.park([a_parked()], "000001") == 1
+        assert rival.add_pending([a_pending()], "000001") == 1
         assert rival.commit_batch("batch-1", "flights", [], after(9), "000001")

@@ -8,18 +8,18 @@ from typing import Literal, NamedTuple
 
 from eventbridge.model.place import Span
 
-ParkedState = Literal["due", "held", "closed"]
+PendingState = Literal["due", "held", "closed"]
 
-#: The chunk of what was in none: part of a parked row's name, which a database compares, so never null.
+#: The chunk of what was in none: part of a pending row's name, which a database compares, so never null.
 NO_CHUNK = -1
 
 
 @dataclass(frozen=True)
-class Parked:
+class PendingDeliveries:
     """Deliveries of one batch, chunk and target that wait for another batch.
 
     Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held it was
-    parked with): to park the same name again with the same files is to park nothing.
+    added with): to add the same name again with the same files is to add nothing.
     State `due`: may be taken once `due_at` has come; `held`: waits for a person; `closed`: a committed batch took it.
     """
 
@@ -41,15 +41,15 @@ class Parked:
     expires_at: datetime | None = None
     order_shard: int | None = None  # of an ordered target
     order_spans: tuple[Span, ...] = ()  # where in their queues its deliveries lie
-    state: ParkedState = "due"
-    parked_at: datetime | None = None
+    state: PendingState = "due"
+    pending_at: datetime | None = None
     held_since: datetime | None = None
     taken_by: str | None = None
     closed_by: str | None = None
     settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
     published_at: datetime | None = None  # of the youngest, where its target has `deliver_within`
     told_late_at: datetime | None = None  # that its time runs out
-    parked_id: int | None = None  # given by the ledger
+    pending_id: int | None = None  # given by the ledger
 
 
 @dataclass(frozen=True)
@@ -70,12 +70,12 @@ class DueTarget(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ParkedCount:
+class PendingCount:
     """How many rows and deliveries of a target wait in one state for one reason, and when the first is due."""
 
     rule: str
     target: str
-    state: ParkedState
+    state: PendingState
     reason: str
     rows: int
     count: int
@@ -88,6 +88,6 @@ class WaitingTarget:
 
     rule: str
     target: str
-    state: ParkedState
+    state: PendingState
     held: str
     newest_held_since: datetime | None  # when the last of it was held; None = it is not held

@@ -1,4 +1,4 @@
-"""Parked deliveries in the ledger: parking them, taking what is due for a batch, holding and releasing."""
+"""Pending deliveries in the ledger: adding them, taking what is due for a batch, holding and releasing."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import due
 from eventbridge.ledger.statements import offsets as offset_statements
 from eventbridge.ledger.statements import order as order_statements
-from eventbridge.ledger.statements import parking as statements
-from eventbridge.ledger.tables import PARKED_NAME
+from eventbridge.ledger.statements import pending as statements
+from eventbridge.ledger.tables import PENDING_NAME
 from eventbridge.model.batch import Batch, BatchFile, BatchState
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.parked import DueTarget, Parked, ParkedCount, ParkedState, WaitingTarget
+from eventbridge.model.pending import DueTarget, PendingCount, PendingDeliveries, PendingState, WaitingTarget
 
 #: Rows named by one UPDATE; a database limits the parameters of a statement (SQLite: 32,766).
 _IDS_AT_ONCE = 1_000
 
-_NAME_COLUMNS = tuple(column.name for column in PARKED_NAME)
+_NAME_COLUMNS = tuple(column.name for column in PENDING_NAME)
 
 
-class Parking(Database):
+class Pending(Database):
     """The part of the ledger about deliveries that wait for another batch."""
 
-    def park(self, rows: Sequence[Parked], settlement: str | None = None) -> int:
-        """Park deliveries and return how many rows are new; a row that is there already changes nothing.
+    def add_pending(self, rows: Sequence[PendingDeliveries], settlement: str | None = None) -> int:
+        """Add pending deliveries and return how many rows are new; a row that is there already changes nothing.
 
-        Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and parks nothing,
+        Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and adds nothing,
         if the batch has another one now.
 
-        A row with `held` is parked held; due, if that is what a person said to it. Raises BooksError, and parks
-        nothing, if a row has the name of another one (see Parked) but other files: one of the two would be lost.
+        A row with `held` is pending held; due, if that is what a person said to it. Raises BooksError, and adds
+        nothing, if a row has the name of another one (see PendingDeliveries) but other files: one would be lost.
         """
         if not rows:
             return 0
-        values = [_parked_row(row, self.now()) for row in rows]
+        values = [_pending_row(row, self.now()) for row in rows]
         with self._writing() as connection:
             for batch_id in {row.batch_id for row in rows} if settlement is not None else ():
                 connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id})
                 prove_settled_by(connection, batch_id, str(settlement))
-            parked = connection.execute(statements.PARK, values).rowcount
-            if parked != len(values):
+            pending = connection.execute(statements.ADD_PENDING, values).rowcount
+            if pending != len(values):
                 _prove_same(connection, values)
-            return parked
+            return pending
 
     def anything_due(self, now: datetime) -> bool:
         """Return whether `due_targets` finds any; what is due, and what is not, does not add to its cost."""
@@ -63,12 +63,12 @@ class Parking(Database):
             return connection.execute(due.due_targets(None), {"now": now}).first() is not None
 
     def anything_taken(self) -> bool:
-        """Return whether a batch under way has taken up parked deliveries."""
+        """Return whether a batch under way has taken up pending deliveries."""
         with self._reading() as connection:
             return connection.execute(due.ONE_TAKEN).first() is not None
 
-    def anything_parked(self) -> bool:
-        """Return whether any delivery is parked, due or not."""
+    def anything_pending(self) -> bool:
+        """Return whether any delivery is pending, due or not."""
         with self._reading() as connection:
             return connection.execute(due.ONE_WAITING).first() is not None
 
@@ -82,7 +82,7 @@ class Parking(Database):
             rows = connection.execute(due.due_targets(runner), {"now": now})
             return [DueTarget(row.rule, row.target, row.first_due_at) for row in rows]
 
-    def due_parked(
+    def due_pending(
         self,
         now: datetime,
         rule: str,
@@ -91,31 +91,31 @@ class Parking(Database):
         runner: str | None = None,
         *,
         smallest: bool = False,
-    ) -> list[Parked]:
-        """Return parked rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
+    ) -> list[PendingDeliveries]:
+        """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
         At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled
         or paused, or whose breaker is open, only what can only be given up. The smallest are those of the 1,000 that
-        wait longest. The cost depends on `limit_rows`, and not on how much is parked or due.
+        wait longest. The cost depends on `limit_rows`, and not on how much is pending or due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
             alone = connection.execute(due.LEFT_ALONE, of).first() is not None
-            query = due.due_parked(limit_rows, runner, smallest=smallest, alone=alone)
-            return [to_parked(row) for row in connection.execute(query, of)]
+            query = due.due_pending(limit_rows, runner, smallest=smallest, alone=alone)
+            return [to_pending(row) for row in connection.execute(query, of)]
 
-    def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], parked_ids: Sequence[int]) -> bool:
-        """Add a batch with its chunks and give it the parked rows it takes up: all of them, or nothing and False.
+    def plan_taken(self, batch: Batch, chunks: Sequence[Chunk], pending_ids: Sequence[int]) -> bool:
+        """Add a batch with its chunks and give it the pending rows it takes up: all of them, or nothing and False.
 
         False if any of the rows is not due or was taken by another batch, or is of an order shard of which another
         batch has rows: of a shard one batch at a time is under way. The batch and its chunks are added as
         they are given (a batch that begins at push: routed, with a deadline).
         """
-        ids = sorted(set(parked_ids))
+        ids = sorted(set(pending_ids))
         with self._writing() as connection:
             # One planner after another: two that take different rows of one shard would not see each other's.
             connection.execute(offset_statements.TAKE_TURN)
-            free = [connection.execute(statements.FREE_PARKED, {"ids": some}).all() for some in _slices(ids)]
+            free = [connection.execute(statements.FREE_PENDING, {"ids": some}).all() for some in _slices(ids)]
             if sum(map(len, free)) != len(ids):
                 return False
             if any(connection.execute(order_statements.SHARD_TAKEN, {"ids": some}).first() for some in _slices(ids)):
@@ -123,7 +123,7 @@ class Parking(Database):
             connection.execute(batch_statements.INSERT_BATCH, vars(batch))
             insert_chunks(connection, chunks)
             for some in _slices(ids):
-                connection.execute(statements.TAKE_PARKED, {"of_batch": batch.batch_id, "ids": some})
+                connection.execute(statements.TAKE_PENDING, {"of_batch": batch.batch_id, "ids": some})
             return True
 
     def taken_targets(self) -> set[tuple[str, str]]:
@@ -137,23 +137,23 @@ class Parking(Database):
             rows = connection.execute(statements.LAST_TAKEN, {"batches": batches})
             return {(row.rule, row.target): row.batch_id for row in rows}
 
-    def parked_taken_by(self, batch_id: str) -> list[Parked]:
-        """Return the parked rows that a batch took up, also after it closed them."""
+    def pending_taken_by(self, batch_id: str) -> list[PendingDeliveries]:
+        """Return the pending rows that a batch took up, also after it closed them."""
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statements.PARKED_TAKEN_BY, {"of_batch": batch_id})]
+            return [to_pending(row) for row in connection.execute(statements.PENDING_TAKEN_BY, {"of_batch": batch_id})]
 
-    def parked_of(self, batch_id: str) -> list[Parked]:
-        """Return the rows that a batch parked, whatever became of them."""
+    def pending_of(self, batch_id: str) -> list[PendingDeliveries]:
+        """Return the rows that a batch left pending, whatever became of them."""
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statements.PARKED_OF, {"of_batch": batch_id})]
+            return [to_pending(row) for row in connection.execute(statements.PENDING_OF, {"of_batch": batch_id})]
 
     def set_aside(
         self, batch_id: str, state: BatchState, files: Sequence[BatchFile], old: str, settlement: BatchFile | None
     ) -> bool:
         """Forget files of a batch in this state, and record the settlement that it has instead of the `old` first one.
 
-        With the old settlement its supplements, dead letters and all that it parked are forgotten. False, and nothing
-        is changed, if the batch is in another state, or a row that it parked was taken; raises SettledAnewError if
+        With the old settlement its supplements, dead letters and its pending rows are forgotten. False, and nothing
+        is changed, if the batch is in another state, or one of its pending rows was taken; raises SettledAnewError if
         another settlement than the old one is its first. Without a settlement only the files are forgotten.
         """
         of = {"of_batch": batch_id}
@@ -165,56 +165,56 @@ class Parking(Database):
             if settlement is not None:
                 if connection.execute(statements.TAKEN_OF, of).first() is not None:
                     return False
-                connection.execute(statements.FORGET_PARKED, of)
+                connection.execute(statements.FORGET_PENDING, of)
                 connection.execute(batch_statements.FORGET_SETTLEMENT, of)
             for file in files:
                 connection.execute(batch_statements.FORGET_FILE, of | {"of_kind": file.kind, "of_key": file.key})
             return settlement is None or record(connection, settlement)
 
-    def parked(
-        self, state: ParkedState | None = None, runner: str | None = None, rule: str | None = None
-    ) -> list[Parked]:
-        """Return parked rows, closed ones included unless `state` says otherwise, in the order they were parked."""
+    def pending(
+        self, state: PendingState | None = None, runner: str | None = None, rule: str | None = None
+    ) -> list[PendingDeliveries]:
+        """Return pending rows, closed ones included unless `state` says otherwise, in the order they were added."""
         with self._reading() as connection:
-            return [to_parked(row) for row in connection.execute(statements.parked_rows(state, runner, rule))]
+            return [to_pending(row) for row in connection.execute(statements.pending_rows(state, runner, rule))]
 
-    def parked_counts(self, runner: str | None = None) -> list[ParkedCount]:
+    def pending_counts(self, runner: str | None = None) -> list[PendingCount]:
         """Return how much waits (due or held, taken or not) by rule, target, state and reason."""
         with self._reading() as connection:
             return [
-                ParkedCount(
-                    row.rule, row.target, row.state, row.reason, row.parked_rows, int(row.deliveries), row.next_due_at
+                PendingCount(
+                    row.rule, row.target, row.state, row.reason, row.pending_rows, int(row.deliveries), row.next_due_at
                 )
-                for row in connection.execute(statements.parked_counts(runner))
+                for row in connection.execute(statements.pending_counts(runner))
             ]
 
-    def parked_by_rule(self) -> dict[str, int]:
+    def pending_by_rule(self) -> dict[str, int]:
         """Return how many deliveries of each rule wait, due or held, taken or not; rules without any are left out."""
         with self._reading() as connection:
-            return {row.rule: int(row.deliveries) for row in connection.execute(statements.PARKED_BY_RULE)}
+            return {row.rule: int(row.deliveries) for row in connection.execute(statements.PENDING_BY_RULE)}
 
-    def hold_parked(self, rule: str, target: str, reason: str) -> int:
+    def hold_pending(self, rule: str, target: str, reason: str) -> int:
         """Hold what of a target is due, now or later, and not taken nor to be given up; return how many rows."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.HOLD_PARKED, change).rowcount
+            return connection.execute(statements.HOLD_PENDING, change).rowcount
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
         """Return which targets have deliveries that wait, untaken, in which state and why they are held."""
         with self._reading() as connection:
             return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
 
-    def give_up_parked(self, rule: str, target: str, reason: str) -> int:
+    def give_up_pending(self, rule: str, target: str, reason: str) -> int:
         """Make what is held of a target for one reason due now, so that it can be given up; return how many rows.
 
         It keeps `held` and `held_since`, by which it is known: it is not held again, and due even if its target is
-        disabled. `release_parked` makes it due as any other.
+        disabled. `release_pending` makes it due as any other.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.GIVE_UP_PARKED, change).rowcount
+            return connection.execute(statements.GIVE_UP_PENDING, change).rowcount
 
-    def release_parked(
+    def release_pending(
         self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""
     ) -> int:
         """Make what is held of a target due now, or only what is held for the reason `held`; return how many rows.
@@ -229,17 +229,17 @@ class Parking(Database):
             change["microseconds"] = microseconds(now)
         if instead:
             change["because"] = instead
-        statement = statements.release_parked(aged=aged, held=held, instead=instead)
+        statement = statements.release_pending(aged=aged, held=held, instead=instead)
         with self._writing() as connection:
             return connection.execute(statement, change).rowcount
 
-    def hasten_parked(self, rule: str, target: str, first: datetime, last: datetime) -> int:
+    def hasten_pending(self, rule: str, target: str, first: datetime, last: datetime) -> int:
         """Make due now what of a target falls due from `first` to `last`, both included; return how many deliveries."""
         of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self.now()}
         with self._writing() as connection:
             count = int(connection.execute(statements.PUT_OFF_COUNT, of).scalar_one())
             if count:
-                connection.execute(statements.HASTEN_PARKED, of)
+                connection.execute(statements.HASTEN_PENDING, of)
             return count
 
     def release_expired(self, now: datetime) -> int:
@@ -252,32 +252,32 @@ def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
     return (ids[start : start + _IDS_AT_ONCE] for start in range(0, len(ids), _IDS_AT_ONCE))
 
 
-def _parked_row(row: Parked, now: datetime) -> dict[str, Any]:
+def _pending_row(row: PendingDeliveries, now: datetime) -> dict[str, Any]:
     values = dict(vars(row))
-    del values["parked_id"]
-    values |= {"due_bucket": row.due_at, "held_bucket": row.held, "parked_at": row.parked_at or now}
+    del values["pending_id"]
+    values |= {"due_bucket": row.due_at, "held_bucket": row.held, "pending_at": row.pending_at or now}
     if row.held:
         values |= {"state": "due" if is_marked(row.held) else "held", "held_since": row.held_since or now}
     return values
 
 
-def to_parked(row: Row[Any]) -> Parked:
-    """Return the record of a row of table `parked`."""
+def to_pending(row: Row[Any]) -> PendingDeliveries:
+    """Return the record of a row of table `pending`."""
     values = dict(row._mapping)
     del values["due_bucket"], values["held_bucket"]
     values["files"] = tuple((file, rows) for file, rows in values["files"])
     values["lineage"] = tuple((batch, chunk) for batch, chunk in values["lineage"])
     values["order_spans"] = to_spans(values["order_spans"])
-    return Parked(**values)
+    return PendingDeliveries(**values)
 
 
 def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
-    """Raise BooksError unless every row is in the ledger with the very files that it was to be parked with."""
+    """Raise BooksError unless every row is in the ledger with the very files that it was to be added with."""
     there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
-        for *name, files in connection.execute(statements.PARKED_NAMES, {"of_batch": batch_id}):
+        for *name, files in connection.execute(statements.PENDING_NAMES, {"of_batch": batch_id}):
             there[tuple(name)] = {(file, rows) for file, rows in files}
     for row in values:
         if there.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):
             said = ", ".join(f"{column} {row[column]}" for column in _NAME_COLUMNS)
-            raise BooksError(f"Other deliveries are parked under the same name ({said}); nothing was parked.")
+            raise BooksError(f"Other deliveries are pending under the same name ({said}); nothing was added.")

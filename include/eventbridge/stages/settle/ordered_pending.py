@@ -1,6 +1,6 @@
-"""How deliveries of ordered targets are parked: by shard, with their places, held behind their key or at a failure.
+"""How deliveries of ordered targets are pending: by shard, with their places, held behind their key or at a failure.
 
-Called by schedule_retries. What a normal batch could not send is parked due: only a retry batch, which has its shard
+Called by schedule_retries. What a normal batch could not send is pending due: only a retry batch, which has its shard
 for itself, may say that a delivery waits behind its key until something of the shard gets its verdict.
 """
 
@@ -25,7 +25,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import NOT_BEFORE
-from eventbridge.model.parked import Parked
+from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.queue import Queue
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
@@ -40,20 +40,20 @@ ENDS = frozenset(
 )
 
 
-class OrderedParking:
-    """Says of the verdicts of one batch which are of ordered targets, and how these are parked."""
+class OrderedPending:
+    """Says of the verdicts of one batch which are of ordered targets, and how these become pending."""
 
     def __init__(self, work: Runtime, batch: Batch) -> None:
         self._work = work
         self._batch = batch
         self._rule_set = work.rules_of(batch)
         self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
-        for taken in work.ledger.parked_taken_by(batch.batch_id):
+        for taken in work.ledger.pending_taken_by(batch.batch_id):
             for file, rows in taken.files if is_marked(taken.held) else ():
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
     def enter(self, waiting: Waiting) -> None:
-        """Enter into rows that are of ordered targets their shards and places, and why they are parked and held."""
+        """Enter into rows that are of ordered targets their shards and places, and why they are pending and held."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
             self._place(waiting, file, at)
@@ -104,7 +104,7 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
-def release_after_progress(work: Runtime, batch: Batch, parked: Sequence[Parked]) -> None:
+def release_after_progress(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
     """Make due what waits behind its keys in the shards in which a retry batch gave something its verdict.
 
     To be called before the batch commits, any number of times: until then nobody else takes rows of these shards.
@@ -112,10 +112,10 @@ def release_after_progress(work: Runtime, batch: Batch, parked: Sequence[Parked]
     if batch.routes:
         return
     taken: Counter[tuple[str, str, int]] = Counter()
-    for row in work.ledger.parked_taken_by(batch.batch_id):
+    for row in work.ledger.pending_taken_by(batch.batch_id):
         if row.order_shard is not None:
             taken[row.rule, row.target, row.order_shard] += row.count
-    for row in parked:
+    for row in pending:
         if row.order_shard is not None:
             taken[row.rule, row.target, row.order_shard] -= row.count
     for (rule, target, shard), settled in taken.items():

@@ -15,14 +15,14 @@ from eventbridge.stages.operate.deliver import deliver_references, deliver_retri
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.retry.deferred import plan_references
-from eventbridge.stages.route.costly_rules import BEHIND, PARKED_MAX
+from eventbridge.stages.route.costly_rules import BEHIND, PENDING_MAX
 from eventbridge.stages.runtime.stop import Stop
 
 
 def write(sending: Sending, log: Path, crm: str) -> None:
     """Write a rule of which three deliveries may wait, and one that writes every order to a file."""
     other = f"  others: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: '{log}'}}}}}}\n"
-    sending.write(rules({"crm": crm}, parked="{max: 3}") + other)
+    sending.write(rules({"crm": crm}, pending="{max: 3}") + other)
 
 
 def waiting(sending: Sending) -> dict[str, int]:
@@ -32,33 +32,33 @@ def waiting(sending: Sending) -> dict[str, int]:
 
 @pytest.fixture
 def full(sending: Sending, tmp_path: Path) -> Path:
-    """Five orders more than the rule may park, whose target refuses; returns the file of the other rule."""
+    """Five orders more than the rule may have pending, whose target refuses; returns the file of the other rule."""
     log = tmp_path / "log.jsonl"
     write(sending, log, REFUSED)
     sending.publish(3)
     sending.deliver_batch()
-    assert sending.work.ledger.parked_by_rule() == {"orders": 3}
+    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
     sending.publish(5)
     sending.deliver_batch()
     return log
 
 
 def test_a_full_rules_shares_wait_as_references(sending: Sending, full: Path) -> None:
-    """No more is parked, the other rule goes on, and the books balance."""
-    assert waiting(sending) == {PARKED_MAX: 5}
-    assert sending.work.ledger.parked_by_rule() == {"orders": 3}
+    """No more is pending, the other rule goes on, and the books balance."""
+    assert waiting(sending) == {PENDING_MAX: 5}
+    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8
     assert audit(sending.work).differences == ()
 
 
 def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -> None:
-    """While as much waits for them as the owner may park, each refers what it matches; a rule of another does not."""
+    """While as much waits for them as the owner may keep, each refers what it matches; a rule of another does not."""
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("theirs", "other")}
     others = "".join(
         f"  {name}: {{owner: {owner}, bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: '{log}'}}}}}}\n"
         for (name, log), owner in zip(logs.items(), ("shop", "b"), strict=True)
     )
-    sending.write("owners: {shop: {parked: {max: 3}}}\n" + rules({"crm": REFUSED}, owner="shop") + others)
+    sending.write("owners: {shop: {pending: {max: 3}}}\n" + rules({"crm": REFUSED}, owner="shop") + others)
     sending.publish(3)
     sending.deliver_batch()
     sending.publish(5)
@@ -66,25 +66,25 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
     (owner,) = status(sending.work).owners
 
     assert {each.rule: (each.reason, each.count) for each in sending.work.ledger.waiting_references()} == {
-        "orders": (PARKED_MAX, 5),
-        "theirs": (PARKED_MAX, 5),
+        "orders": (PENDING_MAX, 5),
+        "theirs": (PENDING_MAX, 5),
     }
     assert {name: len(log.read_text().splitlines()) for name, log in logs.items()} == {"theirs": 3, "other": 8}
-    assert (owner.owner, owner.parked, owner.parked_max) == ("shop", 3, 3)
+    assert (owner.owner, owner.pending, owner.pending_max) == ("shop", 3, 3)
     assert audit(sending.work).differences == ()
 
 
 def test_references_are_taken_up_once_less_waits(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """Each order comes once: what was parked, what waited, and what comes meanwhile."""
+    """Each order comes once: what was pending, what waited, and what comes meanwhile."""
     mended = full.with_name("crm.jsonl")
     write(sending, full, f"{{type: file, path: '{mended}'}}")
     clock.advance(7200)  # an hour, and its jitter
     assert plan_references(sending.work) is None, "as many wait as may"
     sending.retry()
-    assert sending.work.ledger.parked_by_rule().get("orders", 0) < 3
+    assert sending.work.ledger.pending_by_rule().get("orders", 0) < 3
     sending.publish(1)
     sending.deliver_batch()
-    assert waiting(sending) == {PARKED_MAX: 5}, "new events go on beside what drains"
+    assert waiting(sending) == {PENDING_MAX: 5}, "new events go on beside what drains"
 
     for _ in range(3):  # the target was refused, and so it heals by probes
         clock.advance(3600)
@@ -97,7 +97,7 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
 
 
 def test_what_a_full_rule_refers_is_given_up_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """While what is parked is held, references are not, and end as dead letters; the rule stays full."""
+    """While what is pending is held, references are not, and end as dead letters; the rule stays full."""
     operate(sending.work, "pause target", "orders", "crm")
     assert sending.retry() is None
     clock.advance(86_400 + 60)
@@ -105,13 +105,13 @@ def test_what_a_full_rule_refers_is_given_up_at_its_age(sending: Sending, clock:
     sending.deliver()
 
     assert waiting(sending) == {}
-    assert sending.work.ledger.parked_by_rule() == {"orders": 3}
+    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
     assert audit(sending.work).differences == ()
     assert sending.requests() == []
 
 
 def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """They are held with what is parked, and go when the rule is resumed and its target takes again."""
+    """They are held with what is pending, and go when the rule is resumed and its target takes again."""
     operate(sending.work, "pause rule", "orders")
     assert plan_references(sending.work) is sending.retry() is None
     clock.advance(3 * 86_400)
@@ -130,20 +130,20 @@ def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: Running
 def test_new_events_of_an_ordered_rule_come_behind_its_references(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Full once, it keeps the order of a key over what was parked, what was referred, and what came after."""
+    """Full once, it keeps the order of a key over what was pending, what was referred, and what came after."""
     recorder.down = True
     publish(sending, *[keyed(n, "a") for n in range(3)])
-    sending.write(rules({"crm": ordered()}, parked="{max: 2}"))
+    sending.write(rules({"crm": ordered()}, pending="{max: 2}"))
     sending.deliver_batch()
     publish(sending, *[keyed(n, "a") for n in range(3, 6)])
     sending.deliver_batch()
-    assert waiting(sending) == {PARKED_MAX: 3}
+    assert waiting(sending) == {PENDING_MAX: 3}
     recorder.down = False
     clock.advance(3600)
     sending.retry()
     publish(sending, keyed(6, "a"))
     sending.deliver_batch()
-    assert BEHIND in waiting(sending) or PARKED_MAX in waiting(sending)
+    assert BEHIND in waiting(sending) or PENDING_MAX in waiting(sending)
 
     for _ in range(6):
         clock.advance(3600)
@@ -154,14 +154,14 @@ def test_new_events_of_an_ordered_rule_come_behind_its_references(
 
 
 def test_references_of_another_runner_come_first_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """An ordered rule that moved while references wait is not stuck between them and what is parked."""
+    """An ordered rule that moved while references wait is not stuck between them and what is pending."""
     recorder.down = True
     publish(sending, *[keyed(n, "a") for n in range(3)])
-    sending.write(rules({"crm": ordered()}, parked="{max: 2}"))
+    sending.write(rules({"crm": ordered()}, pending="{max: 2}"))
     sending.deliver_batch()
     publish(sending, *[keyed(n, "a") for n in range(3, 6)])
     sending.deliver_batch()
-    sending.write(rules({"crm": ordered()}, parked="{max: 2}", runner="other"))
+    sending.write(rules({"crm": ordered()}, pending="{max: 2}", runner="other"))
     publish(sending, *[keyed(n, "a") for n in range(6, 9)])
     sending.deliver_batch("other")
     recorder.down = False

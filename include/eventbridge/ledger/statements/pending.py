@@ -1,0 +1,218 @@
+"""Statements about deliveries that wait for another batch."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Select,
+    Update,
+    bindparam,
+    delete,
+    func,
+    select,
+    tuple_,
+    type_coerce,
+    update,
+)
+
+from eventbridge.ledger.columns import UtcTime
+from eventbridge.ledger.statements.inserts import insert_or_skip
+from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
+from eventbridge.ledger.tables import (
+    DUE,
+    HELD,
+    PENDING_KIND,
+    PENDING_NAME,
+    RETRY,
+    TIMED,
+    UNTAKEN,
+    UNTOLD,
+    WAITING,
+    batch,
+    pending,
+    target_status,
+)
+
+_TARGET = (pending.c.rule == bindparam("of_rule")) & (pending.c.target == bindparam("of_target"))
+_NOW = bindparam("now", type_=UtcTime)
+_PAST_AGE = pending.c.expires_at <= _NOW
+_FOR_A_REASON = pending.c.held != ""
+
+#: Adds pending deliveries, unless a row of that name is there.
+ADD_PENDING = insert_or_skip(pending)
+
+#: The names and files of what a batch left pending.
+PENDING_NAMES = select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id == bindparam("of_batch"))
+
+#: Which of some rows are free to be taken; they stay so until the transaction ends.
+FREE_PENDING = (
+    select(pending.c.pending_id)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), DUE)
+    .order_by(pending.c.pending_id)
+    .with_for_update()
+)
+
+#: Takes free rows for a batch.
+TAKE_PENDING = (
+    update(pending)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), DUE)
+    .values(taken_by=bindparam("of_batch"))
+)
+
+#: What a batch took up.
+PENDING_TAKEN_BY = select(pending).where(pending.c.taken_by == bindparam("of_batch")).order_by(pending.c.pending_id)
+
+#: What a batch left pending.
+PENDING_OF = select(pending).where(pending.c.batch_id == bindparam("of_batch")).order_by(pending.c.pending_id)
+
+#: What a batch left pending and another one took.
+TAKEN_OF = select(pending.c.pending_id).where(
+    pending.c.batch_id == bindparam("of_batch"), pending.c.taken_by.is_not(None)
+)
+
+#: Forgets what a batch left pending: it becomes pending again.
+FORGET_PENDING = delete(pending).where(pending.c.batch_id == bindparam("of_batch"))
+
+#: Closes what a batch took up.
+CLOSE_PENDING = (
+    update(pending)
+    .where(pending.c.taken_by == bindparam("of_batch"), WAITING)
+    .values(state="closed", closed_by=bindparam("of_batch"))
+)
+
+_HELD_ANEW = {"state": "held", "held": bindparam("because", type_=pending.c.held.type), "held_since": _NOW}
+
+#: Holds what of a target is due or will be, and not taken, unless it is to be given up.
+HOLD_PENDING = update(pending).where(_TARGET, DUE, ~_FOR_A_REASON).values(_HELD_ANEW)
+
+#: Makes what is held of a target for one reason due now, as what can only be given up: the reason stays.
+GIVE_UP_PENDING = (
+    update(pending)
+    .where(_TARGET, HELD, pending.c.held == bindparam("because", type_=pending.c.held.type))
+    .values(state="due", due_at=_NOW)
+)
+
+_RELEASED = {"state": "due", "due_at": _NOW, "held": "", "held_since": None}
+_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.held_since, BigInteger)
+_AGE_STOOD_STILL = {
+    "held_seconds": pending.c.held_seconds + _HELD_FOR / 1_000_000.0,
+    "expires_at": type_coerce(pending.c.expires_at, BigInteger) + _HELD_FOR,
+}
+
+_PUT_OFF = (_TARGET, DUE, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
+
+#: How many deliveries of a target fall due within a time, for no other reason.
+PUT_OFF_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_PUT_OFF)
+
+#: Makes them due now.
+HASTEN_PENDING = update(pending).where(*_PUT_OFF).values(due_at=_NOW)
+
+# Looked up by target: asked of each row, it would have all read that is held, for whatever reason.
+_OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(
+    select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
+)
+
+#: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
+RELEASE_EXPIRED = update(pending).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+
+_OLDER = (_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
+_NOT_LET_GO = (pending.c.state == "held") | pending.c.expires_at.is_(None) | (pending.c.expires_at > _NOW)
+
+#: Makes due now, to be given up, what waits of a target and was published too long ago, whatever it waits for.
+RELEASE_MISSED = (
+    update(pending)
+    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "held") | (pending.c.held == ""))
+    .values(_RELEASED | {"expires_at": _NOW})
+)
+
+#: What waits of a target, was published so long ago, and was not told of.
+RUNNING_LATE = select(
+    pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
+).where(UNTOLD, *_OLDER)
+
+#: Notes of these rows that they were told of.
+NOTE_TOLD = update(pending).where(UNTOLD, *_OLDER).values(told_late_at=_NOW)
+
+_newest = (
+    select(batch.c.batch_id)
+    .where(RETRY)
+    .order_by(batch.c.planned_at.desc(), batch.c.batch_id.desc())
+    .limit(bindparam("batches"))
+)
+
+#: By which of the newest retry batches each target was taken up last.
+LAST_TAKEN = (
+    select(pending.c.rule, pending.c.target, func.max(pending.c.taken_by).label("batch_id"))
+    .where(pending.c.taken_by.in_(_newest))
+    .group_by(pending.c.rule, pending.c.target)
+)
+
+
+def pending_rows(state: str | None, runner: str | None, rule: str | None) -> Select[Any]:
+    """Return the query for pending rows, in the order they were added."""
+    found = select(pending).order_by(pending.c.pending_id)
+    for column, value in ((pending.c.state, state), (pending.c.runner, runner), (pending.c.rule, rule)):
+        found = found if value is None else found.where(column == value)
+    return found
+
+
+def pending_counts(runner: str | None) -> Select[Any]:
+    """Return the query for how much waits, by rule, target, state and reason."""
+    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.reason)
+    found = (
+        select(
+            *kinds,
+            func.count().label("pending_rows"),
+            func.sum(pending.c.count).label("deliveries"),
+            type_coerce(func.min(pending.c.due_at), UtcTime).label("next_due_at"),
+        )
+        .where(WAITING)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(pending.c.runner == runner)
+
+
+#: How many deliveries of each rule wait.
+PENDING_BY_RULE = (
+    select(pending.c.rule, func.sum(pending.c.count).label("deliveries")).where(WAITING).group_by(pending.c.rule)
+)
+
+
+@cache  # to put it together takes longer than to run it
+def waiting_targets(runner: str | None) -> Select[Any]:
+    """Return the query for what waits and is not taken, by rule, target, state and why it is held.
+
+    It reads one row of each kind, however many there are.
+    """
+    one = one_of_each(PENDING_KIND, UNTAKEN)
+    same = pending.alias("same")
+    newest = (
+        select(same.c.held_since)
+        .where(*(same.c[column.name] == column for column in PENDING_KIND), on(same, UNTAKEN))
+        .order_by(same.c.held_since.desc())  # all of a kind have one, or none has
+        .limit(1)
+        .correlate(pending)
+        .scalar_subquery()
+    )
+    kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held)
+    found = (
+        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_held_since"))
+        .where(pending.c.pending_id == one.c.pending_id)
+        .group_by(*kinds)
+        .order_by(*kinds)
+    )
+    return found if runner is None else found.where(pending.c.runner == runner)
+
+
+def release_pending(*, aged: bool, held: str | None, instead: str = "") -> Update:
+    """Return the statement that makes what is held of a target, all of it or for one reason, due now.
+
+    What was to be given up for that reason is released with it. With `instead` it is held for that other reason.
+    """
+    changes = (_HELD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
+    statement = update(pending).where(_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
+    return statement if held is None else statement.where(pending.c.held == held)
