@@ -79,7 +79,7 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
         place.publish(count, _BYTES, count)
         measured(lambda: _batches(place))
         with closing(place.open()) as work:
-            assert sum(row.count for row in work.ledger.pending("due")) == count, "all of it waits"
+            assert sum(row.count for row in work.ledger.pending("scheduled")) == count, "all of it waits"
             work.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
             ramped_until = work.ledger.target_statuses()[_RULE, _TARGET].until
             assert ramped_until is not None, "it has just healed"

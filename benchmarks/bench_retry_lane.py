@@ -144,7 +144,7 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
         with closing(place.open()) as work:
             began = work.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
             wanted = _fail_at_random(work, batch_id, began)
-            due, rows = _pending(work), len(work.ledger.pending("due"))
+            due, rows = _pending(work), len(work.ledger.pending("scheduled"))
             if work.clock() > began:  # what fell due meanwhile would be measured as late
                 print(f"to make {pending:,} pending took too long here: try with fewer, --pending n", file=sys.stderr)  # noqa: T201
                 return False
@@ -195,7 +195,7 @@ def _pending(work: Runtime) -> dict[bytes, datetime]:
     """Return when each pending delivery is due by the ledger."""
     ids: dict[str, list[bytes]] = {}
     due: dict[bytes, datetime] = {}
-    for row in work.ledger.pending("due"):
+    for row in work.ledger.pending("scheduled"):
         for file, rows in row.files:
             if file not in ids:
                 ids[file] = read_table(work.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()

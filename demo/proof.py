@@ -71,7 +71,7 @@ def _say_pending(work: Runtime, say: Say) -> None:
     if waiting:
         say("\nPending:")
         for row in waiting:
-            when = "held for a person" if row.state == "held" else f"next due {row.next_due_at:%H:%M:%S} UTC"
+            when = "on hold for a person" if row.state == "on_hold" else f"next due {row.next_due_at:%H:%M:%S} UTC"
             say(f"  {row.rule}/{row.target}: {row.count:,} after {row.reason}, {when}")
 
 

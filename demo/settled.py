@@ -1,4 +1,4 @@
-"""`python -m demo.settled`: waits until everything that was published is delivered, given up, or held for a person."""
+"""`python -m demo.settled`: waits until everything that was published is delivered, given up or on hold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,12 @@ def unsettled(work: Runtime) -> list[str]:
     new = [f"{each.runner} has never run" for each in found.unregistered]
     batches = [batch for batch in work.ledger.batches(limit=None) if batch.state != "committed"]
     opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]
-    return [*lags, *new, *opened, *(f"pending: {row}" for row in work.ledger.pending_counts() if row.state == "due")]
+    return [
+        *lags,
+        *new,
+        *opened,
+        *(f"pending: {row}" for row in work.ledger.pending_counts() if row.state == "scheduled"),
+    ]
 
 
 def main() -> int:
@@ -37,11 +42,11 @@ def main() -> int:
                     print("\n".join(["Still under way:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
                 time.sleep(_LOOK_SECONDS)
-            held = sum(row.count for row in work.ledger.pending_counts() if row.state == "held")
+            held = sum(row.count for row in work.ledger.pending_counts() if row.state == "on_hold")
     except EventBridgeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1
-    print(f"Settled; {held or 'no'} {'delivery is' if held == 1 else 'deliveries are'} held for a person.")  # noqa: T201
+    print(f"Settled; {held or 'no'} {'delivery is' if held == 1 else 'deliveries are'} on hold for a person.")  # noqa: T201
     return 0
 
 

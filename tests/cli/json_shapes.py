@@ -178,7 +178,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             }
         ],
         "references": [],
-        "held_rules": [],
+        "rules_on_hold": [],
         "targets": [TARGET],
         "operators": [],
         "pools": [],

@@ -83,9 +83,9 @@ def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]
     assert UUID.fullmatch(batch)
     assert (kind, runner, state) == ("normal", "orders", "committed")
     pending = {row[1]: row for row in rows(out, "Pending deliveries")}
-    assert pending["gone"][2] == "held"
+    assert pending["gone"][2] == "on_hold"
     assert pending["gone"][4:] == ["3", "target disabled"]
-    assert pending["flaky"][2:5] == ["due", "RetryAt", "4"]
+    assert pending["flaky"][2:5] == ["scheduled", "RetryAt", "4"]
     assert rows(out, "Targets that are not well")[0][:3] == ["all-orders", "gone", "disabled"]
 
 
@@ -358,7 +358,7 @@ def test_the_newest_of_several_dead_letters_of_one_delivery(delivered: Any, even
 
 
 def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """What was held is due; a second time nothing changes; RULE/TARGET is one name; an unknown one gets the nearest."""
+    """What was on hold is due; again nothing changes; RULE/TARGET is one name; an unknown one gets the nearest."""
     first = eventbridge("targets", "enable", "all-orders/gone")
     again = eventbridge("targets", "enable", "all-orders", "gone", "--json")
     wrong = eventbridge("targets", "enable", "all-orders", "gon")
@@ -369,7 +369,7 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
     assert "Did you mean gone?" in wrong.err
     after = eventbridge("status", "--json").json
     assert after["targets"] == []
-    assert [row["state"] for row in after["pending"] if row["target"] == "gone"] == ["due"]
+    assert [row["state"] for row in after["pending"] if row["target"] == "gone"] == ["scheduled"]
 
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:

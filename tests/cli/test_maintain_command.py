@@ -73,7 +73,7 @@ def test_what_is_gone_is_not_replayed_or_repaired(later: Any, eventbridge: Calla
 def test_what_is_kept_although_it_is_old_is_told(
     delivered: Any, eventbridge: Callable[..., Any], in_fifty_days: Callable[[], None]
 ) -> None:
-    """Of a batch whose deliveries wait, or are held, nothing goes, and the reason is given."""
+    """Of a batch whose deliveries wait, or are on hold, nothing goes, and the reason is given."""
     in_fifty_days()
     result = eventbridge("maintain")
 

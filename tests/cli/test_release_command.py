@@ -1,4 +1,4 @@
-"""`rules release`, and how `status` shows what is held: a costly rule whose worker dies."""
+"""`rules release`, and how `status` shows what is on hold: a costly rule whose worker dies."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_rules(shop: Any, *, enabled: bool = True) -> None:
 
 @pytest.fixture
 def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
-    """A shop whose rule `costly` is held with three events of two batches, all other rules delivered."""
+    """A shop whose rule `costly` is on hold with three events of two batches, all other rules delivered."""
     write_rules(shop)
     work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
@@ -64,11 +64,11 @@ def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -
 
     assert "References: events that are routed later\n" in shown
     assert REASON in shown
-    (rule,) = found["held_rules"]
+    (rule,) = found["rules_on_hold"]
     assert (rule["rule"], len(rule["version"])) == ("costly", 12)
     assert REASON in rule["reason"]
     references = [(each["reason"], each["state"], each["events"], each["held"]) for each in found["references"]]
-    assert references == [("Held", "held", 1, "rule held"), ("RouteFailed", "held", 2, "rule held")]
+    assert references == [("Held", "on_hold", 1, "rule on hold"), ("RouteFailed", "on_hold", 2, "rule on hold")]
     assert {each["next_due_at"] for each in found["references"]} == {None}
 
 
@@ -77,17 +77,17 @@ def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> 
     released = eventbridge("rules", "release", "costly")
 
     assert released.code == 0
-    assert released.out.startswith("costly was held since ")
+    assert released.out.startswith("costly was on hold since ")
     assert released.out.endswith(f"({REASON}) and goes on; 2 references with 3 events are due now\n")
     found = eventbridge("status", "--json").json
-    assert found["held_rules"] == []
-    assert [each["state"] for each in found["references"]] == ["due", "due"]
+    assert found["rules_on_hold"] == []
+    assert [each["state"] for each in found["references"]] == ["scheduled", "scheduled"]
     held.deliver()
     assert sorted((held.folder / "programmed.jsonl").read_text().split()) == ["1", "2", "3"]
     assert eventbridge("status", "--json").json["references"] == []
     assert eventbridge("audit").code == 0
     assert eventbridge("rules", "release", "costly").out == (
-        "costly is not held, and nothing of it waits to be released\n"
+        "costly is not on hold, and nothing of it waits to be released\n"
     )
 
 
@@ -106,18 +106,18 @@ def test_a_disabled_rule_keeps_its_references(held: Any, eventbridge: Callable[.
     released = eventbridge("rules", "release", "costly")
 
     assert released.out.endswith("and goes on; its references go on waiting: rule disabled\n")
-    assert [each["state"] for each in eventbridge("status", "--json").json["references"]] == ["held", "held"]
+    assert [each["state"] for each in eventbridge("status", "--json").json["references"]] == ["on_hold", "on_hold"]
 
 
 def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
     delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
-    """The rule is not held: the command that lets those deliveries go is told."""
+    """The rule is not on hold: the command that lets those deliveries go is told."""
     told = eventbridge("rules", "release", "all-orders").out
 
     assert told == (
-        "all-orders is not held, and nothing of it waits to be released\n"
-        "its target gone is disabled, and deliveries are held for that: `eventbridge targets enable all-orders gone`\n"
+        "all-orders is not on hold, and nothing of it waits to be released\n"
+        "its target gone is disabled; deliveries are on hold for that: `eventbridge targets enable all-orders gone`\n"
     )
 
 
@@ -142,7 +142,7 @@ STRICT = """
 
 @pytest.fixture
 def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
-    """A shop with a rule that gives nothing up, held at the first of two events: a refusal, and a failed transform."""
+    """A shop with a rule that gives nothing up, on hold at one of two events: a refusal, and a failed transform."""
     shop.write_rules()
     rules = shop.rules / "orders.yaml"
     more = STRICT.replace("RETRY", "retry: {policy: own, attempts: 0}").replace("FOLDER", str(shop.folder))
@@ -158,17 +158,17 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
 
 
 def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
-    """Status names the deliveries; what can be sent is tried again, what cannot be stays held; again does nothing."""
+    """Status names deliveries; what can be sent is tried again, what cannot be stays on hold; again does nothing."""
     held = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
     assert (held["books"]["reason"], held["lines"]["reason"]) == ("MaximumRetryAttempts", "TransformFailed")
-    delivery = held["lines"]["held"].removeprefix("held at ")
+    delivery = held["lines"]["held"].removeprefix("on hold at ")
 
     released = eventbridge("rules", "release", "strict").out.splitlines()
 
     assert released == [
-        f"strict: the delivery {held['books']['held'].removeprefix('held at ')} to books (MaximumRetryAttempts) "
+        f"strict: the delivery {held['books']['held'].removeprefix('on hold at ')} to books (MaximumRetryAttempts) "
         "is tried again",
-        f"strict: the delivery {delivery} to lines (TransformFailed) has nothing to send and is held on: "
+        f"strict: the delivery {delivery} to lines (TransformFailed) has nothing to send and is on hold on: "
         f"skip it by --skip {delivery}",
     ]
     found = eventbridge("rules", "release", "strict", "--json").json
@@ -177,20 +177,20 @@ def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Call
 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, eventbridge: Callable[..., Any]) -> None:
-    """Each id begins with nothing: a script's variable that is not set must not give up what was held."""
+    """Each id begins with nothing: a script's variable that is not set must not give up what was on hold."""
     one, _ = (row["held"] for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict")
-    assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("held at ")).code == 0
+    assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("on hold at ")).code == 0
 
     result = eventbridge("rules", "release", "strict", "--skip", nothing)
 
     assert result.code == 2
-    assert "is held at no delivery" in result.err
+    assert "is on hold at no delivery" in result.err
 
 
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
-    """Exactly that one becomes a dead letter; one that the rule is not held at is a mistake that names those it is."""
+    """Exactly that one becomes a dead letter; one the rule is not on hold at is a mistake that names those it is."""
     (row,) = [row for row in eventbridge("status", "--json").json["pending"] if row["target"] == "lines"]
-    delivery = row["held"].removeprefix("held at ")
+    delivery = row["held"].removeprefix("on hold at ")
 
     skipped = eventbridge("rules", "release", "strict", "--skip", delivery)
     strict.deliver()
@@ -203,6 +203,6 @@ def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -
     assert [each["delivery_id"] for each in dead if each["rule"] == "strict"] == [delivery]
     again = eventbridge("rules", "release", "strict", "--skip", delivery)
     assert again.code == 2
-    assert "the rule 'strict' is held at no delivery" in again.err
+    assert "the rule 'strict' is on hold at no delivery" in again.err
     assert "(books, MaximumRetryAttempts)" in again.err
     assert eventbridge("audit").code == 0

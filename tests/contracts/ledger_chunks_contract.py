@@ -67,7 +67,7 @@ class ChunksContract:
         assert ledger.chunk_counts() == {"NEW": 500}
 
     def test_what_is_handed_out_is_summed_by_pool(self, ledger: Ledger) -> None:
-        """Chunks, deliveries and bytes of each pool; not what is withheld or held."""
+        """Chunks, deliveries and bytes of each pool; not what is withheld or on hold."""
         route(ledger, chunks=0, batch_id="batch-0", runner="others")
         assert ledger.plan_batch(a_batch("batch-1"), some_ranges())
         assert ledger.move_batch("batch-1", "planned", "buffered")

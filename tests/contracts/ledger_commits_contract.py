@@ -88,7 +88,7 @@ class CommitsContract:
 
         assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
         assert ledger.batch("retry-1").state == "settling"
-        assert [row.state for row in ledger.pending()] == ["due"]
+        assert [row.state for row in ledger.pending()] == ["scheduled"]
         assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
 
     def test_only_a_settled_batch_is_committed(self, ledger: Ledger) -> None:
@@ -112,7 +112,7 @@ class CommitsContract:
         assert rival.commit_batch("retry-1", "flights", [], after(9), "000000")
         assert [(row.state, row.taken_by, row.closed_by) for row in ledger.pending()] == [
             ("closed", "retry-1", "retry-1"),
-            ("due", None, None),
+            ("scheduled", None, None),
             ("closed", "retry-1", "retry-1"),
         ]
         assert [row.pending_id for row in ledger.pending_taken_by("retry-1")] == [1, 3]

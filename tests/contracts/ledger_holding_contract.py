@@ -1,4 +1,4 @@
-"""What every ledger must do with held deliveries: they wait until they are released, given up or too old."""
+"""What every ledger must do with deliveries on hold: they wait until they are released, given up or too old."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.ledger import Ledger
 
 
 class HoldingContract:
-    """The part about pending deliveries that are held."""
+    """The part about pending deliveries that are on hold."""
 
     def test_held_rows_are_not_due(self, ledger: Ledger, clock: Clock) -> None:
         """Holding a target's rows, those due later included, leaves taken ones and other targets alone."""
@@ -19,8 +19,8 @@ class HoldingContract:
         clock.pass_seconds(7)
 
         assert ledger.hold_pending("late", "crm", "target disabled") == 2
-        held = ledger.pending("held")
-        assert [(row.pending_id, row.held, row.held_since) for row in held] == [
+        held = ledger.pending("on_hold")
+        assert [(row.pending_id, row.held, row.on_hold_since) for row in held] == [
             (1, "target disabled", after(7)),
             (2, "target disabled", after(7)),
         ]
@@ -29,46 +29,50 @@ class HoldingContract:
         assert ledger.hold_pending("late", "crm", "again") == 0
 
     def test_a_released_row_is_due_now_and_its_age_stood_still(self, ledger: Ledger, clock: Clock) -> None:
-        """The time held is counted, put on top of earlier ones, and moves the end of its age."""
+        """The time on hold is counted, put on top of earlier ones, and moves the end of its age."""
         settle(ledger)
         ledger.add_pending(
-            [a_pending(900, held="rule disabled", held_seconds=1.5), a_pending(9, expires_at=None, held="x")]
+            [a_pending(900, held="rule disabled", on_hold_seconds=1.5), a_pending(9, expires_at=None, held="x")]
         )
         clock.pass_seconds(30.25)
 
         assert ledger.release_pending("late", "crm") == 2
-        first, second = ledger.pending("due")
-        assert (first.due_at, first.held, first.held_since) == (after(30.25), "", None)
-        assert first.held_seconds == pytest.approx(31.75)
+        first, second = ledger.pending("scheduled")
+        assert (first.due_at, first.held, first.on_hold_since) == (after(30.25), "", None)
+        assert first.on_hold_seconds == pytest.approx(31.75)
         assert first.expires_at == after(3630.25)
-        assert (second.held_seconds, second.expires_at) == (pytest.approx(30.25), None)
+        assert (second.on_hold_seconds, second.expires_at) == (pytest.approx(30.25), None)
         assert due(ledger, 31) == [1, 2]
         assert ledger.release_pending("late", "crm") == 0
 
     def test_a_row_held_for_a_410_goes_on_ageing(self, ledger: Ledger, clock: Clock) -> None:
-        """Released as aged, its time held is not counted; only what is held for the reason asked for is released."""
+        """Released as aged, its time on hold is not counted; only what is on hold for the given reason is released."""
         settle(ledger)
         ledger.add_pending([a_pending(1, held="target disabled"), a_pending(1, held="pool closed")])
         clock.pass_seconds(30)
 
         assert ledger.release_pending("late", "crm", aged=True, held="target disabled") == 1
-        row = ledger.pending("due")[0]
-        assert (row.pending_id, row.held_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
-        assert [row.pending_id for row in ledger.pending("held")] == [2]
+        row = ledger.pending("scheduled")[0]
+        assert (row.pending_id, row.on_hold_seconds, row.expires_at, row.due_at) == (1, 0.0, after(3600), after(30))
+        assert [row.pending_id for row in ledger.pending("on_hold")] == [2]
 
     def test_what_is_held_for_one_reason_can_be_held_for_another(self, ledger: Ledger, clock: Clock) -> None:
-        """In one step, so that nobody finds it due in between; the time it was held is counted all the same."""
+        """In one step, so that nobody finds it due in between; the time it was on hold is counted all the same."""
         settle(ledger)
         ledger.add_pending([a_pending(1, held="rule disabled"), a_pending(1, held="pool closed")])
         clock.pass_seconds(30)
 
         assert ledger.release_pending("late", "crm", held="rule disabled", instead="rule removed") == 1
-        first, second = ledger.pending("held")
-        assert (first.held, first.held_since, first.held_seconds) == ("rule removed", after(30), pytest.approx(30))
-        assert (second.held, second.held_seconds) == ("pool closed", 0.0)
+        first, second = ledger.pending("on_hold")
+        assert (first.held, first.on_hold_since, first.on_hold_seconds) == (
+            "rule removed",
+            after(30),
+            pytest.approx(30),
+        )
+        assert (second.held, second.on_hold_seconds) == ("pool closed", 0.0)
 
     def test_what_is_to_be_given_up_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
-        """It is known by its reason, not held again, and due though its target is disabled; the others stay held."""
+        """Its reason marks it: not on hold again, and due though its target is disabled; the others stay on hold."""
         settle(ledger)
         ledger.add_pending([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
         ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
@@ -76,11 +80,11 @@ class HoldingContract:
 
         assert ledger.give_up_pending("late", "crm", "rule removed") == 1
         assert ledger.hold_pending("late", "crm", "rule removed") == 0
-        (row,) = ledger.pending("due")
-        assert (row.held, row.held_since, row.due_at) == ("rule removed", after(0), after(5))
+        (row,) = ledger.pending("scheduled")
+        assert (row.held, row.on_hold_since, row.due_at) == ("rule removed", after(0), after(5))
         assert due(ledger, 5) == [1]
         assert names(ledger.due_targets(after(5))) == [("late", "crm")]
-        assert [row.pending_id for row in ledger.pending("held")] == [2]
+        assert [row.pending_id for row in ledger.pending("on_hold")] == [2]
 
     def test_what_was_to_be_given_up_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
         """Its rule came back: it is due as any other, and its age stood still until now."""
@@ -91,11 +95,11 @@ class HoldingContract:
         clock.pass_seconds(5)
 
         assert ledger.release_pending("late", "crm", held="rule removed") == 1
-        (row,) = ledger.pending("due")
-        assert (row.held, row.held_since, row.held_seconds) == ("", None, pytest.approx(10))
+        (row,) = ledger.pending("scheduled")
+        assert (row.held, row.on_hold_since, row.on_hold_seconds) == ("", None, pytest.approx(10))
 
     def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
-        """Past its age a row of a disabled target is due, so that it can be given up; the others stay held."""
+        """Past its age a row of a disabled target is due, so that it can be given up; the others stay on hold."""
         settle(ledger)
         ledger.add_pending(
             [a_pending(1), a_pending(2, expires_at=after(7200)), a_pending(1, target="mail", held="pool closed")]
@@ -107,4 +111,4 @@ class HoldingContract:
         assert ledger.release_expired(clock.pass_seconds(1)) == 1
         assert names(ledger.due_targets(after(3600))) == [("late", "crm")]
         assert due(ledger, 3600) == [1]
-        assert [row.pending_id for row in ledger.pending("held")] == [2, 3]
+        assert [row.pending_id for row in ledger.pending("on_hold")] == [2, 3]

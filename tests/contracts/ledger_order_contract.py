@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 from contracts.ledger_samples import QUEUES, Clock, a_pending, a_retry_batch, after, settle
 
-from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, held_at
+from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, on_hold_at
 from eventbridge.ledger import Ledger
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.place import Span
@@ -62,7 +62,7 @@ class OrderContract:
         assert rival.plan_taken(a_retry_batch("retry-4"), [], [2])
 
     def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
-        """Due, held and taken rows are open, with the places they have; closed ones and those without shard are not."""
+        """Scheduled, on hold and taken rows are open, with the places they have; closed and unsharded ones are not."""
         settle(ledger)
         spans = (Span(QUEUES[0], 3, 2**40), Span(QUEUES[1], 5, 5))
         ledger.add_pending(
@@ -79,7 +79,7 @@ class OrderContract:
         assert [row.pending_id for row in ledger.open_of_target("late", "crm")] == [2, 4]
 
     def test_a_shard_waits_for_nothing_if_all_of_it_waits_behind_its_key(self, ledger: Ledger) -> None:
-        """Not if one row of it is due, or taken, or held for another reason, whatever that is; closed ones are gone."""
+        """Not if a row of it is due, taken, or on hold for another reason, whatever that is; closed ones are gone."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
         ledger.add_pending([in_shard(shard, seconds, **held) for shard in range(7) for seconds in range(3)])
@@ -87,7 +87,7 @@ class OrderContract:
             [in_shard(1, 7), in_shard(2, 8), in_shard(3, 7, held="a"), in_shard(4, 7, held="z"), in_shard(5, 9)]
         )
         ledger.add_pending([a_pending(7, target="mail", **held), a_pending(8, **held)])
-        taken = {row.order_shard: row.pending_id for row in ledger.pending("due")}
+        taken = {row.order_shard: row.pending_id for row in ledger.pending("scheduled")}
         assert ledger.plan_taken(a_retry_batch(), [], [taken[2]])
         assert ledger.plan_taken(a_retry_batch("retry-2"), [], [taken[5]])
         ledger.begin_settlement("retry-2")
@@ -97,7 +97,7 @@ class OrderContract:
         assert ledger.shards_behind("late", "mail") == []
 
     def test_a_shard_is_released_alone_and_grows_no_older(self, ledger: Ledger, clock: Clock) -> None:
-        """What waits behind its key is due at once; what is held for another reason, or of another shard, is not."""
+        """What waits behind its key is due at once; what is on hold for another reason, or of another shard, is not."""
         settle(ledger)
         held = {"held": BEHIND_ITS_KEY}
         ledger.add_pending([in_shard(1, **held), in_shard(2, **held), in_shard(1, 7, held="pool closed")])
@@ -106,21 +106,21 @@ class OrderContract:
 
         assert ledger.release_shard("late", "crm", 1) == 1
         rows = {row.pending_id: row for row in ledger.pending()}
-        assert (rows[1].state, rows[1].held, rows[1].due_at) == ("due", "", after(100))
-        assert rows[1].held_seconds == pytest.approx(100)
+        assert (rows[1].state, rows[1].held, rows[1].due_at) == ("scheduled", "", after(100))
+        assert rows[1].on_hold_seconds == pytest.approx(100)
         assert rows[1].expires_at == after(3600) + timedelta(seconds=100)
-        assert [rows[number].state for number in (2, 3)] == ["held", "held"]
+        assert [rows[number].state for number in (2, 3)] == ["on_hold", "on_hold"]
 
     def test_what_a_person_said_stays_with_the_row(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """A row that is held at its delivery is due with the note at it, once; a row held for something else is not."""
+        """A row on hold at its delivery is due with the note at it, once; a row on hold for something else is not."""
         settle(ledger)
-        ledger.add_pending([in_shard(0, held=held_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
-        assert [row.held for row in ledger.held_of_rule("late")] == [held_at("id-1"), BEHIND_ITS_KEY]
+        ledger.add_pending([in_shard(0, held=on_hold_at("id-1")), in_shard(0, 6, held=BEHIND_ITS_KEY)])
+        assert [row.held for row in ledger.on_hold_of_rule("late")] == [on_hold_at("id-1"), BEHIND_ITS_KEY]
         clock.pass_seconds(50)
 
-        assert not rival.mark_held(2, held_at("id-1"), SKIPPED)
-        assert rival.mark_held(1, held_at("id-1"), SKIPPED)
-        assert not ledger.mark_held(1, held_at("id-1"), SKIPPED)
+        assert not rival.mark_on_hold(2, on_hold_at("id-1"), SKIPPED)
+        assert rival.mark_on_hold(1, on_hold_at("id-1"), SKIPPED)
+        assert not ledger.mark_on_hold(1, on_hold_at("id-1"), SKIPPED)
         (row,) = ledger.due_of_ordered(clock(), "late", "crm", 10)
         assert (row.held, row.due_at) == (SKIPPED, after(50))
         assert ledger.hold_pending("late", "crm", "pool closed") == 0

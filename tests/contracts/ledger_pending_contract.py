@@ -19,7 +19,7 @@ class PendingContract:
     def test_a_pending_row_comes_back_as_it_was_pending(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
         """Every field, file and pair of lineage survives; the ledger adds its number and the time."""
         settle(ledger)
-        row = a_pending(held_seconds=1.25, order_shard=7, lane="replay")
+        row = a_pending(on_hold_seconds=1.25, order_shard=7, lane="replay")
         clock.pass_seconds(3)
 
         assert ledger.add_pending([row]) == 1
@@ -39,7 +39,7 @@ class PendingContract:
         assert len(ledger.pending()) == 4
 
     def test_pending_again_after_it_moved_on_it_stays_as_it_is(self, ledger: Ledger, clock: Clock) -> None:
-        """A late second schedule_retries does not add a row again that was held, released, taken or closed since."""
+        """A late second schedule_retries does not add a row again that was on hold, released, taken or closed since."""
         settle(ledger)
         ledger.add_pending([a_pending()])
         ledger.hold_pending("late", "crm", "target disabled")
@@ -99,7 +99,7 @@ class PendingContract:
         assert len(ledger.pending_taken_by("retry-1")) == 5_000
 
     def test_what_is_due_comes_oldest_first(self, ledger: Ledger) -> None:
-        """Due means: its time has come, it is not held and not taken; up to a number of rows, of any or one runner."""
+        """Due: its time has come, it is neither on hold nor taken; up to a number of rows, of any or one runner."""
         settle(ledger)
         ledger.add_pending([a_pending(3), a_pending(1), a_pending(2), a_pending(2, runner="trains", chunk_id=1)])
         ledger.add_pending([a_pending(1, target="mail"), a_pending(1, held="pool closed")])
@@ -179,9 +179,9 @@ class PendingContract:
         assert ledger.last_taken(9) == {("late", "crm"): "retry-3", ("late", "mail"): "retry-1"}
         assert ledger.last_taken(1) == {("late", "crm"): "retry-3"}
 
-    @pytest.mark.parametrize("pending_id", [2, 99], ids=["held", "not-there"])
+    @pytest.mark.parametrize("pending_id", [2, 99], ids=["on_hold", "not-there"])
     def test_only_due_rows_can_be_taken(self, ledger: Ledger, pending_id: int) -> None:
-        """A row that is held, or does not exist, makes the plan fail as a whole."""
+        """A row that is on hold, or does not exist, makes the plan fail as a whole."""
         settle(ledger)
         ledger.add_pending([a_pending(1), a_pending(2, held="pool closed")])
 
@@ -189,7 +189,7 @@ class PendingContract:
         assert [row.taken_by for row in ledger.pending()] == [None, None]
 
     def test_what_falls_due_within_a_time_can_be_due_now(self, ledger: Ledger, clock: Clock) -> None:
-        """Both ends included; not what is due before or after, held, to be given up, taken, or another target's."""
+        """Both ends included; not what is due before or after, on hold, to be given up, taken, or another target's."""
         settle(ledger)
         seconds = (99, 100, 101, 102)
         ledger.add_pending(
@@ -214,10 +214,10 @@ class PendingContract:
             return [row.pending_id for row in rows]
 
         assert ids(ledger.pending()) == [1, 2, 3]
-        assert ids(ledger.pending("due")) == [2]
+        assert ids(ledger.pending("scheduled")) == [2]
         assert ids(ledger.pending("closed", runner="flights")) == [1]
         assert ids(ledger.pending(rule="early")) == [3]
-        assert ids(ledger.pending("due", rule="early")) == []
+        assert ids(ledger.pending("scheduled", rule="early")) == []
 
     def test_what_waits_is_counted(self, ledger: Ledger) -> None:
         """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
@@ -227,17 +227,17 @@ class PendingContract:
         )
         ledger.plan_taken(a_retry_batch(), [], [1])
 
-        held = PendingCount("late", "crm", "held", "RetryAt", 1, 5, after(2))
-        retry = PendingCount("late", "crm", "due", "RetryAt", 2, 10, after(4))
-        unknown = PendingCount("late", "crm", "due", "Unknown", 1, 5, after(3))
-        assert ledger.pending_counts() == [retry, unknown, held]
+        held = PendingCount("late", "crm", "on_hold", "RetryAt", 1, 5, after(2))
+        retry = PendingCount("late", "crm", "scheduled", "RetryAt", 2, 10, after(4))
+        unknown = PendingCount("late", "crm", "scheduled", "Unknown", 1, 5, after(3))
+        assert ledger.pending_counts() == [held, retry, unknown]
         assert ledger.pending_counts("trains") == []
         ledger.begin_settlement("retry-1")
         ledger.commit_batch("retry-1", "flights", [], after(9), "000000")
-        assert ledger.pending_counts("flights") == [replace(retry, rows=1, count=5), unknown, held]
+        assert ledger.pending_counts("flights") == [held, replace(retry, rows=1, count=5), unknown]
 
     def test_what_waits_is_counted_by_rule(self, ledger: Ledger) -> None:
-        """Deliveries, of all targets, due and held, taken or not; closed ones do not wait."""
+        """Deliveries, of all targets, scheduled and on hold, taken or not; closed ones do not wait."""
         settle(ledger)
         ledger.add_pending([a_pending(5), a_pending(4, target="mail"), a_pending(3, held="pool closed")])
         ledger.add_pending([a_pending(2, rule="early")])
@@ -250,7 +250,7 @@ class PendingContract:
         assert ledger.pending_by_rule() == {"early": 5, "late": 10}
 
     def test_waiting_targets_say_why_they_wait(self, ledger: Ledger, clock: Clock) -> None:
-        """By target, state and reason to hold, with the time the last was held; taken and closed rows do not wait."""
+        """By target, state and reason, with when the last was put on hold; taken and closed rows do not wait."""
         settle(ledger)
         ledger.add_pending([a_pending(5), a_pending(4), a_pending(3, target="mail")])
         ledger.add_pending([a_pending(2, held="pool closed")])
@@ -259,8 +259,8 @@ class PendingContract:
         ledger.plan_taken(a_retry_batch(), [], [3])
 
         assert ledger.waiting_targets() == [
-            WaitingTarget("late", "crm", "due", "", None),
-            WaitingTarget("late", "crm", "held", "pool closed", after(6)),
+            WaitingTarget("late", "crm", "on_hold", "pool closed", after(6)),
+            WaitingTarget("late", "crm", "scheduled", "", None),
         ]
         assert ledger.waiting_targets("trains") == []
 
@@ -275,7 +275,9 @@ class PendingContract:
 
         for runner in (None, "flights", "x", "trains"):
             expected = {each[:3] for each in some if runner in (None, each[3])}
-            assert [(each.rule, each.target, each.held) for each in ledger.waiting_targets(runner)] == sorted(expected)
+            assert sorted((each.rule, each.target, each.held) for each in ledger.waiting_targets(runner)) == sorted(
+                expected
+            )
 
     def test_a_pending_row_needs_its_batch(self, ledger: Ledger) -> None:
         """Nothing can become pending in the name of a batch that is not there."""

@@ -8,8 +8,8 @@ from contracts.ledger_samples import Clock, a_batch, a_retry_batch, after
 from eventbridge.errors import LedgerError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch
-from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.reference import Reference
+from eventbridge.model.rule_on_hold import RuleOnHold
 
 
 def a_reference(**changes: object) -> Reference:
@@ -33,7 +33,7 @@ def a_batch_of_references(batch_id: str = "retry-1") -> Batch:
 
 
 class ReferencesContract:
-    """What a ledger must do with shares that are routed later, and with rules that are held."""
+    """What a ledger must do with shares that are routed later, and with rules that are on hold."""
 
     def test_references_come_with_the_chunks_or_not_at_all(self, ledger: Ledger, rival: Ledger) -> None:
         """They are published in one transaction with the batch; of two that publish one does."""
@@ -65,11 +65,11 @@ class ReferencesContract:
         assert [(row.state, row.closed_by, row.tries) for row in rival.references()] == [
             ("closed", "retry-1", 0),
             ("closed", "retry-1", 0),
-            ("due", None, 1),
+            ("scheduled", None, 1),
         ]
 
     def test_the_watcher_sees_what_is_due_and_what_is_taken(self, ledger: Ledger, rival: Ledger) -> None:
-        """Due: its time has come, it is neither held nor taken, and no batch has taken another one of its rule."""
+        """Due: its time has come, it is neither on hold nor taken, and no batch has taken another one of its rule."""
         publish(ledger, a_reference(), a_reference(rule="early", due_at=after(5)), a_reference(reason="RouteFailed"))
         assert [ledger.reference_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
         assert not ledger.reference_taken()
@@ -82,12 +82,12 @@ class ReferencesContract:
         assert not rival.reference_due(after(5))
 
     def test_what_is_postponed_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
-        """Not what has reached its age, what is held, or another rule's."""
+        """Not what has reached its age, what is on hold, or another rule's."""
         publish(
             ledger,
             a_reference(due_at=after(-9)),
             a_reference(reason="Behind", due_at=after(-9), expires_at=after(-1)),
-            a_reference(reason="Held", due_at=after(-9), state="held"),
+            a_reference(reason="Held", due_at=after(-9), state="on_hold"),
             a_reference(rule="early", due_at=after(-9)),
         )
 
@@ -95,7 +95,7 @@ class ReferencesContract:
         assert [row.due_at for row in rival.references()] == [after(30), after(-9), after(-9), after(-9)]
 
     def test_time_held_is_no_age(self, ledger: Ledger, clock: Clock) -> None:
-        """What is held expires later by as long as it was held; what is taken is left alone."""
+        """What is on hold expires later by as long as it was on hold; what is taken is left alone."""
         publish(ledger, a_reference(), a_reference(rule="early"))
         clock.pass_seconds(10)
         assert ledger.hold_references("late") == 1
@@ -104,16 +104,16 @@ class ReferencesContract:
         assert ledger.release_references("late") == 1
         assert ledger.release_references("early") == 0
         late, early = ledger.references()
-        assert (late.state, late.due_at, late.expires_at) == ("due", after(110), after(86_500))
-        assert (late.held_seconds, early.held_seconds) == (100, 0)
+        assert (late.state, late.due_at, late.expires_at) == ("scheduled", after(110), after(86_500))
+        assert (late.on_hold_seconds, early.on_hold_seconds) == (100, 0)
         assert early.expires_at == after(86_400)
 
     def test_a_rule_is_held_until_it_is_released(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
-        """The last version that was held, and why, are told; released it is told no more."""
+        """The last version that was on hold, and why, are told; released it is told no more."""
         ledger.hold_rule("late", "v1", "it loops")
         clock.pass_seconds(5)
         rival.hold_rule("late", "v2", "it loops still")
 
-        assert ledger.held_rules() == {"late": HeldRule("late", "v2", "it loops still", after(5))}
+        assert ledger.rules_on_hold() == {"late": RuleOnHold("late", "v2", "it loops still", after(5))}
         ledger.release_rule("late")
-        assert rival.held_rules() == {}
+        assert rival.rules_on_hold() == {}

@@ -82,7 +82,7 @@ def a_slice(**changes: Any) -> RoutedSlice:
 
 
 def a_share() -> RoutedShare:
-    """Return a costly rule's share of which a part is left, and its rule held."""
+    """Return a costly rule's share of which a part is left, and its rule on hold."""
     some = (("buffer/0.parquet", "1"),)
     return RoutedShare(
         rule="costly", done=some, turned_down=some, left=(("buffer/0.parquet", "2-3"),), reason="Budget", error="loops"

@@ -6,7 +6,7 @@ import pytest
 from contracts.ledger_samples import START, Clock, a_pending, after, claimed_chunk, settle
 
 from eventbridge.decision.breaker import Count, Ended, Tally
-from eventbridge.decision.operational_event import of_rule_held_in_version
+from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
 
 SECOND = int(START.timestamp())
@@ -168,7 +168,7 @@ class TargetsContract:
 
     def test_an_event_that_waits_is_queued_once(self, ledger: Ledger, rival: Ledger) -> None:
         """Said by two processes, or twice by one."""
-        event = of_rule_held_in_version("late", "cafe", "it loops", after(0))
+        event = of_rule_on_hold_in_version("late", "cafe", "it loops", after(0))
         ledger.queue_operational_events([event])
         rival.queue_operational_events([event, event])
 
@@ -183,16 +183,16 @@ class TargetsContract:
         assert ledger.waiting_operational_events(10) == []
         ledger.hold_rule("late", "beef", "it loops still")
 
-        assert [each.data["held_at"] for each in ledger.waiting_operational_events(10)] == ["beef"]
-        assert (event.type, event.subject, event.data["reason"]) == ("rule.held", "late", "it loops")
+        assert [each.data["on_hold_at"] for each in ledger.waiting_operational_events(10)] == ["beef"]
+        assert (event.type, event.subject, event.data["reason"]) == ("rule.on_hold", "late", "it loops")
 
     def test_a_rule_that_is_held_again_after_a_release_is_told_again(self, ledger: Ledger, clock: Clock) -> None:
-        """Under another id, or receivers would take it for a repetition; its time is that since which it is held."""
+        """Under another id, or receivers would take it for a repetition; its time is that since which it is on hold."""
         told = []
         for _ in range(2):
             ledger.hold_rule("late", "cafe", "it loops")
             (event,) = ledger.waiting_operational_events(10)
-            assert event.time == ledger.held_rules()["late"].since
+            assert event.time == ledger.rules_on_hold()["late"].since
             ledger.drop_operational_events([event.event_id])
             clock.pass_seconds(1)
             ledger.release_rule("late")

@@ -87,7 +87,7 @@ class Running:
 
     def unsettled(self) -> list[str]:
         """Say what still waits: events, open batches, pending deliveries."""
-        held = [f"pending: {row}" for row in self.work.ledger.pending_counts() if row.state == "held"]
+        held = [f"pending: {row}" for row in self.work.ledger.pending_counts() if row.state == "on_hold"]
         return [*unsettled(self.work), *held]
 
     def open(self) -> list[Batch]:

@@ -117,7 +117,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
         running.publish("stock", range(200, 230))
         running.until("the other rule has the later events", lambda: takes(running, "/healthy/wide", 230), limit + 60)
         took = time.monotonic() - began
-        running.until("what the closed pool keeps is held", lambda: held(running, "narrow") == not_taken(running))
+        running.until("what the closed pool keeps is on hold", lambda: held(running, "narrow") == not_taken(running))
         kept = not_taken(running)
         states = {run["state"] for run in running.runs("deliver_stock")}
     finally:
@@ -259,8 +259,8 @@ def one_of_two_waits(running: Running) -> str | None:
 
 
 def held(running: Running, rule: str) -> int:
-    """Return how many deliveries of a rule are pending and held because its pool is closed."""
-    rows = [row for row in running.work.ledger.pending_counts() if row.rule == rule and row.state == "held"]
+    """Return how many deliveries of a rule are pending and on hold because its pool is closed."""
+    rows = [row for row in running.work.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
     return sum(row.count for row in rows)
 
 

@@ -242,7 +242,7 @@ def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None
 
 
 def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
-    """What is held for a target that was disabled is due; a rule that is not held stays as it is."""
+    """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
     directed.work.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
     enabled = ran(directed, "operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"})
     released = ran(directed, "operate_rules", {"action": "release rule", "rule": "crew-duty"})
@@ -251,7 +251,7 @@ def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) 
     done = [(each.by, each.call, each.status) for each in directed.work.ledger.actions(2)]
     assert done == [("Airflow, admin", "DAG operate_rules", 0)] * 2
     assert "crew-duty/crew: enabled, by admin" in directed.task_log("operate_rules", enabled, "operate")
-    assert "crew-duty is not held" in directed.task_log("operate_rules", released, "operate")
+    assert "crew-duty is not on hold" in directed.task_log("operate_rules", released, "operate")
 
 
 def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:

@@ -59,7 +59,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
     written_down = answered(running, chunk)
-    backlog = [row for row in running.work.ledger.pending() if row.target == "crm" and row.state == "due"]
+    backlog = [row for row in running.work.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
     mortal.start()
     running.services.start_again("scheduler")

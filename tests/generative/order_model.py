@@ -19,13 +19,13 @@ from eventbridge.decision.ordering import (
     SKIPPED,
     Open,
     Turns,
-    delivery_held_at,
-    held_at,
+    delivery_on_hold_at,
     is_due_for_renewal,
     is_marked,
     last_start,
     lease_until,
     may_block,
+    on_hold_at,
     shard_of,
     spans_of,
 )
@@ -78,7 +78,7 @@ class Row:
     @property
     def is_head(self) -> bool:
         """Whether its deliveries are the first of their keys."""
-        return self.attempts > 0 or delivery_held_at(self.held) is not None or is_marked(self.held)
+        return self.attempts > 0 or delivery_on_hold_at(self.held) is not None or is_marked(self.held)
 
 
 @dataclass(eq=False)
@@ -132,8 +132,8 @@ class OrderModel:
 
     @property
     def held(self) -> list[Row]:
-        """The rows that the rule is held at."""
-        return [row for row in self.rows if delivery_held_at(row.held) is not None and not row.taken]
+        """The rows that the rule is on hold at."""
+        return [row for row in self.rows if delivery_on_hold_at(row.held) is not None and not row.taken]
 
     @property
     def left(self) -> list[Delivery]:
@@ -176,7 +176,7 @@ class OrderModel:
             self._retries.append(Batch(dict(shards), chosen))
 
     def release(self, note: str) -> None:
-        """Note what a person says to all that the rule is held at: RELEASED or SKIPPED."""
+        """Note what a person says to all that the rule is on hold at: RELEASED or SKIPPED."""
         for row in self.held:
             row.held, row.due_at = note, self.now
 
@@ -247,7 +247,7 @@ class OrderModel:
                 return each.note
             return BEHIND_ITS_KEY if batch.rows and reason == BLOCKED else ""
         ends = ("MaximumRetryAttempts", "MaximumEventAge", "NonRetryable")
-        return held_at(f"{each.place.queue.queue_id}-{each.place.offset}") if self.strict and reason in ends else ""
+        return on_hold_at(f"{each.place.queue.queue_id}-{each.place.offset}") if self.strict and reason in ends else ""
 
     def _take_lease(self, push: Push) -> bool:
         holder, until = self._leases.get(push.shard, (push, self.now))
@@ -346,7 +346,7 @@ class OrderModel:
             _POLICY,
             attempts=attempts,
             arrived_at=begins,
-            held_seconds=0,
+            on_hold_seconds=0,
             now=self.now,
             draw=0.5,
             timeout_seconds=_TIMEOUT,

@@ -265,7 +265,7 @@ class _Product(RuleBasedStateMachine):
             policy,
             attempts=attempts,
             arrived_at=each.arrived_at,
-            held_seconds=0.0,
+            on_hold_seconds=0.0,
             now=self.now,
             draw=draw,
             timeout_seconds=_TIMEOUT_SECONDS,

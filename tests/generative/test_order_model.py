@@ -1,4 +1,4 @@
-"""The order decisions against a simple model: retries, dying and sleeping pushes, times to wait, held rules.
+"""The order decisions against a simple model: retries, dying and sleeping pushes, times to wait, rules on hold.
 
 The machine lets the steps of many pushes come in any order. What must hold: a delivery is sent only when every earlier
 one of its key and queue has been delivered or given up, and never while another one of its key may still arrive; a key

@@ -498,7 +498,7 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
 
 
 def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Clock) -> None:
-    """Airflow is asked only while deliveries are held for a closed pool; one that is silent holds up no start."""
+    """Airflow is asked only while deliveries are on hold for a closed pool; one that is silent holds up no start."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))

@@ -18,10 +18,10 @@ from pydantic import BaseModel
 
 from eventbridge.api.app import create_app
 from eventbridge.api.page.forms import acting, sent
-from eventbridge.api.payloads import HIDDEN, held_seen, quality_seen
+from eventbridge.api.payloads import HIDDEN, quality_seen, rule_on_hold_seen
 from eventbridge.event.plain import plain
-from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.quality import Measure, QualityRecord, Subject
+from eventbridge.model.rule_on_hold import RuleOnHold
 
 CARD = "4111111111111111"
 #: Names of fields that hold a condition on events, or a rule that is run over them.
@@ -299,10 +299,10 @@ def test_the_check_of_an_hour_tells_no_value_of_an_event() -> None:
 
 
 def test_an_expectation_that_failed_names_no_value_of_an_event() -> None:
-    """The reader still sees that the rule is held by an expectation."""
-    held = HeldRule("numbers", "1", "ExpectationFailed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
+    """The reader still sees that the rule is on hold by an expectation."""
+    held = RuleOnHold("numbers", "1", "ExpectationFailed: $.data.salary: greatest_value is 987,654", datetime.now(UTC))
 
-    assert held_seen(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
-    assert held_seen(_request(payloads=True), held) is held
-    of_counts = HeldRule("numbers", "1", "ExpectationFailed: matches is 12, expected at most 10", datetime.now(UTC))
-    assert held_seen(_request(payloads=False), of_counts) is of_counts
+    assert rule_on_hold_seen(_request(payloads=False), held).reason == f"ExpectationFailed: {HIDDEN}"
+    assert rule_on_hold_seen(_request(payloads=True), held) is held
+    of_counts = RuleOnHold("numbers", "1", "ExpectationFailed: matches is 12, expected at most 10", datetime.now(UTC))
+    assert rule_on_hold_seen(_request(payloads=False), of_counts) is of_counts

@@ -219,7 +219,7 @@ def _are_led(admin: AdminClient, topics: Sequence[str]) -> bool:
 
 def add_partitions(kafka: Kafka, topic: str, queues: int) -> None:
     """Let a topic have so many partitions, more than it has."""
-    admin = _admin(kafka.servers)  # held until it is done
+    admin = _admin(kafka.servers)  # on hold until it is done
     _done(admin.create_partitions([NewPartitions(topic, queues)]))
 
 

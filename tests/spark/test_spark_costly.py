@@ -149,12 +149,12 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
 def test_a_program_that_takes_its_worker_along_holds_its_rule(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
 ) -> None:
-    """Its worker dies, or never hears that its time is over: the rule is held, with all of its share as a reference."""
+    """Its worker dies, or never hears that time is up: the rule is on hold, with all of its share as a reference."""
     work = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
 
     assert lines(work, "cheap") == lines(work, "other") == list("01234567")
     assert lines(work, "costly") == []
     waiting = work.ledger.waiting_references()
-    assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "held", 8)]
-    assert list(work.ledger.held_rules()) == ["costly"]
+    assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "on_hold", 8)]
+    assert list(work.ledger.rules_on_hold()) == ["costly"]
     assert audit(work).differences == ()

@@ -133,7 +133,7 @@ def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place
 
 
 def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
-    """A number as a condition, types that do not go together: held with Spark's words until the file is corrected."""
+    """A number as a condition, types that do not fit: on hold with Spark's words until the file is corrected."""
     place.write_rules(
         plain={},
         good={"where": "true"},
@@ -144,10 +144,10 @@ def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
     work = place.deliver(*SUBJECT)
 
     assert place.ids("plain-all") == place.ids("good-all") == "012345"
-    held = work.ledger.held_rules()
+    held = work.ledger.rules_on_hold()
     assert sorted(held) == ["column", "number", "value"]
     assert "[DATATYPE_MISMATCH" in held["column"].reason
-    assert sorted(waiting(work)) == [(name, "RouteFailed", "held", 6) for name in sorted(held)]
+    assert sorted(waiting(work)) == [(name, "RouteFailed", "on_hold", 6) for name in sorted(held)]
     assert audit(work).differences == ()
     place.write_rules(plain={}, column={"where": "data:n::int > 3"})
     work = Runtime.open(place.settings, connections_from_environment({}))
@@ -216,7 +216,7 @@ def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -
 
 
 def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) -> None:
-    """Its job is interrupted and its rule held; a rule behind it in the same batch goes out; books balance.
+    """Its job is interrupted and its rule on hold; a rule behind it in the same batch goes out; books balance.
 
     On a Spark of its own, with a slot for each event that may go on in it for minutes, which ends with the test.
     """
@@ -226,14 +226,14 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         events = [*SUBJECT]
         events[3] = {**events[3], "data": {"n": 3, "many": list(range(30_000))}}
         work = place.deliver(*events)
-        routed_until(place, work, lambda: "endless" in work.ledger.held_rules())
+        routed_until(place, work, lambda: "endless" in work.ledger.rules_on_hold())
         routed_until(place, work, lambda: {each[0] for each in waiting(work)} == {"endless"})
 
         assert place.ids("plain-all") == place.ids("other-all") == "012345"
         done = place.ids("endless-all")
         assert "012".startswith(done)
-        assert waiting(work) == [("endless", "RouteFailed", "held", 6 - len(done))]
-        assert "its SQL does not end within" in work.ledger.held_rules()["endless"].reason
+        assert waiting(work) == [("endless", "RouteFailed", "on_hold", 6 - len(done))]
+        assert "its SQL does not end within" in work.ledger.rules_on_hold()["endless"].reason
         place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
         routed_until(place, work, lambda: not waiting(work))
         assert place.ids("endless-all") == "01245"
@@ -249,7 +249,7 @@ def routed_until(place: Place, work: Runtime, done: Callable[[], bool]) -> None:
         if due_at is not None:
             time.sleep(max(0.0, (due_at - work.clock()).total_seconds()))
         deliver_references(work, "orders", place.router, STOP)
-    pytest.fail(f"after 20 batches there wait {waiting(work)}, held are {work.ledger.held_rules()}")
+    pytest.fail(f"after 20 batches there wait {waiting(work)}, held are {work.ledger.rules_on_hold()}")
 
 
 def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:

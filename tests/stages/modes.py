@@ -75,7 +75,7 @@ ONLY_IN_BATCH_MODE: Mapping[str, str] = {story: why for why, stories in _LEFT_OU
 
 @dataclass
 class Told:
-    """What became of a run in streaming mode: streaming tasks that were held, stories that held none, and those left
+    """What became of a run in streaming mode: streaming tasks that were on hold, stories that held none, and those left
     out.
     """
 

@@ -60,7 +60,7 @@ def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -
 
     assert place.lines("CHEAP") == [str(number) for number in range(30)]
     assert place.lines("COSTLY") == [str(number) for number in range(12)]
-    assert waiting(work) == [("Budget", "due", 18)]
+    assert waiting(work) == [("Budget", "scheduled", 18)]
     assert took < 5
     assert audit(work).differences == ()
 
@@ -84,7 +84,7 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
     deliver_batch(work, "orders", asked, place.stop)
 
     assert all(isinstance(task, Slice) for task in asked.tasks)
-    assert waiting(work) == [("Budget", "due", 2), ("Behind", "due", 3)]
+    assert waiting(work) == [("Budget", "scheduled", 2), ("Behind", "scheduled", 3)]
     assert audit(work).differences == ()
 
 
@@ -158,14 +158,14 @@ def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock
 
 
 def test_a_disabled_rules_references_wait_and_do_not_age(place: Place, order: Order, clock: Any) -> None:
-    """They are held while the rule is disabled; that time is not counted when it is enabled again."""
+    """They are on hold while the rule is disabled; that time is not counted when it is enabled again."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     work = place.work()
     deliver_batch(work, "orders", router(work), place.stop)
     place.write_rules(enabled=False)
     assert plan_references(work) is None
-    assert waiting(work) == [("Budget", "held", 2)]
+    assert waiting(work) == [("Budget", "on_hold", 2)]
     clock.advance(48 * 3600)
     assert plan_references(work) is None
     place.write_rules()
@@ -207,7 +207,7 @@ def test_references_taken_up_by_a_run_that_died_come_back(place: Place, order: O
 
     assert settle_stale(work) == [lost]
 
-    assert waiting(work) == [("Abandoned", "due", 2)]
+    assert waiting(work) == [("Abandoned", "scheduled", 2)]
     assert work.ledger.waiting_references()[0].tries == 1
     assert audit(work).differences == ()
 
@@ -272,7 +272,7 @@ def test_route_of_a_costly_rule_may_die_anywhere(
     for wreck in dying_everywhere(place.site, stage):
         work = wreck.reopen(route_costly_budget_seconds=0.02)
         stage(work)
-        assert waiting(work) == [("Budget", "due", 2)]
+        assert waiting(work) == [("Budget", "scheduled", 2)]
         settled(work, batch_id)
         assert audit(work).differences == ()
 

@@ -126,7 +126,7 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
 
 
 def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) -> None:
-    """A closed pool holds, a degraded target goes to the slow lane, a disabled one is held."""
+    """A closed pool holds, a degraded target goes to the slow lane, a disabled one is on hold."""
     site.publish(order(1, 500))
     work, batch_id = buffered(site)
     work.ledger.set_target_status("big", "crm", "disabled", "410")

@@ -134,7 +134,7 @@ def test_shares_that_are_tried_alone_have_a_total_as_well(work: Looping) -> None
     found = reasons(work)
     assert found.total() == COSTLY
     assert 1 <= found["Budget"] <= 3
-    assert work.ledger.held_rules() == {}
+    assert work.ledger.rules_on_hold() == {}
 
 
 def test_turns_are_drawn_anew_for_every_batch() -> None:

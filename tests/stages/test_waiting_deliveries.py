@@ -79,7 +79,7 @@ class Place:
 
     def waiting(self) -> list[tuple[int, datetime, int]]:
         """Return number, due time and attempts of the deliveries that are pending."""
-        rows = [row for row in self.site.work.ledger.pending() if row.state == "due"]
+        rows = [row for row in self.site.work.ledger.pending() if row.state == "scheduled"]
         return sorted((row.count, row.due_at, row.attempts) for row in rows)
 
 

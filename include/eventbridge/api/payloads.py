@@ -14,11 +14,11 @@ from typing import Any, Final
 from fastapi import Request
 
 from eventbridge.api.refusal import Refused
-from eventbridge.decision.ordering import delivery_held_at
+from eventbridge.decision.ordering import delivery_on_hold_at
 from eventbridge.decision.quality import VALUE_MEASURES
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
-from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.quality import Measure, QualityRecord
+from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.why import EventAnswer, Step, Why
 from eventbridge.stages.letters.groups import LetterGroup, letter_groups
 from eventbridge.stages.letters.selection import QUOTING_REASONS
@@ -130,12 +130,12 @@ def _event_hidden(event: EventAnswer) -> EventAnswer:
     return replace(event, rules=rules, steps=tuple(map(seen, event.steps)), reason=reason)
 
 
-def held_seen(request: Request, held: HeldRule) -> HeldRule:
-    """Return a rule that is held as the caller may see it.
+def rule_on_hold_seen(request: Request, held: RuleOnHold) -> RuleOnHold:
+    """Return a rule that is on hold as the caller may see it.
 
     Spark's words may quote an event, and an expectation of a field's value that failed names that of one.
     """
-    if shows_payloads(request) or delivery_held_at(held.reason) is not None:
+    if shows_payloads(request) or delivery_on_hold_at(held.reason) is not None:
         return held
     if not held.reason.startswith(EXPECTATION_FAILED):
         return replace(held, reason=HIDDEN)

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from eventbridge.api.access import reader
 from eventbridge.api.host_paths import answer_without_host_paths
 from eventbridge.api.owners import seen
-from eventbridge.api.payloads import groups_seen, held_seen, letter_seen, shows_payloads, why_seen
+from eventbridge.api.payloads import groups_seen, letter_seen, rule_on_hold_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import (
@@ -83,7 +83,9 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
 
     def found(work: Runtime) -> dict[str, Any]:
         told = status_of(work, batches=batches)
-        return status_fields(replace(told, held_rules=tuple(held_seen(request, each) for each in told.held_rules)))
+        return status_fields(
+            replace(told, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in told.rules_on_hold))
+        )
 
     return document(request, found)
 

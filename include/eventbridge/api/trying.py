@@ -101,9 +101,9 @@ def shadows(
     return document(request, lambda work: shadow_reports(work, rule, since or "1h", until, shown))
 
 
-@router.post("/rules/{rule}/release", summary="Let a held rule go on")
+@router.post("/rules/{rule}/release", summary="Let a rule on hold go on")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
-    """Lift what a rule is held for, and answer what is due now."""
+    """Lift what a rule is on hold for, and answer what is due now."""
 
     def released(work: Runtime) -> Any:
         find_rule(work.rule_set(), rule)

@@ -142,7 +142,7 @@ def _say_pending(pending: int, held: int) -> None:
     """Say how much was not delivered, if anything was not."""
     if pending:
         are = "is" if pending == 1 else "are"
-        of_them = f", of which {held} {'is' if held == 1 else 'are'} held" if held else ""
+        of_them = f", of which {held} {'is' if held == 1 else 'are'} on hold" if held else ""
         say(f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due")
 
 

@@ -38,7 +38,7 @@ def resume_rule(rule: RuleArgument, as_json: JsonOption = False) -> None:
 def disable_rule(rule: RuleArgument, yes: YesOption = False, as_json: JsonOption = False) -> None:
     """Disable a rule, as `enabled: false` in its file does: nothing is matched, events pass it by for ever.
 
-    What is pending of it is held until it is enabled.
+    What is pending of it is on hold until it is enabled.
     """
     if not yes:
         confirm(f"Events that arrive while {rule} is disabled are never delivered by it.", "Disable it?")

@@ -29,7 +29,7 @@ def check(
 ) -> None:
     """Check an hour of the archive with Great Expectations, once: again, it shows what was found then.
 
-    Rules whose `expect` failed in it are held. Exit code 1 if something failed.
+    Rules whose `expect` failed in it are on hold. Exit code 1 if something failed.
     """
     from eventbridge.stages.operate.quality import check_hour
 

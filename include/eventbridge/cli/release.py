@@ -1,4 +1,4 @@
-"""`eventbridge rules release`: let a rule go on that is held."""
+"""`eventbridge rules release`: let a rule go on that is on hold."""
 
 from __future__ import annotations
 
@@ -12,18 +12,20 @@ from eventbridge.cli.table import cell_text, counted
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.release import Released
-    from eventbridge.stages.operate.release_held import HeldDelivery
+    from eventbridge.stages.operate.release_on_hold import DeliveryOnHold
 
 
 def release(
     rule: Annotated[str, typer.Argument(metavar="RULE", help="Name of the rule.")],
     skip: Annotated[
         str | None,
-        typer.Option("--skip", metavar="DELIVERY", help="Give up this delivery, which the rule is held at, and go on."),
+        typer.Option(
+            "--skip", metavar="DELIVERY", help="Give up this delivery, which the rule is on hold at, and go on."
+        ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a rule go on that is held: routing it failed by itself, its `expect` failed, or a delivery is not given up.
+    """Let a rule go on on hold: routing it failed by itself, its `expect` failed, or a delivery is not given up.
 
     Do it once what made it fail is mended: what of it waits is due, and the delivery is tried again, or skipped.
     """
@@ -42,19 +44,19 @@ def release(
 def _told(released: Released) -> str:
     """Return what was released, a line each."""
     disabled = [
-        f"its target {target} is disabled, and deliveries are held for that: "
+        f"its target {target} is disabled; deliveries are on hold for that: "
         f"`eventbridge targets enable {released.rule} {target}`"
         for target in released.disabled
     ]
     if released.nothing:
-        return "\n".join([f"{released.rule} is not held, and nothing of it waits to be released", *disabled])
+        return "\n".join([f"{released.rule} is not on hold, and nothing of it waits to be released", *disabled])
     if released.skipped:
         (skipped,) = released.skipped
         return f"{released.rule}: {_named(skipped)} becomes a dead letter, and the rule goes on behind it"
     lines = [_of_expectation(released)] if released.expectation is not None or released.deliveries else []
     lines += [f"{released.rule}: {_named(each)} is tried again" for each in released.retried]
     lines += [
-        f"{released.rule}: {_named(each)} has nothing to send and is held on: skip it by --skip {each.delivery_id}"
+        f"{released.rule}: {_named(each)} has nothing to send and is on hold on: skip it by --skip {each.delivery_id}"
         for each in released.unsendable
     ]
     if released.hold is not None or released.references or released.waits_for:
@@ -62,15 +64,15 @@ def _told(released: Released) -> str:
     return "\n".join([*lines, *disabled])
 
 
-def _named(held: HeldDelivery) -> str:
+def _named(held: DeliveryOnHold) -> str:
     return f"the delivery {held.delivery_id} to {held.target} ({held.reason})"
 
 
 def _of_expectation(released: Released) -> str:
     hold = released.expectation
-    head = f"{released.rule} is not held by an expectation"
+    head = f"{released.rule} is not on hold because of an expectation"
     if hold is not None:
-        head = f"{released.rule} was held since {cell_text(hold.since)} UTC ({cell_text(hold.reason)}) and goes on"
+        head = f"{released.rule} was on hold since {cell_text(hold.since)} UTC ({cell_text(hold.reason)}) and goes on"
     if not released.deliveries:
         return f"{head}; nothing of it waits"
     return f"{head}; {counted(released.deliveries, 'delivery', 'deliveries')} that waited are due now"
@@ -79,7 +81,7 @@ def _of_expectation(released: Released) -> str:
 def _of_routing(released: Released) -> str:
     hold = released.hold
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
-    head = f"{released.rule} was held{since} and goes on" if hold else f"{released.rule} is not held"
+    head = f"{released.rule} was on hold{since} and goes on" if hold else f"{released.rule} is not on hold"
     if released.waits_for:
         return f"{head}; its references go on waiting: {released.waits_for}"
     if not released.references:

@@ -110,17 +110,17 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield ("Chunks of open batches", ["state", "chunks"]), map(list, sorted(found.chunks.items()))
     yield (
-        ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or held for"]),
+        ("Pending deliveries", ["rule", "target", "state", "reason", "deliveries", "next due, or on hold for"]),
         ([p.rule, p.target, p.state, p.reason, p.count, p.next_due_at or p.held] for p in found.pending),
     )
     yield (
         (
             "References: events that are routed later",
-            ["rule", "state", "reason", "events", "since", "next due, or held for"],
+            ["rule", "state", "reason", "events", "since", "next due, or on hold for"],
         ),
         ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.references),
     )
-    yield ("Held rules", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.held_rules)
+    yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
     yield (
         ("Said by operators, times in UTC", ["rule", "target", "word", "value", "by", "since"]),
         ([s.rule, s.target, s.word, s.value, s.said_by, s.since] for s in found.operators),

@@ -42,7 +42,7 @@ def list_targets(as_json: JsonOption = False) -> None:
     """Show how every target of today's rule files stands, since when and why; changes nothing.
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
-    good; disabled: its deliveries are held until it is enabled; paused: it answered 429, and nothing is sent before
+    good; disabled: its deliveries are on hold until it is enabled; paused: it answered 429, and nothing is sent before
     the time shown, or an operator paused it, or its pool has no slots, as its reason says. Of one that is ok: until
     when its rate is ramped.
     """
@@ -119,7 +119,7 @@ def enable(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded, half-open or paused: what was held or put off for it is due now.
+    """Enable a target that is disabled, degraded, half-open or paused: what was on hold or put off for it is due now.
 
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """

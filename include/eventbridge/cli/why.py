@@ -148,7 +148,7 @@ def _compared(rule: RuleAnswer) -> str:
 def _delivery(each: DeliveryAnswer) -> list[object]:
     stands = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
     if each.held:
-        stands = f"held: {each.held}"
+        stands = f"on hold: {each.held}"
     replay = f" of replay {each.replay_id[:8]}" if each.replay_id else ""
     return [f"{each.rule}/{each.target}", each.delivery_id, stands + replay, each.attempts, each.reason or ""]
 

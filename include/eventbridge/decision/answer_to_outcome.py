@@ -41,7 +41,7 @@ def decide(
     *,
     attempts: int,
     arrived_at: datetime,
-    held_seconds: float,
+    on_hold_seconds: float,
     now: datetime,
     draw: float,
     timeout_seconds: float,
@@ -50,7 +50,7 @@ def decide(
 ) -> Outcome:
     """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
 
-    `arrived_at` is when the event's age began, `held_seconds` what of it does not count, `draw` a random number
+    `arrived_at` is when the event's age began, `on_hold_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
     have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
     A `Retry-After` puts the retry off by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
@@ -72,10 +72,10 @@ def decide(
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
     asked = retry_after(answer.retry_after, now, retry_after_max)
     if asked is not None:
-        ends_at = arrived_at + timedelta(seconds=held_seconds + policy.maximum_event_age_seconds)
+        ends_at = arrived_at + timedelta(seconds=on_hold_seconds + policy.maximum_event_age_seconds)
         due_at = max(due_at, min(asked, ends_at - LAST_CHANCE))
     due_at = first_opening(window, due_at)
-    too_old = expired(policy, arrived_at, held_seconds, due_at)
+    too_old = expired(policy, arrived_at, on_hold_seconds, due_at)
     if too_old is not None:
         return DeadLettered(too_old.reason, f"{_describe(answer)}, and {too_old.detail} when the next attempt is due")
     return RetryAt(due_at, _name(answer))
@@ -99,9 +99,9 @@ def too_early(not_before: datetime | None, window: DeliverBetween | None, now: d
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 
 
-def expired(policy: RetryPolicy, arrived_at: datetime, held_seconds: float, now: datetime) -> DeadLettered | None:
-    """Return the end of a delivery whose age at `now`, time held not counted, has reached the policy's maximum."""
-    age_seconds = (now - arrived_at).total_seconds() - held_seconds
+def expired(policy: RetryPolicy, arrived_at: datetime, on_hold_seconds: float, now: datetime) -> DeadLettered | None:
+    """Return the end of a delivery whose age at `now`, time on hold not counted, has reached the policy's maximum."""
+    age_seconds = (now - arrived_at).total_seconds() - on_hold_seconds
     if age_seconds < policy.maximum_event_age_seconds:
         return None
     maximum = policy.maximum_event_age_seconds

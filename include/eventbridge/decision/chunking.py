@@ -61,7 +61,7 @@ class ChunkLimits:
 
 @dataclass(frozen=True)
 class ChunkPlan:
-    """One chunk: what a push task delivers, or, not handed out, what is pending (`held`: until a person acts)."""
+    """One chunk: what a push task delivers, or, not handed out, what is pending (`on_hold`: until a person acts)."""
 
     pool: str
     weight: int
@@ -92,8 +92,8 @@ def cut_chunks(
     A chunk is of one pool and one weight, and as large as its targets may have it: where they differ each takes its
     share of the room. Rows of a target stay together, so that a target that hangs touches few chunks; small ones share.
     `statuses` is how targets stand (`breaker.TargetState`) by (rule, target), absent = ok.
-    Not handed out: a disabled target, what operators paused and a pool of 0 slots (all held), what must not be sent yet
-    (due then), a target whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds
+    Not handed out: a disabled target, what operators paused and a pool of 0 slots (all on hold), what must not be sent
+    yet (due then), a target whose breaker is not closed, what exceeds twice a pool's free slots, and what exceeds
     `max_handed_out` once every pool had its turn (due at once). An order shard is never split over chunks that are
     handed out: its last rows are not, from the first on that must not be sent yet or is too much for one chunk. An
     ordered target has no breaker: its retries wait by key.

@@ -1,7 +1,7 @@
 """What `deliver_within` of a target comes to: until when a delivery may be sent, and what becomes of one past it. Pure.
 
-All wall time counts, from when the bus took the event: what is held, paused or outside the hours goes on to be late. A
-redrive or replay publishes its events again, so that their time counts from its batch.
+All wall time counts, from when the bus took the event: what is on hold, paused or outside the hours goes on to be late.
+A redrive or replay publishes its events again, so that their time counts from its batch.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.model.held_rule import HeldRule
-from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_HELD, RULE_REMOVED, TARGET_DISABLED
+from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_ON_HOLD, RULE_REMOVED, TARGET_DISABLED
 from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
 
@@ -39,7 +39,7 @@ def delivery_hold_reason(
 
 def reference_hold_reason(
     rules: RuleSet,
-    held_rules: Mapping[str, HeldRule],
+    rules_on_hold: Mapping[str, RuleOnHold],
     pools: Mapping[str, PoolSlots],
     said: OperatorStates,
     rule_name: str,
@@ -50,9 +50,9 @@ def reference_hold_reason(
         return RULE_REMOVED
     if not rule.enabled:
         return RULE_DISABLED
-    held = held_rules.get(rule_name)
+    held = rules_on_hold.get(rule_name)
     if held is not None and held.version == rule.version:
-        return RULE_HELD
+        return RULE_ON_HOLD
     if paused := said.hold_reason(rule_name, ""):
         return paused
     return _pool_hold_reason(pools, rule.pool_name)

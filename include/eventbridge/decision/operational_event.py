@@ -28,7 +28,7 @@ OperationType = Literal[
     "delivery.dead_lettered",
     "delivery.late",
     "batch.late",
-    "rule.held",
+    "rule.on_hold",
     "rules.mistaken",
     "quality.checked",
     "quality.failed",
@@ -149,17 +149,17 @@ def of_late_batch(batch: Batch, seconds: float) -> OperationalEvent:
     return OperationalEvent(_id("batch.late", batch.batch_id), "batch.late", batch.runner or batch.kind, time, data)
 
 
-def of_rule_held_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
-    """Return the event for a rule that is not routed in a version of it; held again after a release, it is another."""
-    data = {"rule": rule, "reason": reason, "held_at": version}
-    return OperationalEvent(_id("rule.held", rule, version, time.isoformat()), "rule.held", rule, time, data)
+def of_rule_on_hold_in_version(rule: str, version: str, reason: str, time: datetime) -> OperationalEvent:
+    """Return the event for a rule that is not routed in a version of it; on hold again, it is another."""
+    data = {"rule": rule, "reason": reason, "on_hold_at": version}
+    return OperationalEvent(_id("rule.on_hold", rule, version, time.isoformat()), "rule.on_hold", rule, time, data)
 
 
-def of_rule_held_by_expectation(hold: ExpectationHold) -> OperationalEvent:
-    """Return the event for a rule whose matched events were not what it expects; held again, it is another."""
-    data = {"rule": hold.rule, "reason": hold.reason, "held_at": hold.found_in}
-    event_id = _id("rule.held", hold.rule, EXPECTATION_FAILED, hold.found_in, hold.since.isoformat())
-    return OperationalEvent(event_id, "rule.held", hold.rule, hold.since, data)
+def of_rule_on_hold_by_expectation(hold: ExpectationHold) -> OperationalEvent:
+    """Return the event for a rule whose matched events were not what it expects; on hold again, it is another."""
+    data = {"rule": hold.rule, "reason": hold.reason, "on_hold_at": hold.found_in}
+    event_id = _id("rule.on_hold", hold.rule, EXPECTATION_FAILED, hold.found_in, hold.since.isoformat())
+    return OperationalEvent(event_id, "rule.on_hold", hold.rule, hold.since, data)
 
 
 def of_quality_check(record: QualityRecord) -> OperationalEvent:
@@ -181,22 +181,22 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
     return OperationalEvent(_id("quality", hour), kind, hour, record.checked_at, data)
 
 
-def of_rule_held_at_delivery(
+def of_rule_on_hold_at_delivery(
     rule: str, target: str, delivery: str, place: str, reason: str, time: datetime, batch_id: str
 ) -> OperationalEvent:
-    """Return the event for a rule that is held at a delivery, since a batch found at `time` that it cannot be made.
+    """Return the event for a rule that is on hold at a delivery, since a batch found at `time` that it cannot be made.
 
     `place` is where its event lies on the bus, `<topic>/<queue>/<offset>`.
     """
     data = {
         "rule": rule,
         "reason": reason,
-        "held_at": delivery,
+        "on_hold_at": delivery,
         "target": target,
         "place": place,
         "batch_id": batch_id,
     }
-    return OperationalEvent(_id("rule.held", rule, delivery, batch_id), "rule.held", rule, time, data)
+    return OperationalEvent(_id("rule.on_hold", rule, delivery, batch_id), "rule.on_hold", rule, time, data)
 
 
 def of_rule_mistakes(mistakes: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:

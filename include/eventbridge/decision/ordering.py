@@ -1,6 +1,6 @@
 """What may go of an ordered target: order keys and their shards, what a key waits for, leases. Pure.
 
-Called by route (keys and shards), push (what may go), the planning of retries, and by what releases a held rule.
+Called by route (keys and shards), push (what may go), the planning of retries, and by what releases a rule on hold.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ SINGLE_KEY: Final = ""
 BLOCKED: Final = "Blocked"
 REFERENCE_FIRST: Final = "ReferenceFirst"
 
-#: Why a pending row is held: behind its key; at a delivery that may not be given up; and what a person said to it then.
+#: Why a pending row is on hold: behind its key; at a delivery that may not be given up; and what a person said to it
+#: then.
 BEHIND_ITS_KEY: Final = "order"
-_HELD_AT: Final = "held at "
+_ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
@@ -68,7 +69,7 @@ class Open:
     """What is open of the deliveries of a target, beside those that are to go: it says which of these must wait.
 
     A delivery waits for an earlier one of its key in its queue, and for a `head` of its key in any queue: one that
-    was tried, or is held, which is always the first of its key. Beyond that, order over queues is not promised.
+    was tried, or is on hold, which is always the first of its key. Beyond that, order over queues is not promised.
     """
 
     def __init__(self) -> None:
@@ -156,21 +157,21 @@ def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -
     return until - now < timedelta(seconds=2 * timeout_seconds + _LEASE_SECONDS / 2)
 
 
-def held_at(delivery_id: str) -> str:
-    """Return why a row is held whose delivery may not be given up: it names it, so that a person can."""
-    return _HELD_AT + delivery_id
+def on_hold_at(delivery_id: str) -> str:
+    """Return why a row is on hold whose delivery may not be given up: it names it, so that a person can."""
+    return _ON_HOLD_AT + delivery_id
 
 
-def delivery_held_at(held: str) -> str | None:
-    """Return the id of the delivery that `held_at` named, None if a row is held for another reason, or not at all."""
-    return held.removeprefix(_HELD_AT) if held.startswith(_HELD_AT) else None
+def delivery_on_hold_at(held: str) -> str | None:
+    """Return the id of the delivery that `on_hold_at` named, None if a row is on hold for another reason or none."""
+    return held.removeprefix(_ON_HOLD_AT) if held.startswith(_ON_HOLD_AT) else None
 
 
 def waits_for_order(held: str) -> bool:
-    """Return whether a pending row is held, or marked, for the sake of order: nothing but order lets it go."""
-    return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_held_at(held) is not None
+    """Return whether a pending row is on hold, or marked, for the sake of order: nothing but order lets it go."""
+    return held in (BEHIND_ITS_KEY, RELEASED, SKIPPED) or delivery_on_hold_at(held) is not None
 
 
 def is_marked(held: str) -> bool:
-    """Return whether a person has said what becomes of a delivery that its rule was held at."""
+    """Return whether a person has said what becomes of a delivery that its rule was on hold at."""
     return held in (RELEASED, SKIPPED)

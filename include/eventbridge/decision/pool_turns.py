@@ -21,7 +21,7 @@ class Waits(NamedTuple):
 
 
 def closed_pools(pools: Mapping[str, PoolSlots] | None) -> frozenset[str]:
-    """Return the pools whose rules' deliveries are held; `pools` None: nobody knows any."""
+    """Return the pools whose rules' deliveries are on hold; `pools` None: nobody knows any."""
     return frozenset(name for name, pool in (pools or {}).items() if pool.slots == 0)
 
 

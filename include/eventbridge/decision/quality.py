@@ -132,7 +132,7 @@ VALUE_MEASURES = frozenset({"least_value", "greatest_value"})
 
 
 def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
-    """Return what failed of each rule's `expect`, by rule: those are held; other failures are only told."""
+    """Return what failed of each rule's `expect`, by rule: those are on hold; other failures are only told."""
     found: dict[str, list[str]] = {}
     for each in failures:
         if each.subject.kind == "field":

@@ -61,7 +61,7 @@ class Chunks(Database):
             return [ChunkTotal(row.pool, row.chunks, int(row.rows), int(row.size)) for row in rows]
 
     def withheld_pieces(self, batch_id: str) -> list[tuple[str, Piece]]:
-        """Return what of a batch is neither handed out nor held, each piece with the pool it is for."""
+        """Return what of a batch is neither handed out nor on hold, each piece with the pool it is for."""
         with self._reading() as connection:
             rows = connection.execute(statements.WITHHELD_PIECES, {"of_batch": batch_id})
             return [(row.pool, piece) for row in rows for piece in _to_pieces(row.pieces)]

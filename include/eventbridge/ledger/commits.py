@@ -38,7 +38,7 @@ class Commits(Database):
         release the batch that follows it.
 
         `settlement`: the key of the first one that its books were proved with. `failed`: what failed of the `expect` of
-        rules, which are held from now on. `figures` are added to those of the minute.
+        rules, which are on hold from now on. `figures` are added to those of the minute.
         All in one transaction; False if the batch is committed already.
         Raises BooksError, and changes nothing, if the batch is not settling or an offset
         does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.

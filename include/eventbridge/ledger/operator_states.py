@@ -16,11 +16,11 @@ class OperatorWords(Database):
             return [OperatorState(**row._mapping) for row in connection.execute(statements.OPERATOR_STATES)]
 
     def said_by_operators(self) -> OperatorStates:
-        """Return what follows from it, and from expectations that failed: such a rule is held until it is released."""
+        """Return what follows from it, and from expectations that failed: it is on hold until it is released."""
         with self._reading() as connection:
             rows = connection.execute(statements.WHAT_HOLDS).all()
-        said = {(row.rule, row.target, row.word): row.value for row in rows if row.word != statements.HELD}
-        return OperatorStates(said, {row.rule for row in rows if row.word == statements.HELD})
+        said = {(row.rule, row.target, row.word): row.value for row in rows if row.word != statements.ON_HOLD}
+        return OperatorStates(said, {row.rule for row in rows if row.word == statements.ON_HOLD})
 
     def say(self, rule: str, target: str, word: OperatorWord, value: str, said_by: str) -> bool:
         """Note what an operator says from now on; False, and nothing changes, if it holds already."""

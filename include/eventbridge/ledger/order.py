@@ -1,4 +1,4 @@
-"""Ordered targets in the ledger: leases of their shards, what is open of them, at what a rule is held."""
+"""Ordered targets in the ledger: leases of their shards, what is open of them, at what a rule is on hold."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Order(Database):
         """Return the shards of a target in which everything waits behind its key, and so for nothing."""
         of = {"of_rule": rule, "of_target": target, "because": BEHIND_ITS_KEY}
         with self._reading() as connection:
-            return sorted(connection.execute(statements.SHARDS_HELD, of).scalars())
+            return sorted(connection.execute(statements.SHARDS_ON_HOLD, of).scalars())
 
     def release_shard(self, rule: str, target: str, shard: int) -> int:
         """Make due what of a shard waits behind its keys, and return how many rows; their age stood still."""
@@ -72,13 +72,13 @@ class Order(Database):
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_SHARD, of | {"microseconds": microseconds(now)}).rowcount
 
-    def held_of_rule(self, rule: str) -> list[PendingDeliveries]:
-        """Return the open rows of a rule's ordered targets that are held, or were and are marked, in their order."""
+    def on_hold_of_rule(self, rule: str) -> list[PendingDeliveries]:
+        """Return the open rows of a rule's ordered targets that are on hold, or were and are marked, in their order."""
         with self._reading() as connection:
-            return [to_pending(row) for row in connection.execute(statements.HELD_OF_RULE, {"of_rule": rule})]
+            return [to_pending(row) for row in connection.execute(statements.ON_HOLD_OF_RULE, {"of_rule": rule})]
 
-    def mark_held(self, pending_id: int, held: str, instead: str) -> bool:
-        """Make a row due that is held for one reason, and note another at it; False if it is not held for that."""
+    def mark_on_hold(self, pending_id: int, held: str, instead: str) -> bool:
+        """Make a row due on hold for one reason, and note another at it; False if it is not on hold for that."""
         of = {"of_row": pending_id, "because": held, "instead": instead, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.MARK_HELD, of).rowcount == 1
+            return connection.execute(statements.MARK_ON_HOLD, of).rowcount == 1

@@ -39,7 +39,7 @@ class Pending(Database):
         Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and adds nothing,
         if the batch has another one now.
 
-        A row with `held` is pending held; due, if that is what a person said to it. Raises BooksError, and adds
+        A row with `held` is pending on hold; due, if that is what a person said to it. Raises BooksError, and adds
         nothing, if a row has the name of another one (see PendingDeliveries) but other files: one would be lost.
         """
         if not rows:
@@ -179,7 +179,7 @@ class Pending(Database):
             return [to_pending(row) for row in connection.execute(statements.pending_rows(state, runner, rule))]
 
     def pending_counts(self, runner: str | None = None) -> list[PendingCount]:
-        """Return how much waits (due or held, taken or not) by rule, target, state and reason."""
+        """Return how much waits (scheduled or on hold, taken or not) by rule, target, state and reason."""
         with self._reading() as connection:
             return [
                 PendingCount(
@@ -189,7 +189,7 @@ class Pending(Database):
             ]
 
     def pending_by_rule(self) -> dict[str, int]:
-        """Return how many deliveries of each rule wait, due or held, taken or not; rules without any are left out."""
+        """Return how many deliveries of each rule wait, taken or not; rules without any are left out."""
         with self._reading() as connection:
             return {row.rule: int(row.deliveries) for row in connection.execute(statements.PENDING_BY_RULE)}
 
@@ -200,14 +200,14 @@ class Pending(Database):
             return connection.execute(statements.HOLD_PENDING, change).rowcount
 
     def waiting_targets(self, runner: str | None = None) -> list[WaitingTarget]:
-        """Return which targets have deliveries that wait, untaken, in which state and why they are held."""
+        """Return which targets have deliveries that wait, untaken, in which state and why they are on hold."""
         with self._reading() as connection:
             return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
 
     def give_up_pending(self, rule: str, target: str, reason: str) -> int:
-        """Make what is held of a target for one reason due now, so that it can be given up; return how many rows.
+        """Make what is on hold of a target for one reason due now, so that it can be given up; return how many rows.
 
-        It keeps `held` and `held_since`, by which it is known: it is not held again, and due even if its target is
+        It keeps `held` and `on_hold_since`, by which it is known: it is not on hold again and due even if its target is
         disabled. `release_pending` makes it due as any other.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
@@ -217,11 +217,11 @@ class Pending(Database):
     def release_pending(
         self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""
     ) -> int:
-        """Make what is held of a target due now, or only what is held for the reason `held`; return how many rows.
+        """Make what is on hold of a target due now, or only for the reason `held`; return how many rows.
 
-        The time they were held is added to `held_seconds` and put on `expires_at`,
+        The time they were on hold is added to `on_hold_seconds` and put on `expires_at`,
         unless it counts towards their age (`aged`: after a 410).
-        With `instead` they are not due but go on being held, for that reason.
+        With `instead` they are not due but stay on hold, for that reason.
         """
         now = self.now()
         change = {"of_rule": rule, "of_target": target, "now": now}
@@ -243,7 +243,7 @@ class Pending(Database):
             return count
 
     def release_expired(self, now: datetime) -> int:
-        """Make due what is held for disabled targets and past its age, so that it can end; return how many rows."""
+        """Make due what is on hold for disabled targets and past its age, so that it can end; return how many rows."""
         with self._writing() as connection:
             return connection.execute(statements.RELEASE_EXPIRED, {"now": now}).rowcount
 
@@ -255,16 +255,19 @@ def _slices(ids: Sequence[int]) -> Iterable[Sequence[int]]:
 def _pending_row(row: PendingDeliveries, now: datetime) -> dict[str, Any]:
     values = dict(vars(row))
     del values["pending_id"]
-    values |= {"due_bucket": row.due_at, "held_bucket": row.held, "pending_at": row.pending_at or now}
+    values |= {"due_bucket": row.due_at, "hold_bucket": row.held, "pending_at": row.pending_at or now}
     if row.held:
-        values |= {"state": "due" if is_marked(row.held) else "held", "held_since": row.held_since or now}
+        values |= {
+            "state": "scheduled" if is_marked(row.held) else "on_hold",
+            "on_hold_since": row.on_hold_since or now,
+        }
     return values
 
 
 def to_pending(row: Row[Any]) -> PendingDeliveries:
     """Return the record of a row of table `pending`."""
     values = dict(row._mapping)
-    del values["due_bucket"], values["held_bucket"]
+    del values["due_bucket"], values["hold_bucket"]
     values["files"] = tuple((file, rows) for file, rows in values["files"])
     values["lineage"] = tuple((batch, chunk) for batch, chunk in values["lineage"])
     values["order_spans"] = to_spans(values["order_spans"])

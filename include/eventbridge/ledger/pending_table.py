@@ -26,11 +26,11 @@ pending = Table(
     Column("lane", Text, nullable=False),
     # What the row was added with: part of its name, and unlike due_at and held never changed.
     Column("due_bucket", UtcTime, nullable=False),
-    Column("held_bucket", Text, nullable=False),
+    Column("hold_bucket", Text, nullable=False),
     Column("due_at", UtcTime, nullable=False),
     Column("held", Message, nullable=False),
-    Column("held_since", UtcTime),
-    Column("held_seconds", Float, nullable=False),
+    Column("on_hold_since", UtcTime),
+    Column("on_hold_seconds", Float, nullable=False),
     Column("expires_at", UtcTime),
     Column("count", BigInteger, nullable=False),
     Column("size", BigInteger, nullable=False),
@@ -49,26 +49,26 @@ pending = Table(
     sqlite_autoincrement=True,
 )
 #: What a pending row is called: to add the same again is to add nothing.
-_NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket held_bucket"
+_NAME = "batch_id settlement chunk_id rule target reason attempts lane due_bucket hold_bucket"
 PENDING_NAME = tuple(pending.c[name] for name in _NAME.split())
 pending.append_constraint(UniqueConstraint(*PENDING_NAME))
 WAITING = pending.c.state != word("closed")
-DUE = (pending.c.state == word("due")) & pending.c.taken_by.is_(None)
-HELD = (pending.c.state == word("held")) & pending.c.taken_by.is_(None)
+SCHEDULED = (pending.c.state == word("scheduled")) & pending.c.taken_by.is_(None)
+ON_HOLD = (pending.c.state == word("on_hold")) & pending.c.taken_by.is_(None)
 TAKEN = WAITING & pending.c.taken_by.is_not(None)
 UNTAKEN = WAITING & pending.c.taken_by.is_(None)
 UNTAKEN_IN_ORDER = UNTAKEN & pending.c.order_shard.is_not(None)
-partial("ix_pending_due", DUE, pending.c.due_at, pending.c.rule, pending.c.target)
-partial("ix_pending_due_of_target", DUE, pending.c.rule, pending.c.target, pending.c.due_at)
+partial("ix_pending_scheduled", SCHEDULED, pending.c.due_at, pending.c.rule, pending.c.target)
+partial("ix_pending_scheduled_of_target", SCHEDULED, pending.c.rule, pending.c.target, pending.c.due_at)
 #: The kinds of what is due: the watcher asks which there are, and reads the first row of each (`statements.due`).
-DUE_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.runner)
-partial("ix_pending_due_kind", DUE, *DUE_KIND, pending.c.due_at)
-partial("ix_pending_due_expiry", DUE, pending.c.rule, pending.c.target, pending.c.expires_at)
-DUE_TRIED = DUE & pending.c.order_shard.is_not(None) & (pending.c.attempts > literal_column("0"))
-DUE_UNTRIED = DUE & pending.c.order_shard.is_not(None) & (pending.c.attempts == literal_column("0"))
-partial("ix_pending_due_tried", DUE_TRIED, pending.c.rule, pending.c.target, pending.c.due_at)
-partial("ix_pending_due_untried", DUE_UNTRIED, pending.c.rule, pending.c.target, pending.c.due_at)
-partial("ix_pending_held", HELD, pending.c.rule, pending.c.target, pending.c.expires_at)
+SCHEDULED_KIND = (pending.c.rule, pending.c.target, pending.c.held, pending.c.runner)
+partial("ix_pending_scheduled_kind", SCHEDULED, *SCHEDULED_KIND, pending.c.due_at)
+partial("ix_pending_scheduled_expiry", SCHEDULED, pending.c.rule, pending.c.target, pending.c.expires_at)
+SCHEDULED_TRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts > literal_column("0"))
+SCHEDULED_UNTRIED = SCHEDULED & pending.c.order_shard.is_not(None) & (pending.c.attempts == literal_column("0"))
+partial("ix_pending_scheduled_tried", SCHEDULED_TRIED, pending.c.rule, pending.c.target, pending.c.due_at)
+partial("ix_pending_scheduled_untried", SCHEDULED_UNTRIED, pending.c.rule, pending.c.target, pending.c.due_at)
+partial("ix_pending_on_hold", ON_HOLD, pending.c.rule, pending.c.target, pending.c.expires_at)
 partial("ix_pending_waiting", WAITING, pending.c.rule, pending.c.target)
 TIMED = UNTAKEN & pending.c.published_at.is_not(None)
 UNTOLD = TIMED & pending.c.told_late_at.is_(None)
@@ -76,7 +76,7 @@ partial("ix_pending_timed", TIMED, pending.c.rule, pending.c.target, pending.c.p
 partial("ix_pending_untold", UNTOLD, pending.c.rule, pending.c.target, pending.c.published_at)
 #: The kinds of what waits: a retry run asks which there are, and reads one row of each (`statements.kinds`).
 PENDING_KIND = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held, pending.c.runner)
-partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.held_since)
+partial("ix_pending_kind", UNTAKEN, *PENDING_KIND, pending.c.on_hold_since)
 _IN_SHARD = (pending.c.rule, pending.c.target, pending.c.order_shard)
 partial("ix_pending_shard", UNTAKEN_IN_ORDER, *_IN_SHARD, pending.c.state, pending.c.held)
 # With all that its condition names, or SQLite, which cannot know how few these are, reads the index of all that waits.

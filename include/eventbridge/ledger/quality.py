@@ -1,4 +1,4 @@
-"""Quality in the ledger: rules that are held as an expectation failed, and the hours that were checked."""
+"""Quality in the ledger: rules that are on hold as an expectation failed, and the hours that were checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.decision.operational_event import OperationalEvent, of_rule_held_by_expectation
+from eventbridge.decision.operational_event import OperationalEvent, of_rule_on_hold_by_expectation
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import quality as statements
@@ -16,24 +16,24 @@ from eventbridge.model.quality import QualityCheck
 
 
 def hold_by_expectation(connection: Connection, failed: Mapping[str, str], found_in: str, now: datetime) -> None:
-    """Hold the rules that are not held already, by what failed of each, and queue an event for each of those."""
+    """Hold the rules that are not on hold already, by what failed of each, and queue an event for each of those."""
     for rule, detail in sorted(failed.items()):
         hold = ExpectationHold(rule, detail, found_in, now)
         if connection.execute(statements.HOLD_BY_EXPECTATION, vars(hold)).rowcount == 1:
-            queue_events(connection, [of_rule_held_by_expectation(hold)])
+            queue_events(connection, [of_rule_on_hold_by_expectation(hold)])
 
 
 class Quality(Database):
     """The part of the ledger about quality."""
 
     def expectation_holds(self) -> dict[str, ExpectationHold]:
-        """Return the rules that are held as an expectation failed, by name."""
+        """Return the rules that are on hold as an expectation failed, by name."""
         with self._reading() as connection:
             found = (ExpectationHold(**row._mapping) for row in connection.execute(statements.EXPECTATION_HOLDS))
             return {hold.rule: hold for hold in found}
 
     def drop_expectation_hold(self, rule: str) -> bool:
-        """Note that deliveries of a rule may be sent again; False if it was not held."""
+        """Note that deliveries of a rule may be sent again; False if it was not on hold."""
         with self._writing() as connection:
             return connection.execute(statements.DROP_EXPECTATION_HOLD, {"of_rule": rule}).rowcount == 1
 

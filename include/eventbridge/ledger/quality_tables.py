@@ -1,4 +1,4 @@
-"""The ledger's tables about quality: rules that are held as an expectation failed, and the hours that were checked."""
+"""The ledger's tables about quality: rules on hold as an expectation failed, and the hours that were checked."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import Column, Integer, Table, Text
 from eventbridge.ledger.columns import Message, UtcTime
 from eventbridge.ledger.definitions import metadata
 
-#: A rule whose deliveries are held until an operator releases it.
+#: A rule whose deliveries are on hold until an operator releases it.
 expectation_hold = Table(
     "expectation_hold",
     metadata,

@@ -1,4 +1,4 @@
-"""References in the ledger: shares of batches that are not routed yet, and the rules that are held."""
+"""References in the ledger: shares of batches that are not routed yet, and the rules that are on hold."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Any
 
 from sqlalchemy import Connection, Row
 
-from eventbridge.decision.operational_event import of_rule_held_in_version
+from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger.columns import microseconds, to_spans
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.operations import queue_events
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import references as statements
 from eventbridge.model.batch import Batch
-from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.place import Span
 from eventbridge.model.reference import Reference
+from eventbridge.model.rule_on_hold import RuleOnHold
 
 
 def insert_references(connection: Connection, references: Sequence[Reference]) -> None:
@@ -46,7 +46,7 @@ class References(Database):
             return [_to_reference(row) for row in rows]
 
     def waiting_references(self, runner: str | None = None) -> list[Reference]:
-        """Return the references that wait, due, held or taken by a batch under way, the oldest first."""
+        """Return the references that wait, scheduled, on hold or taken by a batch under way, the oldest first."""
         with self._reading() as connection:
             found = [_to_reference(row) for row in connection.execute(statements.WAITING_REFERENCES)]
         return [each for each in found if runner in (None, each.runner)]
@@ -98,7 +98,7 @@ class References(Database):
             return connection.execute(statements.POSTPONE_REFERENCES, change).rowcount
 
     def release_references(self, rule: str) -> int:
-        """Make what is held of a rule due now; the time it was held is put on its expiry. Return how many."""
+        """Make what is on hold of a rule due now; the time it was on hold is put on its expiry. Return how many."""
         now = self.now()
         change = {"of_rule": rule, "now": now, "microseconds": microseconds(now)}
         with self._writing() as connection:
@@ -106,18 +106,18 @@ class References(Database):
 
     def hold_rule(self, rule: str, version: str, reason: str) -> None:
         """Note that a rule, in this version, must not be routed until a person acts or its file changes."""
-        self._note_rule(rule, "held", version, reason)
+        self._note_rule(rule, "on_hold", version, reason)
 
     def release_rule(self, rule: str) -> None:
         """Note that a rule may be routed again."""
         self._note_rule(rule, "enabled", "", "")
 
-    def held_rules(self) -> dict[str, HeldRule]:
-        """Return the rules that are held, by name."""
+    def rules_on_hold(self) -> dict[str, RuleOnHold]:
+        """Return the rules that are on hold, by name."""
         with self._reading() as connection:
             return {
-                row.rule: HeldRule(row.rule, row.version, row.reason, row.since)
-                for row in connection.execute(statements.HELD_RULES)
+                row.rule: RuleOnHold(row.rule, row.version, row.reason, row.since)
+                for row in connection.execute(statements.RULES_ON_HOLD)
             }
 
     def _note_rule(self, rule: str, state: str, version: str, reason: str) -> None:
@@ -125,9 +125,9 @@ class References(Database):
         noted = {"rule": rule, "state": state, "version": version, "reason": reason, "since": now}
         change = {"of_rule": rule, "to": state, "of_version": version, "because": reason, "now": now}
         with self._writing() as connection:
-            held = {(row.rule, row.version) for row in connection.execute(statements.HELD_RULES)}
-            if state == "held" and (rule, version) not in held:
-                queue_events(connection, [of_rule_held_in_version(rule, version, reason, now)])
+            held = {(row.rule, row.version) for row in connection.execute(statements.RULES_ON_HOLD)}
+            if state == "on_hold" and (rule, version) not in held:
+                queue_events(connection, [of_rule_on_hold_in_version(rule, version, reason, now)])
             if connection.execute(statements.NOTE_RULE, noted).rowcount == 0:
                 connection.execute(statements.CHANGE_RULE, change)
 

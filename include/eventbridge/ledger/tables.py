@@ -29,13 +29,13 @@ from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
-from eventbridge.ledger.pending_table import DUE as DUE
-from eventbridge.ledger.pending_table import DUE_KIND as DUE_KIND
-from eventbridge.ledger.pending_table import DUE_TRIED as DUE_TRIED
-from eventbridge.ledger.pending_table import DUE_UNTRIED as DUE_UNTRIED
-from eventbridge.ledger.pending_table import HELD as HELD
+from eventbridge.ledger.pending_table import ON_HOLD as ON_HOLD
 from eventbridge.ledger.pending_table import PENDING_KIND as PENDING_KIND
 from eventbridge.ledger.pending_table import PENDING_NAME as PENDING_NAME
+from eventbridge.ledger.pending_table import SCHEDULED as SCHEDULED
+from eventbridge.ledger.pending_table import SCHEDULED_KIND as SCHEDULED_KIND
+from eventbridge.ledger.pending_table import SCHEDULED_TRIED as SCHEDULED_TRIED
+from eventbridge.ledger.pending_table import SCHEDULED_UNTRIED as SCHEDULED_UNTRIED
 from eventbridge.ledger.pending_table import TAKEN as TAKEN
 from eventbridge.ledger.pending_table import TIMED as TIMED
 from eventbridge.ledger.pending_table import UNTAKEN as UNTAKEN
@@ -224,17 +224,17 @@ reference = Table(
     Column("taken_by", Text, ForeignKey("batch.batch_id")),
     Column("closed_by", Text, ForeignKey("batch.batch_id")),
     Column("tries", Integer, nullable=False, server_default="0"),
-    Column("held_seconds", Float, nullable=False, server_default="0"),
+    Column("on_hold_seconds", Float, nullable=False, server_default="0"),
     Column("order_spans", JsonText, nullable=False, server_default="[]"),
     UniqueConstraint("batch_id", "rule", "reason"),
     one_of("state", PendingState),
     sqlite_autoincrement=True,
 )
 REFERENCE_WAITING = reference.c.state != word("closed")
-REFERENCE_DUE = (reference.c.state == word("due")) & reference.c.taken_by.is_(None)
+REFERENCE_SCHEDULED = (reference.c.state == word("scheduled")) & reference.c.taken_by.is_(None)
 REFERENCE_TAKEN = REFERENCE_WAITING & reference.c.taken_by.is_not(None)
 partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
-partial("ix_reference_due", REFERENCE_DUE, reference.c.rule, reference.c.due_at)
+partial("ix_reference_scheduled", REFERENCE_SCHEDULED, reference.c.rule, reference.c.due_at)
 partial("ix_reference_taken", REFERENCE_TAKEN, reference.c.rule)
 partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
 # Without it every batch that is removed has the database read all references, for the sake of the foreign key.
@@ -260,7 +260,7 @@ rule_status = Table(
     Column("version", Text, nullable=False),
     Column("reason", Message, nullable=False),
     Column("since", UtcTime, nullable=False),
-    CheckConstraint("state IN ('enabled', 'disabled', 'held')", name="state"),
+    CheckConstraint("state IN ('enabled', 'disabled', 'on_hold')", name="state"),
 )
 
 #: The slots that a rule file last set for a pool: until the file's own value changes, an operator's wins.

@@ -25,7 +25,7 @@ class Piece:
     rule: str
     target: str
     attempts: int = 0
-    held_seconds: float = 0.0
+    on_hold_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     pending_id: int | None = None
 
@@ -36,7 +36,7 @@ PUSH_LOST = "Its push was killed, or was still at work when the batch was settle
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one push task handles. Not handed out = settled as Unknown and pending, due now or held."""
+    """What one push task handles. Not handed out = settled as Unknown and pending, due now or on hold."""
 
     batch_id: str
     chunk_id: int
@@ -47,7 +47,7 @@ class Chunk:
     size: int
     handed_out: bool = True
     map_index: int | None = None  # position among the chunks handed out
-    held: str = ""  # not handed out and to be held: why
+    held: str = ""  # not handed out and to be put on hold: why
     claim: int = 0
     state: ChunkState = "NEW"
     started_at: datetime | None = None

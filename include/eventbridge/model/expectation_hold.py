@@ -1,17 +1,17 @@
-"""A rule whose matched events are not what it expects: its later deliveries are held."""
+"""A rule whose matched events are not what it expects: its later deliveries are on hold."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-#: What the reason of such a hold begins with, for people and in the event `rule.held`.
+#: What the reason of such a hold begins with, for people and in the event `rule.on_hold`.
 EXPECTATION_FAILED = "ExpectationFailed"
 
 
 @dataclass(frozen=True)
 class ExpectationHold:
-    """That a rule is held until an operator releases it: what failed, where that was found, and since when.
+    """That a rule is on hold until an operator releases it: what failed, where that was found, and since when.
 
     `found_in` is the id of a batch, or the hour of a quality check in ISO 8601.
     """

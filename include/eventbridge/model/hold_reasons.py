@@ -1,11 +1,11 @@
-"""Why deliveries or references are held: each reason ends by a person, a rule file or a pool."""
+"""Why deliveries or references are on hold: each reason ends by a person, a rule file or a pool."""
 
 from __future__ import annotations
 
 EXPECTATION_FAILED = "expectation failed"
 POOL_CLOSED = "pool closed"
 RULE_DISABLED = "rule disabled"
-RULE_HELD = "rule held"
+RULE_ON_HOLD = "rule on hold"
 RULE_PAUSED = "rule paused"
 RULE_REMOVED = "rule removed"
 TARGET_DISABLED = "target disabled"

@@ -28,7 +28,7 @@ class OperatorState:
 
 
 class OperatorStates:
-    """All that operators said, at one moment, and which rules are held until an operator releases them."""
+    """All that operators said, at one moment, and which rules are on hold until an operator releases them."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
         """Take values by (rule, target, word), and the rules of which an expectation failed."""
@@ -36,16 +36,16 @@ class OperatorStates:
         self._held = frozenset(held)
 
     def __bool__(self) -> bool:
-        """Return whether anything is said or held."""
+        """Return whether anything is said or on hold."""
         return bool(self._values or self._held)
 
     @property
     def holds(self) -> bool:
-        """Whether anything is paused or held."""
+        """Whether anything is paused or on hold."""
         return bool(self._held) or any(word == "paused" for _, _, word in self._values)
 
     def hold_reason(self, rule: str, target: str) -> str:
-        """Return why deliveries of a target are held: its rule or itself is paused, or its rule held; "" if none is."""
+        """Return why a target is on hold: it or its rule is paused, or its rule on hold; "" if none is."""
         if (rule, "", "paused") in self._values:
             return RULE_PAUSED
         if (rule, target, "paused") in self._values:

@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from eventbridge.model.place import Span
 
-PendingState = Literal["due", "held", "closed"]
+PendingState = Literal["scheduled", "on_hold", "closed"]
 
 #: The chunk of what was in none: part of a pending row's name, which a database compares, so never null.
 NO_CHUNK = -1
@@ -20,7 +20,8 @@ class PendingDeliveries:
 
     Named by (batch_id, settlement, chunk_id, rule, target, reason, attempts, lane, and the due_at and held it was
     added with): to add the same name again with the same files is to add nothing.
-    State `due`: may be taken once `due_at` has come; `held`: waits for a person; `closed`: a committed batch took it.
+    State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a person; `closed`: a committed batch
+    took it.
     """
 
     batch_id: str
@@ -36,14 +37,14 @@ class PendingDeliveries:
     size: int
     lane: str = "slow"
     held: str = ""
-    held_seconds: float = 0.0
+    on_hold_seconds: float = 0.0
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
     order_shard: int | None = None  # of an ordered target
     order_spans: tuple[Span, ...] = ()  # where in their queues its deliveries lie
-    state: PendingState = "due"
+    state: PendingState = "scheduled"
     pending_at: datetime | None = None
-    held_since: datetime | None = None
+    on_hold_since: datetime | None = None
     taken_by: str | None = None
     closed_by: str | None = None
     settlement: int = 0  # the settlement that said so: 0, or the number of a supplement
@@ -90,4 +91,4 @@ class WaitingTarget:
     target: str
     state: PendingState
     held: str
-    newest_held_since: datetime | None  # when the last of it was held; None = it is not held
+    newest_on_hold_since: datetime | None  # when the last of it was on hold; None = it is not on hold

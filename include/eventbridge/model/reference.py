@@ -13,8 +13,8 @@ from eventbridge.model.place import Span
 class Reference:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
 
-    Named by (batch_id, rule, reason). State `due`: may be taken once `due_at` has come; `held`: waits for a person,
-    since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
+    Named by (batch_id, rule, reason). State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a
+    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
     `order_spans` says where its events lie, of a rule that had an ordered target when it was made; else it is empty.
     """
 
@@ -27,9 +27,9 @@ class Reference:
     due_at: datetime
     made_at: datetime
     expires_at: datetime | None = None
-    state: PendingState = "due"
+    state: PendingState = "scheduled"
     tries: int = 0  # batches that took it, or what it was part of, up for nothing
-    held_seconds: float = 0.0  # that do not count towards its age
+    on_hold_seconds: float = 0.0  # that do not count towards its age
     taken_by: str | None = None
     closed_by: str | None = None
     order_spans: tuple[Span, ...] = ()

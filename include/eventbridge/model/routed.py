@@ -58,7 +58,7 @@ class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sh
     reason: str = ""  # why some are left
     rendered: int = 0  # events rendered for a target at least, or turned down
     failure_reasons: dict[str, str] = {}  # rows that failed otherwise than as TransformFailed, by reason
-    error: str = ""  # its rule is to be held, and why
+    error: str = ""  # its rule is to be put on hold, and why
 
 
 class SplitSlice(Struct, frozen=True, tag_field="record", tag="split"):

@@ -18,7 +18,7 @@ class TargetStatus:
 
     `ok`; `degraded`: its breaker is open, or it was too slow: nothing is sent before `until`, then probes are;
     `half-open`: its last probes were good; `disabled`: it said that it is gone, or failed for too long: its deliveries
-    are held. `since` is kept while it goes from degraded to half-open and back. `until` of one that is ok is the end
+    are on hold. `since` is kept while it goes from degraded to half-open and back. `until` of one that is ok is the end
     of its ramp. `good` counts probes. `slow`: its responses are slow, or a request had none in time: it gets its
     deliveries apart from the others, in the slow lane; `good` then counts its quick chunks. `failing_since`: the first
     of its attempts that failed without one that did not since then.

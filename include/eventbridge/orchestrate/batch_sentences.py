@@ -73,7 +73,7 @@ def of_routing(work: Runtime, batch_id: str, pushes: int) -> Told:
         return Told(f"batch {batch_id}: no rule wants an event of it")
     waits = len(chunks) - pushes
     rest = (
-        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: no free slot, or a target that is held"
+        f"; {_counted(waits, 'chunk', 'chunks')} not handed out: no free slot, or a target that is on hold"
         if waits > 0
         else ""
     )
@@ -217,6 +217,6 @@ def _waiting(work: Runtime, batch_id: str) -> list[TargetLine]:
     for name, rows in by_target.items():
         count = sum(row.count for row in rows)
         held = next((row.held for row in rows if row.held), "")
-        why = f"held: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
+        why = f"on hold: {short(held)}" if held else f"next attempt from {min(row.due_at for row in rows):%H:%M:%S} UTC"
         lines.append(TargetLine(name, count, waiting=Trouble(count, why)))
     return lines

@@ -1,4 +1,4 @@
-"""Finds pools that an operator opened again while deliveries were held for them, for the watcher."""
+"""Finds pools that an operator opened again while deliveries were on hold for them, for the watcher."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long an answer holds: a question costs the ledger a millisecond and, while something is held, Airflow a request
-#: and a line of its access log.
+#: How long an answer holds: a question costs the ledger a millisecond and, while something is on hold, Airflow a
+#: request and a line of its access log.
 _HOLDS = timedelta(seconds=2)
 #: How long an Airflow that did not answer is left alone.
 _SILENCE = timedelta(seconds=30)
@@ -35,7 +35,7 @@ class OpenedPools:
     _airflow: AirflowPools | None = None
 
     def any(self, rules: RuleSet, now: datetime) -> bool:
-        """Return whether a pool has slots for which deliveries are still held as `pool closed`."""
+        """Return whether a pool has slots for which deliveries are still on hold as `pool closed`."""
         if self._until is None or now >= self._until:
             self._until = now + _HOLDS
             self._found = self._look(rules, now)

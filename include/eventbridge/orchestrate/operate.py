@@ -62,7 +62,7 @@ def operated(work: Runtime, form: Mapping[str, Any], by: str) -> str:
 def _told(released: Released) -> str:
     """Return what was released of a rule."""
     if released.nothing:
-        return f"{released.rule} is not held, and nothing of it waits to be released"
+        return f"{released.rule} is not on hold, and nothing of it waits to be released"
     events = f"{released.events} events that waited" if released.references else ""
     deliveries = released.deliveries + len(released.retried)
     due = " and ".join(part for part in (events, f"{deliveries} deliveries" if deliveries else "") if part)
@@ -71,7 +71,7 @@ def _told(released: Released) -> str:
         parts.append(f"its events go on waiting: {released.waits_for}")
     if released.unsendable:
         names = ", ".join(each.delivery_id for each in released.unsendable[:3])
-        parts.append(f"{len(released.unsendable)} deliveries have nothing to send and stay held ({names})")
+        parts.append(f"{len(released.unsendable)} deliveries have nothing to send and stay on hold ({names})")
     if released.disabled:
         parts.append(f"targets that are disabled: {', '.join(released.disabled[:5])}")
     return "; ".join(parts)

@@ -229,7 +229,7 @@ class Watch:
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
             pending = ledger.anything_pending()
-            if not (pending and self._pools.any(rules, now)):  # a run releases what is held for a pool
+            if not (pending and self._pools.any(rules, now)):  # a run releases what is on hold for a pool
                 unfinished = pending or ledger.any_reference() or self._left()
                 return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
         busy = ledger.anything_taken() or ledger.reference_taken()

@@ -63,7 +63,7 @@ class RuleShare(Struct, frozen=True, tag="share"):
     At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
     Of a rule with Spark SQL `answers` is the file of what Spark made of its events, as far as it came (sql_answers);
-    `hold` says why Spark can make nothing of the others: they are left, and the rule is held.
+    `hold` says why Spark can make nothing of the others: they are left, and the rule is on hold.
     """
 
     slice_id: str

@@ -215,7 +215,7 @@ class Rule(_Frozen):
 
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
-    `expect` is what its matched events must be like: where they are not, its later deliveries are held.
+    `expect` is what its matched events must be like: where they are not, its later deliveries are on hold.
     `owner` is the team whose rule it is, None: its bus's.
     `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
     `version` is a hash of everything else, made if not given.

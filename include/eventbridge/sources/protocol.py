@@ -111,8 +111,8 @@ class Follows(Protocol):
     def follow(self, positions: Mapping[Queue, int]) -> None:
         """Fetch what comes from these offsets on; called again, from these.
 
-        From then on `ends` says up to where was fetched, `earliest` what was held when it began, and `read` gives what
-        was fetched where it can. One thread at a time uses a log that follows.
+        From then on `ends` says up to where was fetched, `earliest` what was on hold when it began, and `read` gives
+        what was fetched where it can. One thread at a time uses a log that follows.
         """
 
 

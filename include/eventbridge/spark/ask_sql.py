@@ -2,7 +2,7 @@
 
 Called by the routers, on the driver, before the share goes to a worker with the answers. An expression that means
 nothing holds its rule; one that fails for an event fails for that event alone. One that does not end is interrupted,
-and its rule held at once: Java goes on with the event that it is at, and keeps one of Spark's task slots as long.
+and its rule on hold at once: Java goes on with the event that it is at, and keeps one of Spark's task slots as long.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule
 def answered(
     spark: SparkSession | ConnectSession, store: Store, job: RouteJob, rule: Rule, share: RuleShare
 ) -> RuleShare:
-    """Return the share with Spark's answers, as far as its budget went, or with why its rule is to be held.
+    """Return the share with Spark's answers, as far as its budget went, or with why its rule is to be put on hold.
 
     The budget is time: twice the share's CPU-seconds and one more, as the CPU time of Spark's Java cannot be told
     apart. The answers lie in the store; the caller deletes them (`delete_answers`) once the share is routed. Raises

@@ -68,7 +68,7 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
     assert batch_id is not None
     assert sending.work.ledger.batch(batch_id).state == "committed"
     (row,) = sending.work.ledger.pending()
-    assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "due")
+    assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "scheduled")
     assert audit(sending.work).differences == ()
 
 
@@ -78,7 +78,7 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
     sending.deliver()
     sending.deliver()
 
-    (row,) = sending.work.ledger.pending(state="held")
+    (row,) = sending.work.ledger.pending(state="on_hold")
     assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
     assert len(list(dead_letters(sending.work))) == 2
     assert audit(sending.work).differences == ()
@@ -104,7 +104,7 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
         sending.site.clock.advance(4_000)
         sending.deliver()
 
-    (row,) = sending.work.ledger.pending(state="held")
+    (row,) = sending.work.ledger.pending(state="on_hold")
     assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
     assert audit(sending.work).differences == ()
 

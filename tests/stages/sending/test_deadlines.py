@@ -60,7 +60,7 @@ def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: Run
 
 
 def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
-    """A disabled rule holds its deliveries; at their deadline they end, unsent, and others of it are held on."""
+    """A disabled rule holds its deliveries; at their deadline they end, unsent, and others of it are on hold on."""
     work = sending.begin(1, crm=http(REFUSED, **WITHIN), slow=http(REFUSED, deliver_within="2h", retry=OFTEN))
     sending.deliver()
     sending.disable(crm=http("/healthy/crm", **WITHIN), slow=http("/healthy/slow", deliver_within="2h", retry=OFTEN))

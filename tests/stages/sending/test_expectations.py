@@ -1,4 +1,4 @@
-"""A rule whose matched events are not what it expects is held alone, loses nothing, and goes on when it is released."""
+"""A rule whose matched events are not what it expects is on hold alone, loses nothing, goes on when released."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     sending.publish(6)
     first = sending.deliver_batch()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 6}
-    (held,) = status(sending.work).held_rules
+    (held,) = status(sending.work).rules_on_hold
     assert (held.rule, held.reason) == ("orders", "ExpectationFailed: matches is 6, expected at most 5")
 
     sending.publish(3)
     sending.deliver()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
     (pending,) = status(sending.work).pending
-    assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "held", "expectation failed", 3)
-    (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.held"]
-    assert (event["rule"], event["reason"], event["held_at"]) == ("orders", held.reason, first)
+    assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "on_hold", "expectation failed", 3)
+    (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.on_hold"]
+    assert (event["rule"], event["reason"], event["on_hold_at"]) == ("orders", held.reason, first)
 
     released = release_rule(sending.work, "orders")
     assert released.expectation is not None
@@ -53,7 +53,7 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     sending.deliver()
 
     assert received(sending) == {"/healthy/crm": 9, "/healthy/note": 9}
-    assert status(sending.work).held_rules == ()
+    assert status(sending.work).rules_on_hold == ()
     assert release_rule(sending.work, "orders").nothing
     assert audit(sending.work).differences == ()
 
@@ -111,7 +111,7 @@ def test_an_ordered_target_goes_on_in_order_after_a_release(
 
 
 def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
-    """A rule that is held and paused goes on only when it is released and resumed, in either order."""
+    """A rule that is on hold and paused goes on only when it is released and resumed, in either order."""
     sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 1}}"))
     sending.publish(2)
     sending.deliver_batch()

@@ -29,7 +29,7 @@ def test_a_batch_takes_what_its_pool_has_room_for(sending: Sending) -> None:
 
 
 def test_nothing_binds_a_batch_whose_deliveries_fit(sending: Sending) -> None:
-    """Neither a pool with room, nor one that is not known, nor one that is closed: what it gets is held."""
+    """Neither a pool with room, nor one that is not known, nor one that is closed: what it gets is on hold."""
     sending.begin(40, settings=SETTINGS, crm=HEALTHY)
     sending.deliver_batch()
     pools = {"rules.medium": PoolSlots(0, 0), "rules.low": PoolSlots(1, 1)}

@@ -93,13 +93,13 @@ def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: R
     """Probing hundreds of pending deliveries costs one attempt; the others keep their number of attempts."""
     work = sending.begin(300, crm=http(REFUSED, max_in_flight=1, retry=PATIENT))
     sending.deliver()
-    tried = sum(row.attempts * row.count for row in work.ledger.pending(state="due"))
+    tried = sum(row.attempts * row.count for row in work.ledger.pending(state="scheduled"))
 
     for _ in range(3):
         clock.advance(31)
         assert sending.retry() is not None
 
-    waiting = work.ledger.pending(state="due")
+    waiting = work.ledger.pending(state="scheduled")
     assert sum(row.attempts * row.count for row in waiting) == tried + 3
     assert sum(row.count for row in waiting) == 300
     assert max(len(row.lineage) for row in waiting if row.attempts == 0) == 0, "nobody tried these"
@@ -186,7 +186,7 @@ def test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way(
 
 
 def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: Sending, clock: RunningClock) -> None:
-    """Then its deliveries are held until somebody enables it; without the field it would be tried for ever."""
+    """Then its deliveries are on hold until somebody enables it; without the field it would be tried for ever."""
     work = sending.begin(3, crm=http("/status/503", retry=PATIENT, disable_after="1d"), dead=http(REFUSED))
     sending.deliver()
     clock.advance(23 * 3600)
@@ -201,7 +201,7 @@ def test_a_target_that_fails_for_a_day_is_disabled_if_its_file_says_so(sending: 
     assert standing(sending).state == "disabled"
     assert standing(sending).reason == "every attempt failed for 1.0 days"
     sending.retry()
-    assert {row.held for row in work.ledger.pending(state="held")} == {"target disabled"}
+    assert {row.held for row in work.ledger.pending(state="on_hold")} == {"target disabled"}
     sending.rules(crm="/healthy/crm")
     enable_target(work, "orders", "crm")
     assert standing(sending).state == "ok"

@@ -19,7 +19,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.operate.release_held import held_deliveries
+from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
 from eventbridge.stages.settle.deliveries import batch_deliveries
 
 ALERTS = """
@@ -119,17 +119,17 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
     assert commit(sending.work, batch.batch_id)
 
     (event,) = told(sending)
-    (held,) = held_deliveries(sending.work, "orders").values()
+    (held,) = deliveries_on_hold(sending.work, "orders").values()
     tables = [table for _, _, table in batch_deliveries(sending.work, batch, ["delivery_id", "queue_id", "offset"])]
     rows = [row for table in tables for row in table.to_pylist()]
     (row,) = [row for row in rows if delivery_id_text(row["delivery_id"]) == held.delivery_id]
-    assert (event["type"], event["subject"]) == ("rule.held", "orders")
+    assert (event["type"], event["subject"]) == ("rule.on_hold", "orders")
     assert pushed_at < datetime.fromisoformat(event["time"]) < settled_at
     assert event["data"] == {
         "rule": "orders",
         "target": "crm",
         "reason": "NonRetryable",
-        "held_at": held.delivery_id,
+        "on_hold_at": held.delivery_id,
         "place": f"placed/{row['queue_id']}/{row['offset']}",
         "batch_id": batch.batch_id,
     }

@@ -32,7 +32,7 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
 
     assert paths(sending) == {}
     (pending,) = status(work).pending
-    assert (pending.state, pending.held, pending.count) == ("held", "rule paused", 10)
+    assert (pending.state, pending.held, pending.count) == ("on_hold", "rule paused", 10)
     (said,) = status(work).operators
     assert (said.rule, said.target, said.word, said.said_by) == ("orders", "", "paused", "ada")
     sending.deliver()
@@ -47,7 +47,7 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
 
 
 def test_a_paused_target_waits_and_its_neighbour_does_not(sending: Sending) -> None:
-    """One target's deliveries are held, the other's arrive in the same batch."""
+    """One target's deliveries are on hold, the other's arrive in the same batch."""
     work = sending.begin(10, crm="/healthy/crm", note="/healthy/note")
     operate(work, "pause target", "orders", "crm")
     assert sending.deliver_batch()

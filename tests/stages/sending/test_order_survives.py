@@ -133,7 +133,9 @@ class Life:
             deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
             if not [row for row in work.ledger.pending() if row.state != "closed"]:
                 return
-        raise AssertionError(f"it does not come to an end: {work.ledger.pending('due')} {work.ledger.pending('held')}")
+        raise AssertionError(
+            f"it does not come to an end: {work.ledger.pending('scheduled')} {work.ledger.pending('on_hold')}"
+        )
 
 
 @contextmanager

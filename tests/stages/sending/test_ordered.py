@@ -26,7 +26,7 @@ from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.release_held import held_deliveries
+from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.wish import WrittenWish
@@ -171,7 +171,7 @@ NONE = "errors_tolerance: none"
 def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Refused for good, a delivery is held and all behind it waits, over batches; the other target has everything."""
+    """Refused for good, a delivery is on hold and all behind it waits; the other target has everything."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     work = sending.begin(strict=ordered(NONE), easy=ordered())
     recorder.refused["a", 1] = 400
@@ -185,14 +185,14 @@ def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
     assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
     assert books.deliveries["orders/strict"]["dead"] == 0
     assert books.deliveries["orders/strict"]["pending"] >= 3
-    (held,) = held_deliveries(work, "orders").values()
+    (held,) = deliveries_on_hold(work, "orders").values()
     assert (held.target, held.reason) == ("strict", "NonRetryable")
 
 
 def test_a_held_rule_goes_on_once_the_delivery_is_taken(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Released while it still fails it is held again; released after the repair everything comes in order."""
+    """Released while it still fails it is on hold again; released after the repair everything comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     work = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
@@ -200,7 +200,7 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
     release_rule(work, "orders")
     sending.deliver()
     assert [order for order in recorder.asked if order == ("a", 1)] == [("a", 1)] * 2
-    (held,) = held_deliveries(work, "orders").values()
+    (held,) = deliveries_on_hold(work, "orders").values()
 
     recorder.refused.clear()
     released = release_rule(work, "orders")
@@ -210,7 +210,7 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
     got = recorder.got["a"]
     assert sorted(got) == [0, 1, 2, 3]
     assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
-    assert held_deliveries(work, "orders") == {}
+    assert deliveries_on_hold(work, "orders") == {}
 
 
 def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
@@ -221,9 +221,11 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
     work = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
     sending.deliver()
-    with pytest.raises(NotFoundError, match=r"held at no delivery 'ffff'. It is held at: .* \(strict, NonRetryable\)"):
+    with pytest.raises(
+        NotFoundError, match=r"on hold at no delivery 'ffff'. It is on hold at: .* \(strict, NonRetryable\)"
+    ):
         release_rule(work, "orders", "ffff")
-    (held,) = held_deliveries(work, "orders").values()
+    (held,) = deliveries_on_hold(work, "orders").values()
 
     release_rule(work, "orders", held.delivery_id[:10])
     later(sending, clock)
@@ -248,10 +250,10 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     sending.deliver()
     assert recorder.got["plain"] == [b'"a"']
     assert list(dead_letters(work, whole=True)) == []
-    (held,) = held_deliveries(work, "orders").values()
+    (held,) = deliveries_on_hold(work, "orders").values()
     assert held.reason == "TransformFailed"
-    (shown,) = status(work).held_rules
-    assert (shown.rule, shown.reason) == ("orders", f"held at {held.delivery_id} of the target strict")
+    (shown,) = status(work).rules_on_hold
+    assert (shown.rule, shown.reason) == ("orders", f"on hold at {held.delivery_id} of the target strict")
 
     release_rule(work, "orders", held.delivery_id)
     later(sending, clock)
@@ -278,7 +280,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     publish(sending, keyed(3, one), keyed(3, two))
     sending.deliver()
     later(sending, clock, rounds=1)
-    assert {row.held for row in work.ledger.pending("held")} == {"order"}
+    assert {row.held for row in work.ledger.pending("on_hold")} == {"order"}
 
     del recorder.refused[one, 0]
     later(sending, clock, rounds=1)
@@ -342,7 +344,7 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
 
 
 def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """After a 410 nothing more is sent; enabled again, what was held comes in order."""
+    """After a 410 nothing more is sent; enabled again, what was on hold comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     work = sending.begin(crm=ordered())
     recorder.refused["a", 1] = 410

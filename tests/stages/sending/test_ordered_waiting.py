@@ -15,7 +15,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.release_held import held_deliveries
+from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
 
 #: Ahead of the machine's clock, by which targets see that a push is over.
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
@@ -41,8 +41,8 @@ def move_to(clock: RunningClock, time: datetime) -> None:
 
 
 def waiting(sending: Sending) -> list[tuple[datetime, int, int]]:
-    """Return due time, attempts and number of what is pending and not held, the first due first."""
-    rows = [row for row in sending.work.ledger.pending("due") if row.taken_by is None]
+    """Return due time, attempts and number of what is pending and not on hold, the first due first."""
+    rows = [row for row in sending.work.ledger.pending("scheduled") if row.taken_by is None]
     return sorted((row.due_at, row.attempts, row.count) for row in rows)
 
 
@@ -162,7 +162,7 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
     sending.deliver()
 
     assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
-    assert held_deliveries(work, "orders") == {}
+    assert deliveries_on_hold(work, "orders") == {}
 
 
 def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -180,7 +180,7 @@ def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: Run
     sending.deliver()
     assert len(work.ledger.batches(limit=None)) == before, "batch after batch puts it off"
     assert recorder.asked == [("a", 0), ("a", 1)]
-    assert [row.held for row in work.ledger.held_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
+    assert [row.held for row in work.ledger.on_hold_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
 
     move_to(clock, TOMORROW)
     sending.deliver()
@@ -195,7 +195,7 @@ def test_a_skipped_delivery_needs_no_hours(sending: Sending, clock: RunningClock
     work = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
     recorder.refused["a", 1] = 400
     sending.deliver()
-    (held,) = held_deliveries(work, "orders").values()
+    (held,) = deliveries_on_hold(work, "orders").values()
     move_to(clock, NOON + HOUR)
     release_rule(work, "orders", held.delivery_id)
     sending.deliver()

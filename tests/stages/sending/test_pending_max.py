@@ -97,7 +97,7 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
 
 
 def test_what_a_full_rule_refers_is_given_up_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """While what is pending is held, references are not, and end as dead letters; the rule stays full."""
+    """While what is pending is on hold, references are not, and end as dead letters; the rule stays full."""
     operate(sending.work, "pause target", "orders", "crm")
     assert sending.retry() is None
     clock.advance(86_400 + 60)
@@ -111,7 +111,7 @@ def test_what_a_full_rule_refers_is_given_up_at_its_age(sending: Sending, clock:
 
 
 def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """They are held with what is pending, and go when the rule is resumed and its target takes again."""
+    """They are on hold with what is pending, and go when the rule is resumed and its target takes again."""
     operate(sending.work, "pause rule", "orders")
     assert plan_references(sending.work) is sending.retry() is None
     clock.advance(3 * 86_400)

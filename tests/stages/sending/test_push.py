@@ -351,7 +351,7 @@ def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Se
 
 
 def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
-    """The first 410 is a dead letter, the target is disabled, and what was not sent is held."""
+    """The first 410 is a dead letter, the target is disabled, and what was not sent is on hold."""
     batch = sending.routed(10, crm=http("/gone/crm", max_in_flight=1))
     work = sending.work
 

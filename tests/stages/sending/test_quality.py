@@ -1,4 +1,4 @@
-"""An hour is checked once, by Great Expectations: its page and record are kept, what failed is told, rules are held."""
+"""An hour is checked once, by Great Expectations: page and record are kept, what failed is told, rules go on hold."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def quality_events(sending: Sending) -> list[tuple[str, str, int]]:
 
 
 def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, clock: RunningClock) -> None:
-    """Shares outside their bounds fail; the rule whose field failed is held; page and record are in the store."""
+    """Shares outside their bounds fail; the rule whose field failed is on hold; page and record are in the store."""
     an_hour_later(clock)  # an hour of its own
     sending.write(rules({"crm": http("/healthy/crm"), "bad": http("/status/400")}, expect=EXPECT))
     orders = [event(n, amount=amount) for n, amount in enumerate([1, 2.5, None, 1e30])]

@@ -150,7 +150,7 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
     redrive(sending)
 
     (row,) = sending.work.ledger.pending()
-    assert (row.state, row.attempts, row.runner) == ("due", 1, "orders")
+    assert (row.state, row.attempts, row.runner) == ("scheduled", 1, "orders")
     assert outcomes(sending) == {"pending": 1}
     sending.rules(crm="/healthy/crm")
     sending.site.clock.advance(5_000)

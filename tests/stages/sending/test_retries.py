@@ -118,7 +118,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sendi
     clock.advance(2 * 3600)
     sending.deliver()
     (held,) = [row for row in work.ledger.pending() if row.state != "closed"]
-    assert (held.state, held.held) == ("held", "rule disabled")
+    assert (held.state, held.held) == ("on_hold", "rule disabled")
 
     clock.advance(30 * 3600)
     sending.rules(crm="/healthy/crm")
@@ -129,7 +129,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sendi
 
 
 def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(sending: Sending, clock: RunningClock) -> None:
-    """Deliveries of a rule no file names are held for 1 h, then dead letters RuleRemoved."""
+    """Deliveries of a rule no file names are on hold for 1 h, then dead letters RuleRemoved."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -185,7 +185,7 @@ def test_a_removed_rule_that_comes_back_keeps_what_was_not_given_up_yet(sending:
 
 
 def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending, clock: RunningClock) -> None:
-    """Held for one reason and then for another, its deliveries are never due in between."""
+    """On hold for one reason and then for another, its deliveries are never due in between."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.disable(crm=REFUSED)
@@ -194,7 +194,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     sending.remove()
 
     assert sending.retry() is None
-    assert [row.held for row in work.ledger.pending(state="held")] == ["rule removed"]
+    assert [row.held for row in work.ledger.pending(state="on_hold")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
     assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"]
@@ -221,7 +221,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
     clock.advance(2 * 3600)
 
     closed = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(0, 0)})
-    held = [row.held for row in work.ledger.pending() if row.state == "held"]
+    held = [row.held for row in work.ledger.pending() if row.state == "on_hold"]
     opened = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None
@@ -230,7 +230,7 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
 
 
 def test_enabling_a_target_lets_go_of_what_was_held(sending: Sending, clock: RunningClock) -> None:
-    """After 410 the rest is held; `targets enable` makes it due, under the same delivery ids."""
+    """After 410 the rest is on hold; `targets enable` makes it due, under the same delivery ids."""
     work = sending.begin(10, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     clock.advance(60)

@@ -96,7 +96,7 @@ def ids_in(found: Mapping[str, list[str]]) -> list[str]:
 
 def waiting(sending: Sending) -> list[PendingDeliveries]:
     """Return the rows that are pending now."""
-    return [row for row in sending.work.ledger.pending() if row.state == "due"]
+    return [row for row in sending.work.ledger.pending() if row.state == "scheduled"]
 
 
 def numbers(*counts: int) -> list[str]:

@@ -74,7 +74,7 @@ def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sendi
     assert commit(work, batch.batch_id)
 
     (row,) = work.ledger.pending()
-    assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("Unknown", 7, 0, "slow", "due")
+    assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("Unknown", 7, 0, "slow", "scheduled")
     assert row.lineage == ()
 
 

@@ -103,7 +103,7 @@ def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
 
 
 def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sending: Sending) -> None:
-    """As the streaming task looks at the pools beside: what was held before is the retries'."""
+    """As the streaming task looks at the pools beside: what was on hold before is the retries'."""
     sending.write(SHORT + rules({"crm": "/healthy/crm"}))
     (rule,) = sending.work.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}

@@ -136,7 +136,7 @@ def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
     sending.deliver()
     (waiting,) = one(sending).deliveries
 
-    assert (waiting.state, waiting.attempts) == ("due", 1)
+    assert (waiting.state, waiting.attempts) == ("scheduled", 1)
     sending.site.clock.advance(5000)  # an hour, and its jitter
     sending.retry()
 
@@ -180,15 +180,15 @@ def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
 
 
 def test_what_is_pending_is_told_with_what_it_waits_for(sending: Sending) -> None:
-    """A delivery that an operator's hold keeps is held, and why."""
+    """A delivery that an operator's hold keeps is on hold, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
     sending.work.ledger.hold_pending("orders", "crm", "rule paused")
 
     (delivery,) = one(sending).deliveries
 
-    assert (delivery.state, delivery.held) == ("held", "rule paused")
-    assert "held: rule paused" in [each.detail for each in one(sending).steps]
+    assert (delivery.state, delivery.held) == ("on_hold", "rule paused")
+    assert "on hold: rule paused" in [each.detail for each in one(sending).steps]
 
 
 def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None:

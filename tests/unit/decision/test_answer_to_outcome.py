@@ -31,7 +31,7 @@ def answer(code: int | None = None, **fields: object) -> Answer:
 
 
 def decided(given: Answer, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
-    arguments = {"attempts": 1, "arrived_at": NOW, "held_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
+    arguments = {"attempts": 1, "arrived_at": NOW, "on_hold_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
     arguments.setdefault("timeout_seconds", 10.0)
     return decide(given, policy, **arguments)  # type: ignore[arg-type]
 
@@ -132,12 +132,12 @@ def test_a_retry_due_beyond_the_age_ends_now() -> None:
 
 
 def test_time_held_is_no_age() -> None:
-    """Time held for a person, an order or a closed pool does not count."""
+    """Time on hold for a person, an order or a closed pool does not count."""
     policy = EXPONENTIAL.model_copy(update={"maximum_event_age_seconds": 100.0})
     arrived_at = NOW - timedelta(seconds=500)
 
     assert expired(policy, arrived_at, 401.0, NOW) is None
-    assert isinstance(decided(answer(503), policy, arrived_at=arrived_at, held_seconds=402.0), RetryAt)
+    assert isinstance(decided(answer(503), policy, arrived_at=arrived_at, on_hold_seconds=402.0), RetryAt)
     ended = expired(policy, arrived_at, 400.0, NOW)
     assert ended == DeadLettered("MaximumEventAge", "the event is 100 s old, the maximum is 100 s")
 
@@ -221,7 +221,7 @@ def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
     assert cut == RetryAt(NOW + timedelta(minutes=5), f"HTTP {code}")
     old = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23))
     assert old == RetryAt(NOW + timedelta(minutes=59), f"HTTP {code}")
-    held = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23), held_seconds=600.0)
+    held = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23), on_hold_seconds=600.0)
     assert held == RetryAt(NOW + timedelta(minutes=69), f"HTTP {code}")
     last = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(days=1, seconds=-30))
     assert last == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}"), "by the policy alone"

@@ -105,7 +105,7 @@ def test_a_disabled_target_is_held() -> None:
 
 
 def test_a_closed_pool_is_held() -> None:
-    """A pool of 0 slots gets nothing; what it would get is held."""
+    """A pool of 0 slots gets nothing; what it would get is on hold."""
     chunks = cut_chunks([piece("a", 1)], limits(pools={"rules.medium": PoolSlots(0, 0)}), {})
 
     assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "pool closed")]
@@ -201,7 +201,7 @@ def test_what_of_a_shard_may_not_be_sent_yet_keeps_back_what_lies_behind_it() ->
 
 
 def test_an_ordered_target_is_not_kept_back_for_being_degraded() -> None:
-    """Its retries wait by key; the slow lane is not for it. Disabled it is held like any other."""
+    """Its retries wait by key; the slow lane is not for it. Disabled it is on hold like any other."""
     (chunk,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "degraded"})
     (held,) = cut_chunks(shard(1, [10]), limits(), {("rule-a", "a"): "disabled"})
 

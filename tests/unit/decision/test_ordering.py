@@ -89,7 +89,7 @@ def test_what_is_not_read_could_not_block(waiting: list[tuple[str, Place]], goin
 
 
 def test_a_key_waits_for_its_head_in_another_queue() -> None:
-    """One that was tried, or that its rule is held at, is waited for over all queues, and not for itself."""
+    """One that was tried, or that its rule is on hold at, is waited for over all queues, and not for itself."""
     found = Open()
     found.add("a", Place(ONE, 7), head=True)
 

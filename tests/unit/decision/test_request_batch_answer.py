@@ -44,7 +44,9 @@ def results(*statuses: Any, **fields: Any) -> dict[str, Any]:
 def outcome(answer: Answer | None) -> Outcome:
     assert answer is not None
     policy = RetryPolicy()
-    return decide(answer, policy, attempts=1, arrived_at=NOW, held_seconds=0.0, now=NOW, draw=0.5, timeout_seconds=10.0)
+    return decide(
+        answer, policy, attempts=1, arrived_at=NOW, on_hold_seconds=0.0, now=NOW, draw=0.5, timeout_seconds=10.0
+    )
 
 
 @pytest.mark.parametrize(

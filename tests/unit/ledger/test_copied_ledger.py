@@ -64,7 +64,7 @@ def everything(url: str) -> list[object]:
     found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.pending()]
     for batch in batches:
         found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
-    found += [ledger.target_statuses(), ledger.held_rules(), ledger.rules_in_force(), ledger.rule_changes()]
+    found += [ledger.target_statuses(), ledger.rules_on_hold(), ledger.rules_in_force(), ledger.rule_changes()]
     found += [ledger.operator_states(), ledger.waiting_operational_events(100), ledger.waiting_references()]
     ledger.close()
     return found

@@ -27,7 +27,7 @@ from contracts.ledger_samples import (
 
 from eventbridge import fault_points
 from eventbridge.decision.breaker import Count, Tally
-from eventbridge.decision.operational_event import of_rule_held_in_version
+from eventbridge.decision.operational_event import of_rule_on_hold_in_version
 from eventbridge.ledger import Ledger
 from eventbridge.model.chunk import LiveClaim
 
@@ -67,7 +67,7 @@ def claimed(ledger: Ledger) -> None:
     ledger.claim_chunk("batch-1", 0, "host:1")
 
 
-HELD = of_rule_held_in_version("late", "it loops", "cafe", after(0))
+ON_HOLD = of_rule_on_hold_in_version("late", "it loops", "cafe", after(0))
 
 CHANGES = {
     "register_queues": Change(lambda ledger: None, register),
@@ -114,10 +114,10 @@ CHANGES = {
         lambda ledger: ledger.claim_probe("late", "crm", after(20)),
     ),
     "lease_tokens": Change(lambda ledger: None, lambda ledger: ledger.lease_tokens("late", "crm", 10.0, 4)),
-    "queue_operational_events": Change(lambda ledger: None, lambda ledger: ledger.queue_operational_events([HELD])),
+    "queue_operational_events": Change(lambda ledger: None, lambda ledger: ledger.queue_operational_events([ON_HOLD])),
     "drop_operational_events": Change(
-        lambda ledger: ledger.queue_operational_events([HELD]),
-        lambda ledger: ledger.drop_operational_events([HELD.event_id]),
+        lambda ledger: ledger.queue_operational_events([ON_HOLD]),
+        lambda ledger: ledger.drop_operational_events([ON_HOLD.event_id]),
     ),
     "hold_pending": Change(settled_with_pending, lambda ledger: ledger.hold_pending("late", "crm", "target disabled")),
     "give_up_pending": Change(

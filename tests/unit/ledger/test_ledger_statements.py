@@ -94,7 +94,7 @@ ARGUMENTS: dict[str, list[object]] = {
     "rule": [None, "late"],
     "runner": [None, "flights"],
     "smallest": [True, False],
-    "state": [None, "due"],
+    "state": [None, "scheduled"],
 }
 
 
@@ -227,14 +227,18 @@ def backlog(tmp_path: Path) -> Iterator[Backlog]:
 
 _OF_TARGET = "(rule=? AND target=?"
 QUERIES = [
-    pytest.param(due.FIRST_DUE, "ix_pending_due (due_at<?)", id="first"),
-    pytest.param(due.due_targets(None), f"ix_pending_due_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"),
-    pytest.param(due.due_targets("flights"), f"ix_pending_due_expiry {_OF_TARGET}", id="runners-targets"),
-    pytest.param(due.due_pending(5, None), f"ix_pending_due_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
-    pytest.param(due.due_pending(5, "flights"), f"ix_pending_due_of_target {_OF_TARGET}", id="runners-rows"),
-    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_due_expiry {_OF_TARGET}", id="past-age"),
-    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_due_kind {_OF_TARGET} AND held>?", id="reasoned"),
-    pytest.param(due.due_of_ordered(5), f"ix_pending_due_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
+    pytest.param(due.FIRST_DUE, "ix_pending_scheduled (due_at<?)", id="first"),
+    pytest.param(
+        due.due_targets(None), f"ix_pending_scheduled_kind {_OF_TARGET} AND held=? AND runner=?", id="targets"
+    ),
+    pytest.param(due.due_targets("flights"), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="runners-targets"),
+    pytest.param(due.due_pending(5, None), f"ix_pending_scheduled_of_target {_OF_TARGET} AND due_at<?)", id="rows"),
+    pytest.param(due.due_pending(5, "flights"), f"ix_pending_scheduled_of_target {_OF_TARGET}", id="runners-rows"),
+    pytest.param(due.due_pending(5, None, alone=True), f"ix_pending_scheduled_expiry {_OF_TARGET}", id="past-age"),
+    pytest.param(
+        due.due_pending(5, None, alone=True), f"ix_pending_scheduled_kind {_OF_TARGET} AND held>?", id="reasoned"
+    ),
+    pytest.param(due.due_of_ordered(5), f"ix_pending_scheduled_tried {_OF_TARGET} AND due_at<?)", id="ordered"),
 ]
 
 
@@ -249,7 +253,7 @@ def test_what_is_due_is_found_by_index(backlog: Backlog, query: ClauseElement, i
 
 @pytest.mark.parametrize("query", [case.values[0] for case in QUERIES], ids=[case.id for case in QUERIES])
 def test_what_is_not_due_costs_nothing(backlog: Backlog, query: ClauseElement) -> None:
-    """Ten thousand rows more that are due later, held, or of other targets do not make SQLite execute more.
+    """Ten thousand rows more that are due later, on hold, or of other targets do not make SQLite execute more.
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
@@ -296,7 +300,7 @@ def test_what_is_due_costs_nothing(backlog: Backlog, query: ClauseElement, case:
         pytest.param(due.TAKEN_TARGETS, id="taken-targets"),
         pytest.param(order.SHARD_TAKEN, id="shard-taken"),
         pytest.param(order.SHARDS_TAKEN, id="shards-taken"),
-        pytest.param(order.SHARDS_HELD, id="shards-held"),
+        pytest.param(order.SHARDS_ON_HOLD, id="shards-on-hold"),
     ],
 )
 def test_what_waits_costs_the_planning_of_a_retry_run_nothing(backlog: Backlog, query: ClauseElement) -> None:
@@ -304,8 +308,8 @@ def test_what_waits_costs_the_planning_of_a_retry_run_nothing(backlog: Backlog, 
 
     A tenth more instructions are allowed: where a row is found in an index depends on how many pages that has.
     """
-    mail = {"target": "mail", "held": "pool closed", "state": "held"}
-    behind, taken = {"order_shard": 3, "held": "order", "state": "held"}, {"order_shard": 5, "chunk_id": 1}
+    mail = {"target": "mail", "held": "pool closed", "state": "on_hold"}
+    behind, taken = {"order_shard": 3, "held": "order", "state": "on_hold"}, {"order_shard": 5, "chunk_id": 1}
     backlog.add_pending(1, 0, **mail, expires_at=after(1))
     backlog.add_pending(1, 0, **behind)
     backlog.add_pending(2, 0, **taken)
@@ -337,25 +341,25 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
             "ix_pending_waiting (rule=? AND target=?)",
             id="release",
         ),
-        pytest.param(pending.GIVE_UP_PENDING, "ix_pending_held (rule=? AND target=?)", id="give-up"),
-        pytest.param(pending.HOLD_PENDING, "ix_pending_due_kind (rule=? AND target=? AND held=?)", id="hold"),
+        pytest.param(pending.GIVE_UP_PENDING, "ix_pending_on_hold (rule=? AND target=?)", id="give-up"),
+        pytest.param(pending.HOLD_PENDING, "ix_pending_scheduled_kind (rule=? AND target=? AND held=?)", id="hold"),
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
         pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),
-        pytest.param(references.ONE_DUE, "ix_reference_due (rule=? AND due_at<?)", id="reference"),
+        pytest.param(references.ONE_DUE, "ix_reference_scheduled (rule=? AND due_at<?)", id="reference"),
         pytest.param(references.ONE_DUE, "ix_reference_taken (rule=?)", id="reference-taken"),
         pytest.param(due.ONE_TAKEN, "ix_pending_taken", id="one-taken"),
         pytest.param(due.TAKEN_TARGETS, "ix_pending_taken (rule=? AND target>?)", id="taken-targets"),
         pytest.param(pending.waiting_targets(None), f"ix_pending_kind {_BEHIND}", id="waiting"),
         pytest.param(pending.waiting_targets("flights"), f"ix_pending_kind {_BEHIND}", id="runners-waiting"),
         pytest.param(
-            pending.RELEASE_EXPIRED, "ix_pending_held (rule=? AND target=? AND expires_at<?)", id="release-expired"
+            pending.RELEASE_EXPIRED, "ix_pending_on_hold (rule=? AND target=? AND expires_at<?)", id="release-expired"
         ),
         pytest.param(order.SHARDS_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard>?)", id="shards-taken"),
         pytest.param(order.SHARD_TAKEN, "ix_pending_taken (rule=? AND target=? AND order_shard=?)", id="shard-taken"),
         pytest.param(
-            order.SHARDS_HELD,
+            order.SHARDS_ON_HOLD,
             "ix_pending_shard (rule=? AND target=? AND order_shard=? AND state=? AND held>?)",
-            id="held",
+            id="on_hold",
         ),
         pytest.param(pending.pending_counts(None), "ix_pending_waiting", id="counts"),
         pytest.param(batches.batches(50, None, None), "ix_batch_newest", id="newest"),

@@ -24,7 +24,7 @@ def test_a_range_is_taken_in_parts() -> None:
 
 
 def test_offsets_without_a_message_count_as_fetched() -> None:
-    """A compacted topic and the marks of transactions have such; a range of them is held, and empty."""
+    """A compacted topic and the marks of transactions have such; a range of them is on hold, and empty."""
     queue = fetched(begin=5)
     queue.reach(9)
     queue.reach(7)

@@ -174,7 +174,14 @@ def test_a_refused_address_is_tried_again_by_policy() -> None:
     """Nothing is lost while the setting is wrong: the delivery waits as for any target that cannot be reached."""
     answer = Answer(False, now(), 0.0, error_class="AddressRefused", error="10.0.0.1 is a private address")
     outcome = decide(
-        answer, RetryPolicy(), attempts=1, arrived_at=now(), held_seconds=0.0, now=now(), draw=0.5, timeout_seconds=10.0
+        answer,
+        RetryPolicy(),
+        attempts=1,
+        arrived_at=now(),
+        on_hold_seconds=0.0,
+        now=now(),
+        draw=0.5,
+        timeout_seconds=10.0,
     )
 
     assert isinstance(outcome, RetryAt)

@@ -12,7 +12,15 @@ from fastapi import Request
 
 from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.api.payloads import HIDDEN, error_seen, groups_seen, held_seen, letter_seen, shows_payloads, why_seen
+from eventbridge.api.payloads import (
+    HIDDEN,
+    error_seen,
+    groups_seen,
+    letter_seen,
+    rule_on_hold_seen,
+    shows_payloads,
+    why_seen,
+)
 from eventbridge.api.reading import LetterQuery, letter_place, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
@@ -27,7 +35,7 @@ from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.last_answers import last_answers
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
-from eventbridge.stages.operate.status import Status, held_rules, status
+from eventbridge.stages.operate.status import Status, rules_on_hold, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
@@ -59,7 +67,7 @@ class Waiting:
 def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(work, batches=_NEWEST_BATCHES)
-    found = replace(found, held_rules=tuple(held_seen(request, each) for each in found.held_rules))
+    found = replace(found, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in found.rules_on_hold))
     values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
     # the most that wait first; of many the page of targets tells the others
     values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
@@ -149,7 +157,7 @@ def resend_form(event_id: str, message: EventAnswer, rule: str, target: str) -> 
 
 
 def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
-    """Return a page of today's rules behind a name, of those that have `find` in theirs; those that are held first."""
+    """Return a page of today's rules behind a name, of those that have `find` in theirs; those on hold first."""
     found = work.rule_set()
     names = sorted(name for name in found.rules if name > after and find in name)
     shown = [found.rules[name] for name in names[:_LISTED_RULES]]
@@ -157,7 +165,7 @@ def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
         "rules": shown,
         "hours": rule_hours(work, shown),
         "owner_of": found.owner_of,
-        "held": {each.rule: each for each in held_rules(work, found)},
+        "held": {each.rule: each for each in rules_on_hold(work, found)},
         "count": len(found.rules),
         "find": find,
         "cursor": shown[-1].name if len(names) > len(shown) else None,
@@ -184,7 +192,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         "said": said,
         "paused": {each.target for each in said if each.word == "paused"},
         "disabled": any(each.word == "disabled" for each in said),
-        "held": any(each.rule == name for each in held_rules(work, today)),
+        "held": any(each.rule == name for each in rules_on_hold(work, today)),
         "charts": charts,
         "span": span,
         "version": today.rules[name].version,

@@ -40,7 +40,7 @@ CHUNK_TOTALS = (
     .order_by(delivery_chunk.c.pool)
 )
 
-#: What is in those of a batch that are neither handed out nor held.
+#: What is in those of a batch that are neither handed out nor on hold.
 WITHHELD_PIECES = select(delivery_chunk.c.pool, delivery_chunk.c.pieces).where(
     delivery_chunk.c.batch_id == bindparam("of_batch"), ~delivery_chunk.c.handed_out, delivery_chunk.c.held == ""
 )

@@ -25,7 +25,16 @@ from sqlalchemy import (
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
-from eventbridge.ledger.tables import DUE, DUE_KIND, DUE_TRIED, DUE_UNTRIED, TAKEN, WAITING, pending, target_status
+from eventbridge.ledger.tables import (
+    SCHEDULED,
+    SCHEDULED_KIND,
+    SCHEDULED_TRIED,
+    SCHEDULED_UNTRIED,
+    TAKEN,
+    WAITING,
+    pending,
+    target_status,
+)
 
 #: How many of the rows that are due longest are looked at one by one, before targets are.
 FIRST_ROWS = 100
@@ -64,7 +73,7 @@ LEFT_ALONE = select(target_status.c.rule).where(
 
 _first = (
     select(pending.c.rule, pending.c.target, pending.c.expires_at, pending.c.held)
-    .where(DUE, pending.c.due_at <= _NOW)
+    .where(SCHEDULED, pending.c.due_at <= _NOW)
     .order_by(pending.c.due_at)
     .limit(FIRST_ROWS)
     .subquery()
@@ -87,14 +96,14 @@ def due_targets(runner: str | None) -> Select[Any]:
 
     A target that is left alone waits since what is past its age was due, that which passed it first.
     """
-    one = one_of_each(DUE_KIND, DUE)
+    one = one_of_each(SCHEDULED_KIND, SCHEDULED)
     same = pending.alias("same")
-    of_kind = [same.c[column.name] == column for column in DUE_KIND]
-    first = select(same.c.due_at).where(*of_kind, on(same, DUE), same.c.due_at <= _NOW).order_by(same.c.due_at)
+    of_kind = [same.c[column.name] == column for column in SCHEDULED_KIND]
+    first = select(same.c.due_at).where(*of_kind, on(same, SCHEDULED), same.c.due_at <= _NOW).order_by(same.c.due_at)
     of_target = [same.c.rule == pending.c.rule, same.c.target == pending.c.target, same.c.runner == pending.c.runner]
     past_age = (
         select(same.c.due_at)
-        .where(*of_target, on(same, DUE), same.c.expires_at <= _NOW, _due_by_now(same))
+        .where(*of_target, on(same, SCHEDULED), same.c.expires_at <= _NOW, _due_by_now(same))
         .order_by(same.c.expires_at)
     )
     due_at = case(
@@ -126,14 +135,18 @@ def due_pending(limit: int, runner: str | None, *, smallest: bool = False, alone
 
     Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be given up.
     """
-    found = select(pending).where(DUE, _TARGET, pending.c.due_at <= _NOW)
+    found = select(pending).where(SCHEDULED, _TARGET, pending.c.due_at <= _NOW)
     if alone:
-        past_age = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.expires_at <= _NOW, _due_by_now(pending))
-        reasoned = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.held > "", _due_by_now(pending))
+        past_age = select(pending.c.pending_id).where(
+            SCHEDULED, _TARGET, pending.c.expires_at <= _NOW, _due_by_now(pending)
+        )
+        reasoned = select(pending.c.pending_id).where(SCHEDULED, _TARGET, pending.c.held > "", _due_by_now(pending))
         some = [past_age.order_by(pending.c.expires_at), reasoned.order_by(pending.c.held)]
         found = select(pending).where(pending.c.pending_id.in_(_any_of(some, limit, runner)))
     elif smallest:
-        oldest = select(pending.c.pending_id).where(DUE, _TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
+        oldest = (
+            select(pending.c.pending_id).where(SCHEDULED, _TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
+        )
         found = select(pending).where(pending.c.pending_id.in_(_any_of([oldest], max(limit, SMALLEST_OF), runner)))
     elif runner is not None:
         found = found.where(pending.c.runner == runner)
@@ -152,7 +165,9 @@ def due_of_ordered(limit: int) -> Select[Any]:
     due = select(pending.c.pending_id).where(_TARGET, pending.c.due_at <= _NOW).order_by(pending.c.due_at)
     return (
         select(pending)
-        .where(pending.c.pending_id.in_(_any_of([due.where(DUE_TRIED), due.where(DUE_UNTRIED)], limit, None)))
+        .where(
+            pending.c.pending_id.in_(_any_of([due.where(SCHEDULED_TRIED), due.where(SCHEDULED_UNTRIED)], limit, None))
+        )
         .order_by(pending.c.attempts == 0, pending.c.due_at, pending.c.pending_id)
         .limit(limit)
     )

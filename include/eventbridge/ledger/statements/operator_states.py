@@ -16,13 +16,13 @@ _ONE = (
 #: All that holds.
 OPERATOR_STATES = select(operator_state).order_by(operator_state.c.rule, operator_state.c.target, operator_state.c.word)
 
-#: What `word` is, in the next query, of a rule that is held as an expectation failed.
-HELD = "held"
+#: What `word` is, in the next query, of a rule that is on hold as an expectation failed.
+ON_HOLD = "on_hold"
 
-#: All that decides about deliveries, in one query: what was said, and the rules that are held.
+#: All that decides about deliveries, in one query: what was said, and the rules that are on hold.
 WHAT_HOLDS = union_all(
     select(operator_state.c.rule, operator_state.c.target, operator_state.c.word, operator_state.c.value),
-    select(expectation_hold.c.rule, literal(""), literal(HELD), literal("")),
+    select(expectation_hold.c.rule, literal(""), literal(ON_HOLD), literal("")),
 )
 
 #: Notes what was not said before.

@@ -1,4 +1,4 @@
-"""Statements about ordered targets: what is open of them, who may send what of a shard, at what a rule is held."""
+"""Statements about ordered targets: what is open of them, who may send what of a shard, at what a rule is on hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, Integer, bindparam, exists, select, type_coer
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
-from eventbridge.ledger.tables import HELD, TAKEN, UNTAKEN, UNTAKEN_IN_ORDER, WAITING, order_shard, pending
+from eventbridge.ledger.tables import ON_HOLD, TAKEN, UNTAKEN, UNTAKEN_IN_ORDER, WAITING, order_shard, pending
 
 _NOW = bindparam("now", type_=UtcTime)
 _TARGET = (pending.c.rule == bindparam("of_rule")) & (pending.c.target == bindparam("of_target"))
@@ -46,14 +46,14 @@ SHARDS_TAKEN = select(pending.c.order_shard).where(_TARGET, TAKEN, pending.c.ord
 _one = one_of_each([pending.c.order_shard], _TARGET & UNTAKEN_IN_ORDER)
 _UNTAKEN_OF_THAT_SHARD = _IN_THAT_SHARD & on(_other, UNTAKEN_IN_ORDER)
 
-#: The shards of a target in which all that is open is held for one reason, and not taken.
-SHARDS_HELD = select(pending.c.order_shard).where(
+#: The shards of a target in which all that is open is on hold for one reason, and not taken.
+SHARDS_ON_HOLD = select(pending.c.order_shard).where(
     pending.c.pending_id == _one.c.pending_id,
     ~_TAKEN_OF_THAT_SHARD,
-    # what is not held for it lies before or behind what is, which may be any number of rows: each is one search
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state < "held"),
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "held", _other.c.held < _BECAUSE),
-    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "held", _other.c.held > _BECAUSE),
+    # what is not on hold for it lies before or behind what is, which may be any number of rows: each is one search
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state > "on_hold"),
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "on_hold", _other.c.held < _BECAUSE),
+    ~exists().where(_UNTAKEN_OF_THAT_SHARD, _other.c.state == "on_hold", _other.c.held > _BECAUSE),
 )
 
 #: The first lease of a shard.
@@ -76,7 +76,7 @@ LEASES = select(order_shard.c.shard, order_shard.c.lease_holder).where(
     order_shard.c.lease_until > _NOW,
 )
 
-_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.held_since, BigInteger)
+_ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.on_hold_since, BigInteger)
 
 #: Makes due what of a shard waits behind its keys; the time it waited does not count towards its age.
 RELEASE_SHARD = (
@@ -84,30 +84,30 @@ RELEASE_SHARD = (
     .where(
         _TARGET,
         UNTAKEN,
-        pending.c.state == "held",
+        pending.c.state == "on_hold",
         pending.c.held == _BECAUSE,
         pending.c.order_shard == bindparam("of_shard", type_=Integer),
     )
     .values(
-        state="due",
+        state="scheduled",
         due_at=_NOW,
         held="",
-        held_since=None,
-        held_seconds=pending.c.held_seconds + _HELD_FOR / 1_000_000.0,
-        expires_at=type_coerce(pending.c.expires_at, BigInteger) + _HELD_FOR,
+        on_hold_since=None,
+        on_hold_seconds=pending.c.on_hold_seconds + _ON_HOLD_FOR / 1_000_000.0,
+        expires_at=type_coerce(pending.c.expires_at, BigInteger) + _ON_HOLD_FOR,
     )
 )
 
-#: Held rows of a rule whose deliveries may not be given up.
-HELD_OF_RULE = (
+#: On-hold rows of a rule whose deliveries may not be given up.
+ON_HOLD_OF_RULE = (
     select(pending)
     .where(pending.c.rule == bindparam("of_rule"), WAITING, pending.c.order_shard.is_not(None), pending.c.held != "")
     .order_by(pending.c.pending_id)
 )
 
-#: Notes at a held row what a person said to it, and makes it due: the note stays, so that it is not held again.
-MARK_HELD = (
+#: Notes at a row on hold what a person said to it, and makes it due: the note stays, so that it is not on hold again.
+MARK_ON_HOLD = (
     update(pending)
-    .where(pending.c.pending_id == bindparam("of_row"), HELD, pending.c.held == _BECAUSE)
-    .values(state="due", due_at=_NOW, held=bindparam("instead", type_=pending.c.held.type))
+    .where(pending.c.pending_id == bindparam("of_row"), ON_HOLD, pending.c.held == _BECAUSE)
+    .values(state="scheduled", due_at=_NOW, held=bindparam("instead", type_=pending.c.held.type))
 )

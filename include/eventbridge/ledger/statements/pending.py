@@ -22,11 +22,11 @@ from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
 from eventbridge.ledger.tables import (
-    DUE,
-    HELD,
+    ON_HOLD,
     PENDING_KIND,
     PENDING_NAME,
     RETRY,
+    SCHEDULED,
     TIMED,
     UNTAKEN,
     UNTOLD,
@@ -50,7 +50,7 @@ PENDING_NAMES = select(*PENDING_NAME, pending.c.files).where(pending.c.batch_id 
 #: Which of some rows are free to be taken; they stay so until the transaction ends.
 FREE_PENDING = (
     select(pending.c.pending_id)
-    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), DUE)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
     .order_by(pending.c.pending_id)
     .with_for_update()
 )
@@ -58,7 +58,7 @@ FREE_PENDING = (
 #: Takes free rows for a batch.
 TAKE_PENDING = (
     update(pending)
-    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), DUE)
+    .where(pending.c.pending_id.in_(bindparam("ids", expanding=True)), SCHEDULED)
     .values(taken_by=bindparam("of_batch"))
 )
 
@@ -83,26 +83,26 @@ CLOSE_PENDING = (
     .values(state="closed", closed_by=bindparam("of_batch"))
 )
 
-_HELD_ANEW = {"state": "held", "held": bindparam("because", type_=pending.c.held.type), "held_since": _NOW}
+_ON_HOLD_ANEW = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": _NOW}
 
 #: Holds what of a target is due or will be, and not taken, unless it is to be given up.
-HOLD_PENDING = update(pending).where(_TARGET, DUE, ~_FOR_A_REASON).values(_HELD_ANEW)
+HOLD_PENDING = update(pending).where(_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_ANEW)
 
-#: Makes what is held of a target for one reason due now, as what can only be given up: the reason stays.
+#: Makes what is on hold of a target for one reason due now, as what can only be given up: the reason stays.
 GIVE_UP_PENDING = (
     update(pending)
-    .where(_TARGET, HELD, pending.c.held == bindparam("because", type_=pending.c.held.type))
-    .values(state="due", due_at=_NOW)
+    .where(_TARGET, ON_HOLD, pending.c.held == bindparam("because", type_=pending.c.held.type))
+    .values(state="scheduled", due_at=_NOW)
 )
 
-_RELEASED = {"state": "due", "due_at": _NOW, "held": "", "held_since": None}
-_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.held_since, BigInteger)
+_RELEASED = {"state": "scheduled", "due_at": _NOW, "held": "", "on_hold_since": None}
+_ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(pending.c.on_hold_since, BigInteger)
 _AGE_STOOD_STILL = {
-    "held_seconds": pending.c.held_seconds + _HELD_FOR / 1_000_000.0,
-    "expires_at": type_coerce(pending.c.expires_at, BigInteger) + _HELD_FOR,
+    "on_hold_seconds": pending.c.on_hold_seconds + _ON_HOLD_FOR / 1_000_000.0,
+    "expires_at": type_coerce(pending.c.expires_at, BigInteger) + _ON_HOLD_FOR,
 }
 
-_PUT_OFF = (_TARGET, DUE, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
+_PUT_OFF = (_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
 
 #: How many deliveries of a target fall due within a time, for no other reason.
 PUT_OFF_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_PUT_OFF)
@@ -110,21 +110,21 @@ PUT_OFF_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_PUT_
 #: Makes them due now.
 HASTEN_PENDING = update(pending).where(*_PUT_OFF).values(due_at=_NOW)
 
-# Looked up by target: asked of each row, it would have all read that is held, for whatever reason.
+# Looked up by target: asked of each row, it would have all read that is on hold, for whatever reason.
 _OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(
     select(target_status.c.rule, target_status.c.target).where(target_status.c.state == "disabled")
 )
 
-#: Makes due now what is held for a disabled target and past its age: it can only become a dead letter.
-RELEASE_EXPIRED = update(pending).where(HELD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
+#: Makes due now what is on hold for a disabled target and past its age: it can only become a dead letter.
+RELEASE_EXPIRED = update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values(_RELEASED)
 
 _OLDER = (_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
-_NOT_LET_GO = (pending.c.state == "held") | pending.c.expires_at.is_(None) | (pending.c.expires_at > _NOW)
+_NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > _NOW)
 
 #: Makes due now, to be given up, what waits of a target and was published too long ago, whatever it waits for.
 RELEASE_MISSED = (
     update(pending)
-    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "held") | (pending.c.held == ""))
+    .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
     .values(_RELEASED | {"expires_at": _NOW})
 )
 
@@ -184,23 +184,23 @@ PENDING_BY_RULE = (
 
 @cache  # to put it together takes longer than to run it
 def waiting_targets(runner: str | None) -> Select[Any]:
-    """Return the query for what waits and is not taken, by rule, target, state and why it is held.
+    """Return the query for what waits and is not taken, by rule, target, state and why it is on hold.
 
     It reads one row of each kind, however many there are.
     """
     one = one_of_each(PENDING_KIND, UNTAKEN)
     same = pending.alias("same")
     newest = (
-        select(same.c.held_since)
+        select(same.c.on_hold_since)
         .where(*(same.c[column.name] == column for column in PENDING_KIND), on(same, UNTAKEN))
-        .order_by(same.c.held_since.desc())  # all of a kind have one, or none has
+        .order_by(same.c.on_hold_since.desc())  # all of a kind have one, or none has
         .limit(1)
         .correlate(pending)
         .scalar_subquery()
     )
     kinds = (pending.c.rule, pending.c.target, pending.c.state, pending.c.held)
     found = (
-        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_held_since"))
+        select(*kinds, type_coerce(func.max(newest), UtcTime).label("newest_on_hold_since"))
         .where(pending.c.pending_id == one.c.pending_id)
         .group_by(*kinds)
         .order_by(*kinds)
@@ -209,10 +209,10 @@ def waiting_targets(runner: str | None) -> Select[Any]:
 
 
 def release_pending(*, aged: bool, held: str | None, instead: str = "") -> Update:
-    """Return the statement that makes what is held of a target, all of it or for one reason, due now.
+    """Return the statement that makes what is on hold of a target, all of it or for one reason, due now.
 
-    What was to be given up for that reason is released with it. With `instead` it is held for that other reason.
+    What was to be given up for that reason is released with it. With `instead` it is on hold for that other reason.
     """
-    changes = (_HELD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
+    changes = (_ON_HOLD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
     statement = update(pending).where(_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)
     return statement if held is None else statement.where(pending.c.held == held)

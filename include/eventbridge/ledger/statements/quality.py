@@ -1,4 +1,4 @@
-"""Statements about rules that are held as an expectation failed, and about the hours that were checked."""
+"""Statements about rules that are on hold as an expectation failed, and about the hours that were checked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from sqlalchemy import Select, bindparam, delete, select
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import expectation_hold, quality_check
 
-#: The rules that are held.
+#: The rules that are on hold.
 EXPECTATION_HOLDS = select(expectation_hold).order_by(expectation_hold.c.rule)
 
-#: Holds rules that are not held.
+#: Holds rules that are not on hold.
 HOLD_BY_EXPECTATION = insert_or_skip(expectation_hold)
 
 #: Lets a rule go on.

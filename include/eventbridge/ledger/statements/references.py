@@ -1,4 +1,4 @@
-"""Statements about references, shares of batches that are not routed yet, and about rules that are held."""
+"""Statements about references, shares of batches that are not routed yet, and about rules that are on hold."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from sqlalchemy import BigInteger, Text, bindparam, exists, or_, select, type_co
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert, insert_or_skip
 from eventbridge.ledger.statements.loose_index_scan import on, one_of_each
-from eventbridge.ledger.tables import REFERENCE_DUE, REFERENCE_TAKEN, REFERENCE_WAITING, reference, rule_status
+from eventbridge.ledger.tables import REFERENCE_SCHEDULED, REFERENCE_TAKEN, REFERENCE_WAITING, reference, rule_status
 
 _NOW = bindparam("now", type_=UtcTime)
 _FREE = REFERENCE_WAITING & reference.c.taken_by.is_(None)
 _RULE = reference.c.rule == bindparam("of_rule")
-_HELD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(reference.c.due_at, BigInteger)
+_ON_HOLD_FOR = bindparam("microseconds", type_=BigInteger) - type_coerce(reference.c.due_at, BigInteger)
 
 #: Adds references.
 INSERT_REFERENCES = insert(reference)
@@ -39,9 +39,9 @@ WAITING_SPANS = select(reference.c.order_spans).where(REFERENCE_WAITING, _RULE, 
 WITHOUT_SPANS = select(reference).where(REFERENCE_WAITING, _RULE, _NOT_TAKEN_BY, ~_SAYS_WHERE)
 
 _taken = reference.alias("taken")
-_one = one_of_each([reference.c.rule], REFERENCE_DUE)
+_one = one_of_each([reference.c.rule], REFERENCE_SCHEDULED)
 _due = reference.alias("due")
-_of_rule = (_due.c.rule == reference.c.rule, on(_due, REFERENCE_DUE), _due.c.due_at <= _NOW)
+_of_rule = (_due.c.rule == reference.c.rule, on(_due, REFERENCE_SCHEDULED), _due.c.due_at <= _NOW)
 
 #: One reference that is due by now, of a rule of which no batch has taken up another: nothing more is taken of that.
 ONE_DUE = (
@@ -82,7 +82,9 @@ CLOSE_REFERENCES = (
 )
 
 #: Holds what of a rule is not taken; its due time then says since when.
-HOLD_REFERENCES = update(reference).where(_FREE, _RULE, reference.c.state == "due").values(state="held", due_at=_NOW)
+HOLD_REFERENCES = (
+    update(reference).where(_FREE, _RULE, reference.c.state == "scheduled").values(state="on_hold", due_at=_NOW)
+)
 
 #: Puts off what is due of a rule and has not reached its age.
 POSTPONE_REFERENCES = (
@@ -90,27 +92,27 @@ POSTPONE_REFERENCES = (
     .where(
         _FREE,
         _RULE,
-        reference.c.state == "due",
+        reference.c.state == "scheduled",
         reference.c.due_at <= _NOW,
         reference.c.expires_at.is_(None) | (reference.c.expires_at > _NOW),
     )
     .values(due_at=bindparam("until", type_=UtcTime))
 )
 
-#: Makes what is held of a rule due now; the time it was held does not count towards its age.
+#: Makes what is on hold of a rule due now; the time it was on hold does not count towards its age.
 RELEASE_REFERENCES = (
     update(reference)
-    .where(_FREE, _RULE, reference.c.state == "held")
+    .where(_FREE, _RULE, reference.c.state == "on_hold")
     .values(
-        state="due",
+        state="scheduled",
         due_at=_NOW,
-        held_seconds=reference.c.held_seconds + _HELD_FOR / 1_000_000.0,
-        expires_at=type_coerce(reference.c.expires_at, BigInteger) + _HELD_FOR,
+        on_hold_seconds=reference.c.on_hold_seconds + _ON_HOLD_FOR / 1_000_000.0,
+        expires_at=type_coerce(reference.c.expires_at, BigInteger) + _ON_HOLD_FOR,
     )
 )
 
-#: The rules that are held.
-HELD_RULES = select(rule_status).where(rule_status.c.state == "held").order_by(rule_status.c.rule)
+#: The rules that are on hold.
+RULES_ON_HOLD = select(rule_status).where(rule_status.c.state == "on_hold").order_by(rule_status.c.rule)
 
 #: Notes how a rule stands, unless something is noted already.
 NOTE_RULE = insert_or_skip(rule_status)

@@ -20,7 +20,7 @@ Checks the hour before, ten minutes after it ended: volumes against the same hou
 duplicate events, of pending deliveries and dead letters, and the fields that rules `expect` something of.
 
 What fails is told by the event `quality.failed` on the bus `eventbridge`, and the run succeeds: a run that fails could
-not check. A rule whose `expect` fails is held until `eventbridge rules release RULE`. `eventbridge quality list` and
+not check. A rule whose `expect` fails is on hold until `eventbridge rules release RULE`. `eventbridge quality list` and
 `show` print what was found; the Data Docs page lies in the store, below `quality/`.
 
 A run takes some ten seconds of CPU time, at a lower priority at the processor than deliveries.

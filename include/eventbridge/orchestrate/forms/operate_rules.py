@@ -20,7 +20,7 @@ ACTIONS = (
     "clear rate",
 )
 
-#: What else the form does: it takes a target back into service, or lets a rule go on that is held.
+#: What else the form does: it takes a target back into service, or lets a rule go on that is on hold.
 REPAIRS = ("enable target", "release rule")
 
 

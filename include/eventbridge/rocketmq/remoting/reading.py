@@ -86,7 +86,7 @@ def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms
         "queueId": queue.number,
         "queueOffset": offset,
         "maxMsgNums": number,
-        "sysFlag": 4 | (2 if hold_ms else 0),  # the subscription stands in the request; it may be held
+        "sysFlag": 4 | (2 if hold_ms else 0),  # the subscription stands in the request; it may be put on hold
         "commitOffset": 0,
         "suspendTimeoutMillis": hold_ms,
         "subscription": "*",

@@ -98,7 +98,7 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
     _write_manifest(work, batch, books, first, files)
     failed = failed_expectations(work.rules_of(batch), books) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
-        log.error("ALARM the rule %s is held from batch %s on: %s", rule, batch.batch_id, detail)
+        log.error("ALARM the rule %s is on hold from batch %s on: %s", rule, batch.batch_id, detail)
     ranges = _ranges(work, batch)
     now = work.clock()
     figures = figures_of(work, batch, now, files["outcome"])

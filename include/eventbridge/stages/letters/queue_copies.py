@@ -30,7 +30,7 @@ from eventbridge.store.protocol import Store
 
 #: Why a copy becomes pending the first time; what its attempts come to is pending as that of any delivery.
 COPY = "DeadLetterQueue"
-#: Why a copy is held that its queue would not take: no dead letter is made of a dead letter.
+#: Why a copy is on hold that its queue would not take: no dead letter is made of a dead letter.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"

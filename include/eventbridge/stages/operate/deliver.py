@@ -118,9 +118,9 @@ def deliver_until_idle(
 
 
 def pending_deliveries(work: Runtime, runner: str) -> tuple[int, int]:
-    """Return how many deliveries of a runner are pending, and how many of those are held."""
+    """Return how many deliveries of a runner are pending, and how many of those are on hold."""
     counts = work.ledger.pending_counts(runner=runner)
-    return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "held")
+    return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "on_hold")
 
 
 def next_due_at(work: Runtime, runner: str) -> datetime | None:
@@ -128,7 +128,7 @@ def next_due_at(work: Runtime, runner: str) -> datetime | None:
     statuses = work.ledger.target_statuses()
     due = []
     for row in work.ledger.pending_counts(runner=runner):
-        if row.state == "due" and row.next_due_at is not None:
+        if row.state == "scheduled" and row.next_due_at is not None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
             pause = status.paused_until if status is not None else None

@@ -12,9 +12,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def enable_target(work: Runtime, rule: str, target: str) -> int:
-    """Set a target's status to ok and make due what was held or put off for it; returns how many deliveries that are.
+    """Set a target's status to ok and make due what waited for it; returns how many deliveries that are.
 
-    Harmless if the target is well: nothing is held for it then, only its pause ends. A dead letter queue is a target
+    Harmless if the target is well: nothing is on hold for it then, only its pause ends. A dead letter queue is a target
     of its own, named `<target>/dead_letter_queue`; what it would not take is tried again.
     """
     status = work.ledger.target_statuses().get((rule, target))
@@ -27,8 +27,8 @@ def enable_target(work: Runtime, rule: str, target: str) -> int:
         hastened = work.ledger.hasten_pending(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
         work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
-    held = [row for row in work.ledger.pending(state="held", rule=rule) if row.target == target]
-    # deliveries held for a target that is gone go on ageing while they wait: `aged`
+    held = [row for row in work.ledger.pending(state="on_hold", rule=rule) if row.target == target]
+    # deliveries on hold for a target that is gone go on ageing while they wait: `aged`
     work.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
     work.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
     publish_operational_events(work)

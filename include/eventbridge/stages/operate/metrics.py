@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 _PREFIX = "eventbridge_"
 _BOUNDS = (*(bound / 1_000 for bound in BOUNDS_MS), math.inf)
-_PENDING_STATES = ("due", "held", "taken")
+_PENDING_STATES = ("scheduled", "on_hold", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 
 
@@ -218,7 +218,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "pending_deliveries",
         "gauge",
-        "Deliveries that wait to be tried again (due), for a person (held), or are in a batch (taken).",
+        "Deliveries that wait to be tried again (scheduled), for a person (on hold), or are in a batch (taken).",
         ("bus", "state"),
         [Sample(key, count) for key, count in sorted(waiting.items())],
     )

@@ -1,4 +1,4 @@
-"""Lets a rule go on that is held: what of it waits for that is due."""
+"""Lets a rule go on that is on hold: what of it waits for that is due."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from dataclasses import dataclass, replace
 
 from eventbridge.decision.hold_reason import reference_hold_reason
 from eventbridge.model.expectation_hold import ExpectationHold
-from eventbridge.model.held_rule import HeldRule
+from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.stages.operate.release_expectation import release_expectation
-from eventbridge.stages.operate.release_held import HeldDelivery, skip_held, try_held_again
+from eventbridge.stages.operate.release_on_hold import DeliveryOnHold, skip_on_hold, try_again_on_hold
 from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
 class Released:
-    """What was released of a rule: its hold (None: it was not held), references that are due now, and their events.
+    """What was released of a rule: its hold (None: it was not on hold), references that are due now, and their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
 
     `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
-    `unsendable` are the deliveries that the rule was held at, as none of its target may be given up; the last stay so.
-    `disabled` are its targets for which deliveries are held until the target is enabled, whatever is released.
+    `unsendable` are deliveries that the rule was on hold at, as none of its target may be given up; the last stay so.
+    `disabled` are its targets for which deliveries are on hold until the target is enabled, whatever is released.
     """
 
     rule: str
-    hold: HeldRule | None = None
+    hold: RuleOnHold | None = None
     references: int = 0
     events: int = 0
     waits_for: str = ""
-    retried: tuple[HeldDelivery, ...] = ()
-    skipped: tuple[HeldDelivery, ...] = ()
-    unsendable: tuple[HeldDelivery, ...] = ()
+    retried: tuple[DeliveryOnHold, ...] = ()
+    skipped: tuple[DeliveryOnHold, ...] = ()
+    unsendable: tuple[DeliveryOnHold, ...] = ()
     disabled: tuple[str, ...] = ()
     expectation: ExpectationHold | None = None
     deliveries: int = 0
@@ -44,14 +44,15 @@ class Released:
 
 
 def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
-    """Let a rule go on: lift its holds (routing failed by itself, an expectation failed), try again what it is held at.
+    """Let a rule go on: lift its holds (routing failed by itself, an expectation failed), try what it is on hold at.
 
     With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
-    NotFoundError if the rule is not held at it. Harmless if the rule is not held; one that fails again is held again.
+    NotFoundError if the rule is not on hold at it. Harmless if the rule is not on hold; one that fails again is on hold
+    again.
     """
     if skip is not None:
-        return Released(rule, skipped=(skip_held(work, rule, skip),))
-    retried, unsendable = try_held_again(work, rule)
+        return Released(rule, skipped=(skip_on_hold(work, rule, skip),))
+    retried, unsendable = try_again_on_hold(work, rule)
     statuses = work.ledger.target_statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
     hold, deliveries = release_expectation(work, rule)
@@ -67,10 +68,10 @@ def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
 
 def _release_routing(work: Runtime, rule: str) -> Released:
     """Lift a rule's hold and make its references due; they age from then on. Of a disabled rule only the hold."""
-    hold = work.ledger.held_rules().get(rule)
+    hold = work.ledger.rules_on_hold().get(rule)
     if hold is not None:
         work.ledger.release_rule(rule)
-    held = [each for each in work.ledger.waiting_references() if (each.rule, each.state) == (rule, "held")]
+    held = [each for each in work.ledger.waiting_references() if (each.rule, each.state) == (rule, "on_hold")]
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)

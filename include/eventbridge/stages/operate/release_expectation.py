@@ -1,4 +1,4 @@
-"""Lets a rule go on that is held as an expectation failed: what waited for that is due."""
+"""Lets a rule go on that is on hold as an expectation failed: what waited for that is due."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 def release_expectation(work: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
-    """Lift the hold of a rule and return it, None if it was not held, and how many deliveries are due now.
+    """Lift the hold of a rule and return it, None if it was not on hold, and how many deliveries are due now.
 
     A process that dies before they are due leaves them to the next call, or to the next retry run.
     """
     hold = work.ledger.expectation_holds().get(rule)
     if hold is not None:
         work.ledger.drop_expectation_hold(rule)
-    rows = work.ledger.pending(state="held", rule=rule)
+    rows = work.ledger.pending(state="on_hold", rule=rule)
     held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
     said = work.ledger.said_by_operators() if held else None
     due = 0

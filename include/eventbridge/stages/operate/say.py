@@ -50,7 +50,7 @@ _TAKE_BACK = frozenset({"resume rule", "enable rule", "clear priority", "resume 
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
 #: What is let go at once when a word is taken back.
-_HELD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
+_ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Said:
         if not self.changed and not self.released:
             return f"{about}: nothing to do, `{self.action}{value}` holds already"
         waited = "delivery that waited is" if self.released == 1 else "deliveries that waited are"
-        released = f"; {self.released:,} {waited} due now" if self.action in _HELD_FOR else ""
+        released = f"; {self.released:,} {waited} due now" if self.action in _ON_HOLD_FOR else ""
         return f"{about}: {self.action}{value}, from the next task on{released}"
 
 
@@ -127,10 +127,12 @@ def _value(action: str, value: str) -> str:
 
 def _release(work: Runtime, action: str, rule: str, target: str) -> int:
     """Make due what only waited for this word; if the process dies before, the next retry run does it."""
-    reason = _HELD_FOR.get(action)
+    reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
-    held = [row for row in work.ledger.pending(state="held", rule=rule) if row.held == reason and row.taken_by is None]
+    held = [
+        row for row in work.ledger.pending(state="on_hold", rule=rule) if row.held == reason and row.taken_by is None
+    ]
     again = work.ledger.said_by_operators()
     released = 0
     for name in sorted({row.target for row in held if not target or row.target == target}):

@@ -9,16 +9,16 @@ from datetime import datetime
 from typing import Protocol, TypeVar
 
 from eventbridge.decision.hold_reason import reference_hold_reason
-from eventbridge.decision.ordering import delivery_held_at
+from eventbridge.decision.ordering import delivery_on_hold_at
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
-from eventbridge.model.held_rule import HeldRule
 from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.pending import PendingState
 from eventbridge.model.reference import Reference
+from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
@@ -64,7 +64,7 @@ class StreamingRunner:
 class PendingStatus:
     """How many deliveries of a target wait in one state for one reason.
 
-    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
     """
 
     rule: str
@@ -80,7 +80,7 @@ class PendingStatus:
 class ReferenceStatus:
     """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first referred.
 
-    `next_due_at` is when the first of them is due, None if all are held; `held` says what they are held for.
+    `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
     """
 
     rule: str
@@ -108,7 +108,7 @@ class Status:
     chunks: Mapping[str, int]  # of batches that are not committed
     pending: tuple[PendingStatus, ...]
     references: tuple[ReferenceStatus, ...]
-    held_rules: tuple[HeldRule, ...]  # in the version that today's file has, or held at a delivery
+    rules_on_hold: tuple[RuleOnHold, ...]  # in the version that today's file has, or on hold at a delivery
     targets: tuple[TargetStanding, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
@@ -156,7 +156,7 @@ def status(work: Runtime, *, batches: int = 10) -> Status:
         chunks=work.ledger.chunk_counts(),
         pending=tuple(pending_statuses(work)),
         references=tuple(reference_statuses(work, rules)),
-        held_rules=tuple(held_rules(work, rules)),
+        rules_on_hold=tuple(rules_on_hold(work, rules)),
         targets=tuple(each for each in target_standings(work) if each.state != "ok"),
         operators=tuple(work.ledger.operator_states()),
         pools=tuple(work.ledger.applied_slots().values()),
@@ -180,7 +180,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
         chunks={},
         pending=of_rules(found.pending),
         references=of_rules(found.references),
-        held_rules=of_rules(found.held_rules),
+        rules_on_hold=of_rules(found.rules_on_hold),
         targets=of_rules(found.targets),
         operators=of_rules(found.operators),
         pools=tuple(each for each in found.pools if each.pool in pools),
@@ -203,26 +203,26 @@ def _mistakes(work: Runtime) -> tuple[Mistake, ...]:
     return ()
 
 
-def held_rules(work: Runtime, rules: RuleSet) -> Iterator[HeldRule]:
-    """Yield the rules that are not routed, or of which an expectation failed, and deliveries that a rule is held at."""
-    for name, each in work.ledger.held_rules().items():
+def rules_on_hold(work: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
+    """Yield rules that are not routed or of which an expectation failed, and deliveries that a rule is on hold at."""
+    for name, each in work.ledger.rules_on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
     for name, hold in work.ledger.expectation_holds().items():
         version = rules.rules[name].version if name in rules.rules else ""
-        yield HeldRule(name, version, hold.reason, hold.since)
+        yield RuleOnHold(name, version, hold.reason, hold.since)
     for waiting in work.ledger.waiting_targets():
-        rule, since = rules.rules.get(waiting.rule), waiting.newest_held_since
-        if rule is not None and since is not None and waiting.state == "held" and delivery_held_at(waiting.held):
-            yield HeldRule(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
+        rule, since = rules.rules.get(waiting.rule), waiting.newest_on_hold_since
+        if rule is not None and since is not None and waiting.state == "on_hold" and delivery_on_hold_at(waiting.held):
+            yield RuleOnHold(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
 
 
 def pending_statuses(work: Runtime) -> list[PendingStatus]:
     """Return what waits, taken by a batch or not, by rule, target, state and reason."""
-    held_for: dict[tuple[str, str], set[str]] = defaultdict(set)
+    on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
     for waiting in work.ledger.waiting_targets():
-        if waiting.state == "held":
-            held_for[waiting.rule, waiting.target].add(waiting.held)
+        if waiting.state == "on_hold":
+            on_hold_for[waiting.rule, waiting.target].add(waiting.held)
     return [
         PendingStatus(
             row.rule,
@@ -230,20 +230,20 @@ def pending_statuses(work: Runtime) -> list[PendingStatus]:
             row.state,
             row.reason,
             row.count,
-            next_due_at=row.next_due_at if row.state == "due" else None,
-            held=", ".join(sorted(held_for[row.rule, row.target])) if row.state == "held" else "",
+            next_due_at=row.next_due_at if row.state == "scheduled" else None,
+            held=", ".join(sorted(on_hold_for[row.rule, row.target])) if row.state == "on_hold" else "",
         )
         for row in work.ledger.pending_counts()
     ]
 
 
-#: What a held reference waits for if nothing in rule files and ledger holds it: pools are Airflow's.
+#: What a reference on hold waits for if nothing in rule files and ledger holds it: pools are Airflow's.
 _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 
 def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
     """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
-    held_rules, said = work.ledger.held_rules(), work.ledger.said_by_operators()
+    rules_on_hold, said = work.ledger.rules_on_hold(), work.ledger.said_by_operators()
     groups: dict[tuple[str, PendingState, str], list[Reference]] = defaultdict(list)
     for each in work.ledger.waiting_references():
         groups[each.rule, each.state, each.reason].append(each)
@@ -254,8 +254,10 @@ def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
             reason,
             sum(each.count for each in group),
             since=min(each.made_at for each in group),
-            next_due_at=min(each.due_at for each in group) if state == "due" else None,
-            held=(reference_hold_reason(rules, held_rules, {}, said, rule) or _POOL_OR_RUN) if state == "held" else "",
+            next_due_at=min(each.due_at for each in group) if state == "scheduled" else None,
+            held=(reference_hold_reason(rules, rules_on_hold, {}, said, rule) or _POOL_OR_RUN)
+            if state == "on_hold"
+            else "",
         )
         for (rule, state, reason), group in sorted(groups.items())
     ]

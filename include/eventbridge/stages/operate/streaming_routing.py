@@ -30,7 +30,7 @@ _JOB_SECONDS = 1.0
 
 
 class StreamingRouting:
-    """Routes the events of one batch by its rules, but for those whose pool is held, and what its close sends.
+    """Routes the events of one batch by its rules, but for those whose pool is on hold, and what its close sends.
 
     `waits`: something waits for the close.
     """

@@ -39,9 +39,9 @@ class TargetStanding:
 
 @dataclass(frozen=True)
 class TargetLine(TargetStanding):
-    """How one target stands, and how many of its deliveries wait, due or held.
+    """How one target stands, and how many of its deliveries wait, scheduled or on hold.
 
-    `held`: why its deliveries are held by an operator or a pool without slots: its state is then `paused`, if it is
+    `held`: why its deliveries are on hold by an operator or a pool without slots: its state is then `paused`, if it is
     ok otherwise.
     """
 

@@ -47,7 +47,7 @@ class BlockDeliveries:
         policy, clock = run.settings.policy, run.clock
         while self._blocks and not refused and not _must_end(run):
             block = self._blocks[0]
-            if expired(policy, block.oldest, block.piece.held_seconds, clock()) is not None:
+            if expired(policy, block.oldest, block.piece.on_hold_seconds, clock()) is not None:
                 break
             start = 0
             with closing(target.deliver_block(block.payloads, run.until)) as answers:

@@ -112,7 +112,7 @@ class SpanDeliveries:
 def _unsent(run: TargetRun, span: Span) -> Outcome | None:
     """Return what becomes of a span that is not sent now; None: it may be sent."""
     now = run.clock()
-    if (end := expired(run.settings.policy, span.youngest, span.piece.held_seconds, now)) is not None:
+    if (end := expired(run.settings.policy, span.youngest, span.piece.on_hold_seconds, now)) is not None:
         return end
     if (paused_until := run.pause.at(now)) is not None:
         run.report.held_up = True
@@ -143,7 +143,7 @@ def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
         policy,
         attempts=attempts,
         arrived_at=span.youngest,
-        held_seconds=span.piece.held_seconds,
+        on_hold_seconds=span.piece.on_hold_seconds,
         now=now,
         draw=draw,
         timeout_seconds=run.settings.timeout_seconds,

@@ -122,11 +122,11 @@ class InTurn:
             return in_time(early, item.deadline_at)
         if item.note == RELEASED:
             return None  # a person wants it tried, whatever its age
-        end = expired(self._policy, item.arrived_at, item.held_seconds, now)
+        end = expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         return None if end is None else self._kept(end, now)
 
     def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
-        """Return the end of a delivery, or, where none may be given up, that its rule is held at it."""
+        """Return the end of a delivery, or, where none may be given up, that its rule is on hold at it."""
         return RetryAt(now, end.reason) if self._keeps else end
 
     def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:

@@ -176,7 +176,7 @@ class _LiveRound(Rounds):
             self._run.report.total += len(items)
 
     def _in_time(self, item: Item, now: datetime) -> bool:
-        verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.held_seconds, now)
+        verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
         if verdict is None:
             return True
         del self._of_index[item.request.index]

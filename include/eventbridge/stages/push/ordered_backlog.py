@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from eventbridge.decision.ordering import (
     PLACE_COLUMNS,
     Open,
-    delivery_held_at,
+    delivery_on_hold_at,
     is_marked,
     may_block,
     place_of,
@@ -52,7 +52,7 @@ def open_deliveries(
 
 def _is_head(row: PendingDeliveries) -> bool:
     """Return whether a row's deliveries are the first of their keys: nothing else of an ordered target is tried."""
-    return row.attempts > 0 or delivery_held_at(row.held) is not None or is_marked(row.held)
+    return row.attempts > 0 or delivery_on_hold_at(row.held) is not None or is_marked(row.held)
 
 
 def _keys(work: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Place, bool]]:

@@ -92,7 +92,7 @@ def _item(piece: Piece, row: dict[str, Any], pending: PendingDeliveries | None) 
         request=request_of(row),
         arrived_at=age_begins(row["arrived_at"], row["not_before"]),
         attempts=piece.attempts,
-        held_seconds=piece.held_seconds,
+        on_hold_seconds=piece.on_hold_seconds,
         not_before=row["not_before"],
         key=row["order_key"],
         place=place_of(row),

@@ -35,7 +35,7 @@ class Item:
     request: Request
     arrived_at: datetime
     attempts: int
-    held_seconds: float
+    on_hold_seconds: float
     due_at: datetime | None = None  # None: at once
     not_before: datetime | None = None
     deadline_at: datetime | None = None  # None: it is never too late
@@ -101,7 +101,7 @@ def items_of(
         )
         begins = age_begins(arrived_at, not_before)
         made = Item(
-            delivery_id, piece.rule, piece.target, request, begins, attempts, piece.held_seconds, None, not_before
+            delivery_id, piece.rule, piece.target, request, begins, attempts, piece.on_hold_seconds, None, not_before
         )
         if within_seconds is not None:
             made.deadline_at = deadline_of(_EPOCH + timedelta(microseconds=published), within_seconds)

@@ -276,7 +276,7 @@ class ChunkRuns:
     def _give_up_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
         now = self.work.clock()
         for item in items:
-            verdict = expired(spec.retry, item.arrived_at, item.held_seconds, now)
+            verdict = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
             if verdict is not None:
                 self._give_up([item], verdict)
 

@@ -225,7 +225,7 @@ class TargetRun:
             self.settings.policy,
             attempts=item.attempts,
             arrived_at=item.arrived_at,
-            held_seconds=item.held_seconds,
+            on_hold_seconds=item.on_hold_seconds,
             now=now,
             draw=draw,
             timeout_seconds=self.settings.timeout_seconds,

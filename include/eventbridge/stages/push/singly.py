@@ -108,7 +108,7 @@ class Rounds:
         self._waiting = [item for item in self._waiting if item.due_at is not None and item.due_at > now]
         alive = []
         for item in ready:
-            verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.held_seconds, now)
+            verdict = missed(item.deadline_at, now) or expired(self._policy, item.arrived_at, item.on_hold_seconds, now)
             if verdict is None:
                 alive.append(item)
             else:

@@ -1,4 +1,4 @@
-"""Checks an hour, once: measures, bounds, Data Docs page, record, event, and the rules that are held for it."""
+"""Checks an hour, once: measures, bounds, Data Docs page, record, event, and the rules that are on hold for it."""
 
 from __future__ import annotations
 
@@ -106,4 +106,4 @@ def _say(failures: list[Measure], held: dict[str, str]) -> None:
     for each in failures:
         log.error("ALARM quality: %s", told_failure(each))
     for rule, detail in held.items():
-        log.error("ALARM the rule %s is held until `eventbridge rules release` is called: %s", rule, detail)
+        log.error("ALARM the rule %s is on hold until `eventbridge rules release` is called: %s", rule, detail)

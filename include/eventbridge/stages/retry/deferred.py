@@ -34,8 +34,8 @@ def plan_references(
 ) -> str | None:
     """Take the references of one rule, that which has waited longest, into a new batch that begins at route.
 
-    Returns its id, None if none is due. Uses today's rule files: a disabled or held rule's wait without growing older,
-    a removed rule's for 1 h, then they are given up, by the rule as it was. A rule has one such batch at a time.
+    Returns its id, None if none is due. Uses today's rule files: a disabled or rule on hold's wait without growing
+    older, a removed rule's for 1 h, then they are given up, by the rule as it was. A rule has one such batch at a time.
     """
     rules = work.rule_set()
     waiting = work.ledger.waiting_references(runner)
@@ -79,19 +79,19 @@ def plan_due(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolS
 def due_references(work: Runtime, runner: str | None = None) -> datetime | None:
     """Return when the next reference that is not taken falls due; None if none waits for a time."""
     waiting = work.ledger.waiting_references(runner)
-    return min((each.due_at for each in waiting if each.state == "due" and each.taken_by is None), default=None)
+    return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
 
 def _hold_and_release(
     work: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
 ) -> None:
-    held_rules, said = work.ledger.held_rules(), work.ledger.said_by_operators()
+    rules_on_hold, said = work.ledger.rules_on_hold(), work.ledger.said_by_operators()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
-        reason = reference_hold_reason(rules, held_rules, pools, said, rule)
-        if reason and "due" in states:
+        reason = reference_hold_reason(rules, rules_on_hold, pools, said, rule)
+        if reason and "scheduled" in states:
             work.ledger.hold_references(rule)
-        elif not reason and "held" in states:
+        elif not reason and "on_hold" in states:
             work.ledger.release_references(rule)
 
 
@@ -109,7 +109,7 @@ def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datet
         if each.rule in busy or each.rule in seen:
             continue
         removed = each.rule not in rules.rules
-        state = "held" if removed else "due"
+        state = "on_hold" if removed else "scheduled"
         limit = gone_before if removed else now
         seen.add(each.rule)
         ready = [other for other in waiting if other.rule == each.rule and other.state == state]

@@ -21,7 +21,7 @@ def is_ordered(rules: RuleSet, rule: str, target: str) -> bool:
 
 
 def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
-    """Return whether rows that are held for the sake of order stay so: today's rules still want that order."""
+    """Return whether rows that are on hold for the sake of order stay so: today's rules still want that order."""
     if not waits_for_order(held) or not is_ordered(rules, rule, target):
         return False
     return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
@@ -40,14 +40,14 @@ def ordered_due(work: Runtime, rule: str, target: str, now: datetime, runner: st
 
 
 def let_go(work: Runtime, rules: RuleSet, runner: str | None) -> None:
-    """Make due what was held for the sake of order and has nothing left to wait for.
+    """Make due what was on hold for the sake of order and has nothing left to wait for.
 
     That is what a person has spoken about, and shards in which everything waits for something that is no more.
     """
     waiting = {
         (each.rule, each.target, each.held)
         for each in work.ledger.waiting_targets(runner)
-        if each.state == "held" and keeps_waiting(rules, each.rule, each.target, each.held)
+        if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.held)
     }
     for rule, target, held in sorted(waiting):
         if is_marked(held):

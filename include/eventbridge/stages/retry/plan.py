@@ -63,7 +63,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
     `RetryChunks`. Always plans a new batch; of two that take the same rows at once one gets nothing. It takes
     nothing of a target whose breaker is open, and a few deliveries of one that may be probed. `runner` None = of all
     runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's
-    are held, a removed rule's are held for 1 h, then given up, a chunk a batch.
+    are on hold, a removed rule's are on hold for 1 h, then given up, a chunk a batch.
     """
     refuse_lost_ledger(work)
     rules = work.rule_set()
@@ -126,7 +126,7 @@ def _settle_and_commit(work: Runtime, batch: Batch) -> None:
 
 
 def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
-    """Hold what today's rules do not let go, and let go of what was held for a reason that is over."""
+    """Hold what today's rules do not let go, and let go of what was on hold for a reason that is over."""
     now = work.clock()
     statuses, said = work.ledger.target_statuses(), work.ledger.said_by_operators()
     for waiting in work.ledger.waiting_targets(runner):
@@ -161,9 +161,9 @@ def _mind_deadlines(work: Runtime, rules: RuleSet) -> None:
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:
-    if waiting.state != "held" or waiting.held != RULE_REMOVED or waiting.newest_held_since is None:
+    if waiting.state != "on_hold" or waiting.held != RULE_REMOVED or waiting.newest_on_hold_since is None:
         return False
-    return now - waiting.newest_held_since >= REMOVED_RULE_GRACE
+    return now - waiting.newest_on_hold_since >= REMOVED_RULE_GRACE
 
 
 def _chunk(batch_id: str, number: int, rows: Sequence[PendingDeliveries]) -> Chunk:
@@ -190,7 +190,7 @@ def _pieces(row: PendingDeliveries) -> list[Piece]:
             rule=row.rule,
             target=row.target,
             attempts=row.attempts,
-            held_seconds=row.held_seconds,
+            on_hold_seconds=row.on_hold_seconds,
             lineage=row.lineage,
             pending_id=row.pending_id,
         )

@@ -32,15 +32,15 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is held; it
+#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is on hold; it
 #: was matched in a streaming task, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PENDING_MAX = "PendingMax"
-HELD = "Held"
+ON_HOLD = "Held"
 STREAMING = "Streaming"
 ABANDONED = "Abandoned"
-_HOLDING = (HELD, ROUTE_FAILED)
+_HOLDING = (ON_HOLD, ROUTE_FAILED)
 
 #: The longest a reference waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
 _LONGEST_WAIT_SECONDS = 512
@@ -117,9 +117,9 @@ def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[
                 due_at=now + timedelta(seconds=wait),
                 made_at=min((each.made_at for each in taken), default=now),
                 expires_at=max((each.expires_at for each in taken if each.expires_at), default=_later(now, age)),
-                state="held" if share.reason in _HOLDING else "due",
+                state="on_hold" if share.reason in _HOLDING else "scheduled",
                 tries=tries,
-                held_seconds=max((each.held_seconds for each in taken), default=0.0),
+                on_hold_seconds=max((each.on_hold_seconds for each in taken), default=0.0),
                 order_spans=_spans(work, rules[share.rule], share.left),
             )
         )
@@ -187,7 +187,7 @@ def _share(work: Runtime, batch: Batch, key: str, rule: str, files: Files) -> Ru
         return RuleShare(key, rule, files, settings.route_costly_budget_seconds)
     taken = work.ledger.references_taken_by(batch.batch_id)
     give_up = None
-    if all(each.state == "held" for each in taken):
+    if all(each.state == "on_hold" for each in taken):
         give_up = ("RuleRemoved", f"no rule file names {rule} any more")
     elif all(each.expires_at is not None and each.expires_at <= work.ledger.now() for each in taken):
         give_up = ("MaximumEventAge", "it was not routed before its maximum age")
@@ -200,8 +200,8 @@ def _reasons_to_wait(work: Runtime, batch: Batch) -> dict[str, str]:
         return {}
     rules = work.rules_of(batch)
     held = {
-        name: HELD
-        for name, each in work.ledger.held_rules().items()
+        name: ON_HOLD
+        for name, each in work.ledger.rules_on_hold().items()
         if name in rules.rules and each.version == rules.rules[name].version
     }
     behind = dict.fromkeys(_behind(work, rules), BEHIND)
@@ -223,9 +223,9 @@ def _is_ordered(rule: Rule) -> bool:
 
 
 def _route(work: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
-    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is held.
+    """Route shares as one job; if it fails, one at a time, and a rule that fails alone is on hold.
 
-    One at a time they have a total too, on the clock: of those that could be routed, as the others are held.
+    One at a time they have a total too, on the clock: of those that could be routed, as the others are on hold.
     """
     tries = work.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
@@ -270,7 +270,7 @@ def _record_result(work: Runtime, job: RouteJob, share: RuleShare, result: Slice
 def _hold(work: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
     version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
     remedy = "its file changes or `eventbridge rules release` is called"
-    log.error("ALARM the rule %s cannot be routed, it is held until %s: %s", share.rule, remedy, error)
+    log.error("ALARM the rule %s cannot be routed, it is on hold until %s: %s", share.rule, remedy, error)
     work.ledger.hold_rule(share.rule, version, error)
 
 

@@ -197,8 +197,10 @@ def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None)
     sizes = _SizeOfChunk(rules, work.chunk_sizes)
     lanes = lanes_said(rules, said)
     plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes, lanes), limits, statuses, said)
-    held_seconds = max((each.held_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0)
-    chunks = [_chunk(batch, index, plan, held_seconds) for index, plan in enumerate(plans)]
+    on_hold_seconds = max(
+        (each.on_hold_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0
+    )
+    chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
     deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
     work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
 
@@ -256,9 +258,11 @@ class _SizeOfChunk(dict[tuple[str, str], ChunkSize]):
         return found
 
 
-def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, held_seconds: float) -> Chunk:
+def _chunk(batch: Batch, chunk_id: int, plan: ChunkPlan, on_hold_seconds: float) -> Chunk:
     pieces = tuple(
-        Piece(piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target, held_seconds=held_seconds)
+        Piece(
+            piece.file, piece.rows, piece.count, piece.size, piece.rule, piece.target, on_hold_seconds=on_hold_seconds
+        )
         for piece in joined(plan.pieces)
     )
     # Those handed out come first, so a chunk's id is its map index too.

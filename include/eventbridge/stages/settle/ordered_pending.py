@@ -1,4 +1,4 @@
-"""How deliveries of ordered targets are pending: by shard, with their places, held behind their key or at a failure.
+"""How deliveries of ordered targets are pending: by shard, with their places, on hold behind their key or at a failure.
 
 Called by schedule_retries. What a normal batch could not send is pending due: only a retry batch, which has its shard
 for itself, may say that a delivery waits behind its key until something of the shard gets its verdict.
@@ -17,8 +17,8 @@ from eventbridge.decision.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
     PLACE_COLUMNS,
-    held_at,
     is_marked,
+    on_hold_at,
     shard_of,
 )
 from eventbridge.event.ids import delivery_id_text
@@ -34,7 +34,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Flags, Waiting
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
-#: Reasons for which a delivery would be given up; where none may be, its rule is held at it.
+#: Reasons for which a delivery would be given up; where none may be, its rule is on hold at it.
 ENDS = frozenset(
     {"MaximumRetryAttempts", "MaximumEventAge", "NonRetryable", "TransformFailed", "TargetGone", "RouteFailed"}
 )
@@ -53,7 +53,7 @@ class OrderedPending:
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
     def enter(self, waiting: Waiting) -> None:
-        """Enter into rows that are of ordered targets their shards and places, and why they are pending and held."""
+        """Enter into rows that are of ordered targets their shards and places, and why they are pending and on hold."""
         found = np.flatnonzero(waiting.of_targets(partial(may_be_ordered, self._rule_set)))
         for file, at in waiting.by_file(found):
             self._place(waiting, file, at)
@@ -77,7 +77,7 @@ class OrderedPending:
         waiting.queue[at] = [waiting.queue_code(Queue(*each)) for each in zip(*names, strict=True)]
 
     def _hold(self, waiting: Waiting, free: Flags) -> None:
-        """Enter why rows are held that their settlement does not hold."""
+        """Enter why rows are on hold that their settlement does not hold."""
         blocked = waiting.has(waiting.reason, BLOCKED)
         untried = waiting.has(waiting.verdict, "Unknown") | blocked | waiting.has(waiting.reason, NOT_BEFORE)
         if self._batch.kind == "retry" and not self._batch.routes:
@@ -89,7 +89,7 @@ class OrderedPending:
         if ended.any():
             ended &= waiting.of_targets(partial(gives_nothing_up, self._rule_set))
         for number in np.flatnonzero(ended).tolist():
-            waiting.held[number] = waiting.code(held_at(delivery_id_text(waiting.ids[number].tobytes())))
+            waiting.held[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
 
 
 def gives_nothing_up(rules: RuleSet, rule: str, target: str) -> bool:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.decision.deadline import told_before
-from eventbridge.decision.operational_event import OperationalEvent, of_rule_held_at_delivery
-from eventbridge.decision.ordering import BLOCKED, delivery_held_at, is_marked
+from eventbridge.decision.operational_event import OperationalEvent, of_rule_on_hold_at_delivery
+from eventbridge.decision.ordering import BLOCKED, delivery_on_hold_at, is_marked
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
@@ -42,16 +42,16 @@ def schedule_retries(work: Runtime, batch_id: str) -> None:
         work.ledger.add_pending([*rows, *pending_copies(work, batch)], first)
         release_after_progress(work, batch, rows)
         # A task that dies here is repeated before the batch can be committed, and says it again.
-        if held := _held_events(work, batch, rows):
+        if held := _on_hold_events(work, batch, rows):
             work.ledger.queue_operational_events(held)
 
 
-def _held_events(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
-    """Return an event for each delivery that a rule is held at: when it was answered last, or found to have no payload.
+def _on_hold_events(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
+    """Return an event for each delivery that a rule is on hold at: when it was last answered, or found without payload.
 
     What they say follows from the settlement alone, however often they are made.
     """
-    held = {name: row for row in pending if (name := delivery_held_at(row.held)) is not None}
+    held = {name: row for row in pending if (name := delivery_on_hold_at(row.held)) is not None}
     if not held:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
@@ -59,7 +59,7 @@ def _held_events(work: Runtime, batch: Batch, pending: Sequence[PendingDeliverie
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
     times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
     return [
-        of_rule_held_at_delivery(row.rule, row.target, name, _place(row), row.reason, times[name], batch.batch_id)
+        of_rule_on_hold_at_delivery(row.rule, row.target, name, _place(row), row.reason, times[name], batch.batch_id)
         for name, row in held.items()
     ]
 
@@ -82,7 +82,7 @@ def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 class _Context:
-    """What pending rows inherit from the chunks they come from: lineage, time held, runner, size."""
+    """What pending rows inherit from the chunks they come from: lineage, time on hold, runner, size."""
 
     def __init__(self, work: Runtime, batch: Batch) -> None:
         self._batch = batch
@@ -98,11 +98,11 @@ class _Context:
 
     def pending(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]
-        held_seconds = max((piece.held_seconds for piece in pieces), default=0.0)
+        on_hold_seconds = max((piece.on_hold_seconds for piece in pieces), default=0.0)
         if group.reason == BLOCKED and not group.held:  # until its key may be tried again it waits, and does not age
-            held_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
-        if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is held
-            held_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
+            on_hold_seconds += max(0.0, group.due_second - self._batch.planned_at.timestamp())
+        if group.held == QUEUE_EXHAUSTED:  # whoever releases it wants it to be tried: its age begins when it is on hold
+            on_hold_seconds = int((waiting.due_at[at] - waiting.arrived_at[at]).max()) / 1e6
         published_at, told_at = self._timed(group, time_at(int(waiting.published_at[at].max())))
         return PendingDeliveries(
             batch_id=self._batch.batch_id,
@@ -121,10 +121,10 @@ class _Context:
             size=_share(pieces, len(at)),
             lane=group.lane,
             held=group.held,
-            state="held" if group.held and not is_marked(group.held) else "due",
-            held_seconds=held_seconds,
+            state="on_hold" if group.held and not is_marked(group.held) else "scheduled",
+            on_hold_seconds=on_hold_seconds,
             lineage=self._lineage(group, pieces),
-            expires_at=_expires_at(self._rule_set, group, time_at(int(waiting.age_begins[at].max())), held_seconds),
+            expires_at=_expires_at(self._rule_set, group, time_at(int(waiting.age_begins[at].max())), on_hold_seconds),
             order_shard=group.shard,
             order_spans=waiting.spans(at),
             published_at=published_at,
@@ -167,9 +167,9 @@ def _share(pieces: list[Piece], count: int) -> int:
     return sum(piece.size for piece in pieces) * count // total if total else 0
 
 
-def _expires_at(rule_set: RuleSet, group: Group, youngest: datetime, held_seconds: float) -> datetime | None:
+def _expires_at(rule_set: RuleSet, group: Group, youngest: datetime, on_hold_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
     if rule is None or group.target not in rule.destinations or gives_nothing_up(rule_set, group.rule, group.target):
         return None
-    age = rule.destinations[group.target].retry.maximum_event_age_seconds + held_seconds
+    age = rule.destinations[group.target].retry.maximum_event_age_seconds + on_hold_seconds
     return youngest + timedelta(seconds=age)

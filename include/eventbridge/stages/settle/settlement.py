@@ -15,7 +15,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, flag_column
 from eventbridge.store.parquet import TableWriter, count_rows, read_table, write_table
 
-#: What is held of a settlement at a time, while it is written, beside its compressed bytes.
+#: What is on hold of a settlement at a time, while it is written, beside its compressed bytes.
 _GROUP_ROWS = 50_000
 
 _TEXTS = [field.name for field in schemas.SETTLEMENT if pa.types.is_string(field.type)]

@@ -112,7 +112,7 @@ class Judge:
         reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
         self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
-        self._held_of_chunk = np.array([*codes, NO_CODE])
+        self._on_hold_of_chunk = np.array([*codes, NO_CODE])
 
     def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
@@ -147,7 +147,7 @@ class Judge:
             over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
             verdict, reason = self._dealt_with(verdict, reason, over, failed)
             due_at[over], held[over] = NO_TIME, NO_CODE
-        if is_letter(file):  # a copy that is given up is held, and begins again if released
+        if is_letter(file):  # a copy that is given up is on hold, and begins again if released
             dead = verdict == _DEAD
             verdict[dead], attempts[dead] = _RETRY, 0
             due_at[dead], held[dead] = self._now, _COPY_HELD
@@ -190,7 +190,7 @@ class Judge:
         return due_at
 
     def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
-        held = self._held_of_chunk[chunk_of]
+        held = self._on_hold_of_chunk[chunk_of]
         for target, its_rows in _rows_by_target(table).items() if self._said.holds else ():
             if reason := self._said.hold_reason(*target):
                 held[its_rows] = self._held.index(reason)

@@ -105,7 +105,7 @@ def pending_step(row: PendingDeliveries) -> Step:
     if taken:
         detail = f"taken up by batch {taken}"
     else:
-        detail = f"held: {row.held}" if row.state == "held" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
+        detail = f"on hold: {row.held}" if row.state == "on_hold" else f"due at {row.due_at:%Y-%m-%d %H:%M:%S}"
     return Step(
         at=row.pending_at,
         what="pending",

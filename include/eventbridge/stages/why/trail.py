@@ -154,7 +154,7 @@ class Trail:
 
     def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it."""
-        state = _STATES.get(row["verdict"], "held" if row["held"] else "due")
+        state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
         failed = failed_shadow(shadows_of(self._work, batch), row, attempt) if state == "Delivered" else None
         state = state if failed is None else "Shadow"
         self._stands(
@@ -181,7 +181,7 @@ class Trail:
             batch_id=batch.batch_id,
             file=row.get("file"),
             row=row.get("row"),
-            **{key: value for key, value in more.items() if state in ("due", "held")},
+            **{key: value for key, value in more.items() if state in ("scheduled", "on_hold")},
         )
 
     def _letters(self, batch: Batch) -> None:
@@ -230,8 +230,8 @@ class Trail:
             return
         for name, each in self.deliveries.items():
             if (each.rule, each.target, each.batch_id) == (row.rule, row.target, row.batch_id) and each.state in (
-                "due",
-                "held",
+                "scheduled",
+                "on_hold",
             ):
                 changed = {"state": row.state, "due_at": row.due_at, "held": row.held or None}
                 self.deliveries[name] = DeliveryAnswer(**vars(each) | changed)

@@ -40,7 +40,7 @@ def test_an_operators_priority_counts_in_turns() -> None:
 
 
 def test_an_operators_priority_decides_which_shared_pool_holds_a_rule() -> None:
-    """What was moved into a pool without slots is held, and what was moved out of it is not."""
+    """What was moved into a pool without slots is on hold, and what was moved out of it is not."""
     assert Turns(rules(), SHUT, OperatorStates()).held == set()
     assert Turns(rules(), SHUT, said("then", "low")).held == {"then"}
     assert Turns(rules(priority="low"), SHUT, said("then", "high")).held == {"first"}

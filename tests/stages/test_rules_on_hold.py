@@ -1,4 +1,4 @@
-"""A costly rule whose routing fails by itself, whatever it takes along, is held; the rest goes on."""
+"""A costly rule whose routing fails by itself, whatever it takes along, is on hold; the rest goes on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from eventbridge.stages.retry.plan import settle_stale
 
 
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
-    """Its worker dies: after two tries alone the rule is held, its events wait, all others go on; its file mends it."""
+    """Its worker dies: after two tries alone the rule is on hold, events wait, all others go on; its file mends it."""
     place.publish(order, 10, 10)
     work = place.work()
     crashing = Crashing(work)
@@ -27,8 +27,8 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
 
     assert crashing.shares == 2
     assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
-    assert "the worker exited unexpectedly" in work.ledger.held_rules()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "held", 2), ("Held", "held", 3)]
+    assert "the worker exited unexpectedly" in work.ledger.rules_on_hold()["costly"].reason
+    assert waiting(work) == [("RouteFailed", "on_hold", 2), ("Held", "on_hold", 3)]
     assert plan_references(work) is None
     assert audit(work).differences == ()
     place.program("$.id again")
@@ -54,21 +54,21 @@ class Killing(Crashing):
 
 
 def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
-    """Three times Spark was there before its share was tried, and was not after: the rule is held, the rest goes on."""
+    """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest goes on."""
     place.publish(order, 10, 10)
     work = place.work()
     killing = Killing(work)
     for _ in range(3):
         with pytest.raises(SparkError):
             deliver_batch(work, "orders", killing, place.stop)
-        assert work.ledger.held_rules() == {}
+        assert work.ledger.rules_on_hold() == {}
 
     deliver_batch(work, "orders", killing, place.stop)
 
     assert killing.shares == 3
     assert place.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had been there" in work.ledger.held_rules()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "held", 2)]
+    assert "the Spark that had been there" in work.ledger.rules_on_hold()["costly"].reason
+    assert waiting(work) == [("RouteFailed", "on_hold", 2)]
     assert audit(work).differences == ()
 
 
@@ -90,5 +90,5 @@ def test_references_that_end_spark_hold_their_rule_over_several_batches(place: P
     deliver_references(work, "orders", killing, place.stop)
 
     assert killing.shares == 3
-    assert waiting(work) == [("RouteFailed", "held", 2)]
+    assert waiting(work) == [("RouteFailed", "on_hold", 2)]
     assert audit(work).differences == ()

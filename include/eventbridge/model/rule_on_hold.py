@@ -7,8 +7,8 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class HeldRule:
-    """A rule that is not routed, or is held at a delivery: this version of it, why, and since when."""
+class RuleOnHold:
+    """A rule that is not routed, or is on hold at a delivery: this version of it, why, and since when."""
 
     rule: str
     version: str
