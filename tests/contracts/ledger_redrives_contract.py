@@ -51,7 +51,7 @@ class RedrivesContract:
         ledger.begin_redrive(a_redrive())
         for number, name in enumerate(("second", "first")):
             ledger.begin_redrive(a_redrive(name, run=f"{RECORDED}page, ann, {name}", started_at=after(-number)))
-        rival.postpone_redrive("second", after(30))
+        rival.defer_redrive("second", after(30))
 
         assert [each.redrive_id for each in rival.recorded_redrives()] == ["first", "second"]
         assert rival.recorded_redrives()[1].next_at == after(30)

@@ -81,7 +81,7 @@ class ReferencesContract:
         ledger.hold_references("early")
         assert not rival.reference_due(after(5))
 
-    def test_what_is_postponed_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
+    def test_what_is_deferred_is_due_later(self, ledger: Ledger, rival: Ledger) -> None:
         """Not what has reached its age, what is on hold, or another rule's."""
         publish(
             ledger,
@@ -91,7 +91,7 @@ class ReferencesContract:
             a_reference(rule="early", due_at=after(-9)),
         )
 
-        assert ledger.postpone_references("late", after(30)) == 1
+        assert ledger.defer_references("late", after(30)) == 1
         assert [row.due_at for row in rival.references()] == [after(30), after(-9), after(-9), after(-9)]
 
     def test_time_held_is_no_age(self, ledger: Ledger, clock: Clock) -> None:

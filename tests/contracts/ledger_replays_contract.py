@@ -106,7 +106,7 @@ class ReplaysContract:
         assert (left(20), left(21)) == ([], ["replay-1"])
         assert move(ledger, begun, "batch-1", "buffered")
         assert (left(30), left(31)) == ([], ["replay-1"])
-        ledger.postpone_replay("replay-1", after(40))
+        ledger.defer_replay("replay-1", after(40))
         assert ledger.end_replay("replay-1", "cancelled")
         assert (left(40), left(41)) == ([], ["replay-1"])
         assert ledger.move_batch("batch-1", "buffered", "routed")

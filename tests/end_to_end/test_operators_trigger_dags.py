@@ -306,7 +306,7 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
     wish = WrittenWish("orders", since="1d", rules=["accounts"]).read(ledger.now(), directed.work.rule_set())
     replay_id = begin_replay(directed.work, wish, "replay_events manual__died").replay_id
     archived = survey(directed.work, wish).deliveries["accounts/team"]
-    ledger.postpone_replay(replay_id, ledger.now() - timedelta(hours=1))
+    ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
     ledger.set_store_count(QUOTA, ledger.now())
     ran(directed, "retry_deliveries")
     directed.until("intake has stopped", lambda: ledger.intake_stop() is not None)

@@ -235,7 +235,7 @@ def test_a_replay_that_no_run_moves_is_left(work: Runtime) -> None:
     work.ledger.begin_replay(by_command)
 
     assert left_replay(work) is None
-    work.ledger.postpone_replay(begun.replay_id, ago - timedelta(seconds=1))
+    work.ledger.defer_replay(begun.replay_id, ago - timedelta(seconds=1))
     found = left_replay(work)
     assert found is not None
     assert found.replay_id == begun.replay_id
@@ -250,8 +250,8 @@ def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(work:
     redrives = [begin_redrive(work, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
 
     left = left_replay(work), left_redrive(work)
-    work.ledger.postpone_replay(replay.replay_id, work.ledger.now())
-    work.ledger.postpone_redrive(redrives[0].redrive_id, work.ledger.now())
+    work.ledger.defer_replay(replay.replay_id, work.ledger.now())
+    work.ledger.defer_redrive(redrives[0].redrive_id, work.ledger.now())
 
     assert left == (replay, redrives[0])
     assert (left_replay(work), left_redrive(work)) == (None, None)

@@ -253,7 +253,7 @@ def test_age_counts_from_when_it_could_first_be_sent(place: Place, order: Order,
 
 
 def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order, clock: Any) -> None:
-    """What falls due while the new hours are closed is put off again, without an attempt."""
+    """What falls due while the new hours are closed is deferred again, without an attempt."""
     work = place.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
     place.deliver()
     place.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")

@@ -119,7 +119,7 @@ def enable(
     name: operate.TargetName = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Enable a target that is disabled, degraded, half-open or paused: what was on hold or put off for it is due now.
+    """Enable a target that is disabled, degraded, half-open or paused: what was on hold or deferred for it is due now.
 
     Deliveries keep their ids. Their age goes on from when the events arrived, so those past it become dead letters.
     """

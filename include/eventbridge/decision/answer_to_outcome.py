@@ -53,7 +53,7 @@ def decide(
     `arrived_at` is when the event's age began, `on_hold_seconds` what of it does not count, `draw` a random number
     in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
     have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
-    A `Retry-After` puts the retry off by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
+    A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
     the policy's maximum age: so a target that asks for a longer wait is tried once more. A retry that would fall due
     while the target's `window` is closed falls due when it opens; one that would beyond the maximum age ends the
     delivery now.
@@ -94,7 +94,7 @@ def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
 
 
 def too_early(not_before: datetime | None, window: DeliverBetween | None, now: datetime) -> RetryAt | None:
-    """Return until when a delivery that may not be sent at `now` is put off (not an attempt); None: it may be sent."""
+    """Return until when a delivery that may not be sent at `now` is deferred (not an attempt); None: it may be sent."""
     at = first_opening(window, now, not_before)
     return None if at <= now else RetryAt(at, NOT_BEFORE)
 

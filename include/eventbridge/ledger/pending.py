@@ -237,7 +237,7 @@ class Pending(Database):
         """Make due now what of a target falls due from `first` to `last`, both included; return how many deliveries."""
         of = {"of_rule": rule, "of_target": target, "first": first, "last": last, "now": self.now()}
         with self._writing() as connection:
-            count = int(connection.execute(statements.PUT_OFF_COUNT, of).scalar_one())
+            count = int(connection.execute(statements.DEFERRED_COUNT, of).scalar_one())
             if count:
                 connection.execute(statements.HASTEN_PENDING, of)
             return count

@@ -52,7 +52,7 @@ class Redrives(Database):
         with self._reading() as connection:
             return [_to_redrive(row) for row in connection.execute(statements.RECORDED_REDRIVES)]
 
-    def postpone_redrive(self, redrive_id: str, until: datetime) -> None:
+    def defer_redrive(self, redrive_id: str, until: datetime) -> None:
         """Have the next batch of a redrive planned not before a time: whoever goes on with it minds it."""
         with self._writing() as connection:
             connection.execute(statements.GO_ON, {"of_redrive": redrive_id, "at": until})

@@ -91,7 +91,7 @@ class References(Database):
         with self._writing() as connection:
             return connection.execute(statements.HOLD_REFERENCES, {"of_rule": rule, "now": self.now()}).rowcount
 
-    def postpone_references(self, rule: str, until: datetime) -> int:
+    def defer_references(self, rule: str, until: datetime) -> int:
         """Make what is due of a rule, and has not reached its age, due at `until`; return how many references."""
         change = {"of_rule": rule, "now": self.now(), "until": until}
         with self._writing() as connection:

@@ -72,7 +72,7 @@ class Replays(Database):
             change = {"of_replay": replay_id, "to_run": run, "now": self.now()}
             return connection.execute(statements.HAND_OVER_REPLAY, change).rowcount == 1
 
-    def postpone_replay(self, replay_id: str, until: datetime) -> None:
+    def defer_replay(self, replay_id: str, until: datetime) -> None:
         """Have the next batch of a replay planned not before a time: whoever waits minds it."""
         with self._writing() as connection:
             connection.execute(statements.POSTPONE_REPLAY, {"of_replay": replay_id, "at": until})

@@ -12,7 +12,7 @@ VerdictName = Literal["Delivered", "DeadLettered", "RetryAt", "Unknown"]
 VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt", "Unknown")
 
 
-#: Why a delivery is put off that may not be sent yet.
+#: Why a delivery is deferred that may not be sent yet.
 NOT_BEFORE = "NotBefore"
 
 
@@ -51,5 +51,5 @@ Outcome = Delivered | RetryAt | DeadLettered
 
 #: The outcome of every answer that is accepted, whatever else is known of its delivery.
 DELIVERED = Delivered()
-#: Why a delivery is put off whose target asked for a pause.
+#: Why a delivery is deferred whose target asked for a pause.
 TARGET_PAUSED = "TargetPaused"

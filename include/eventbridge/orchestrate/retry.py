@@ -67,7 +67,7 @@ def resume_replay() -> None:
         if _queued_replays():  # one of them may be the next run of this replay
             raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued; they go first")
         now = work.ledger.now()
-        work.ledger.postpone_replay(replay.replay_id, now)
+        work.ledger.defer_replay(replay.replay_id, now)
     log.warning("replay %s was left behind by its run since %s; another run goes on", replay.replay_id, replay.next_at)
     raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
 
@@ -83,7 +83,7 @@ def begin_redrive() -> None:
         if redrive is None:
             raise AirflowSkipException("no redrive waits to be begun")
         now = work.ledger.now()
-        work.ledger.postpone_redrive(redrive.redrive_id, now)
+        work.ledger.defer_redrive(redrive.redrive_id, now)
     log.info("redrive %s was recorded by a server; a run of %s takes it up", redrive.redrive_id, REDRIVE_DAG)
     name = f"redrive__{redrive.redrive_id}__left_{now:%Y%m%dT%H%M%S}"
     raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})

@@ -69,10 +69,10 @@ def route_in_memory(
     if not len(matched.events):  # what follows costs more than to match one event
         return FreshlyRouted([], False)
     _add_places(events, fresh, arrived_at)
-    put_off = program.numbers_of(later)
-    apart = program.costly | put_off
+    deferred = program.numbers_of(later)
+    apart = program.costly | deferred
     has_others = any(len(matched.of(rule)) for rule in apart.values())
-    matched = matched.without(put_off.values())
+    matched = matched.without(deferred.values())
     found: list[FreshDeliveries] = []
     origin = SliceOrigin(program.bus, "", "")
     for numbers, targets in deliveries_of(matched, program.rule_of_route):

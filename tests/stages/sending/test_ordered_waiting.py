@@ -166,7 +166,7 @@ def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: Runni
 
 
 def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """Released while they are over it is put off once and tried in the morning: what a person said is kept."""
+    """Released while they are over it is deferred once and tried in the morning: what a person said is kept."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
     work = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
     recorder.refused["a", 1] = 400
@@ -178,7 +178,7 @@ def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: Run
     sending.deliver()
     before = len(work.ledger.batches(limit=None))
     sending.deliver()
-    assert len(work.ledger.batches(limit=None)) == before, "batch after batch puts it off"
+    assert len(work.ledger.batches(limit=None)) == before, "batch after batch defers it"
     assert recorder.asked == [("a", 0), ("a", 1)]
     assert [row.held for row in work.ledger.on_hold_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
 
@@ -229,7 +229,7 @@ def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, r
 
 
 def test_hours_that_change_in_the_file_count_at_once(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """What falls due while the new hours are over is put off again, and none of it is tried or overtaken."""
+    """What falls due while the new hours are over is deferred again, and none of it is tried or overtaken."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
     sending.begin(crm=ordered(f"{BY_CUSTOMER}, deliver_between: {{time_zone: UTC, hours: 14:00-15:00}}"))
     sending.deliver()

@@ -21,7 +21,7 @@ from eventbridge.stages.operate.target_status import target_list, target_page
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
-#: Whoever is put off for a while is tried again within the push that was told so.
+#: Whoever is deferred for a while is tried again within the push that was told so.
 SOON = "{policy: own, attempts: 20, initial: 100ms, multiplier: 1, maximum: 100ms}"
 
 
@@ -106,7 +106,7 @@ def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: Ru
     assert shown() == [("ok", None), ("counted", 0), ("named", [])]
 
 
-def test_an_enabled_target_gets_at_once_what_its_pause_put_off(sending: Sending) -> None:
+def test_an_enabled_target_gets_at_once_what_its_pause_deferred(sending: Sending) -> None:
     """A person who knows better than its Retry-After need not wait for an hour."""
     work = sending.begin(40, crm=http("/throttle/3600/enabled", max_in_flight=1, retry=SOON))
     sending.deliver_batch()
@@ -120,7 +120,7 @@ def test_an_enabled_target_gets_at_once_what_its_pause_put_off(sending: Sending)
     assert audit(work).differences == ()
 
 
-def test_an_enabled_target_gets_at_once_what_each_push_put_off(sending: Sending) -> None:
+def test_an_enabled_target_gets_at_once_what_each_push_deferred(sending: Sending) -> None:
     """Pushes side by side were told different times: what waits for the earlier one need not wait for it either."""
     work = sending.begin(
         40,

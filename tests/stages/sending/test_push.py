@@ -380,7 +380,7 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
 def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """libcurl closes only when its last look-up of a name has an end, which a silent name server puts off for long."""
+    """libcurl closes only when its last look-up of a name has an end, which a silent name server delays for long."""
     answered, closed, close = threading.Event(), threading.Semaphore(0), HttpEngine.close
 
     def close_late(engine: HttpEngine) -> None:

@@ -238,7 +238,7 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
     assert too_old.reason == "MaximumEventAge"
 
 
-def test_what_is_too_early_is_put_off() -> None:
+def test_what_is_too_early_is_deferred() -> None:
     """Until its own time, and from there on until the window opens; what may be sent is not."""
     window = DeliverBetween(hours="08:00-13:00", time_zone="UTC")
     tomorrow = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)

@@ -11,7 +11,7 @@ from eventbridge.stages.operate.course import Course
 WIDTH, HEIGHT = 360, 100
 _ROUND = (1, 2, 5, 10)
 #: Which colour of the style sheet a line has: what failed is red, what was delivered green, on every chart.
-_COLOURS = {"events in": 1, "put off": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
+_COLOURS = {"events in": 1, "deferred": 1, "p50": 1, "delivered": 2, "p99": 2, "failed": 3}
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ def counts_chart(course: Course, key: str, title: str, *, events: bool = True) -
     if events:
         lines.insert(0, ("events in", [each.events for each in course.steps]))
     else:
-        lines.append(("put off", [each.pending for each in course.steps]))
+        lines.append(("deferred", [each.pending for each in course.steps]))
     return _chart(course, key, title, "a minute", lines)
 
 

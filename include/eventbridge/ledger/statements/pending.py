@@ -102,13 +102,13 @@ _AGE_STOOD_STILL = {
     "expires_at": type_coerce(pending.c.expires_at, BigInteger) + _ON_HOLD_FOR,
 }
 
-_PUT_OFF = (_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
+_DEFERRED = (_TARGET, SCHEDULED, ~_FOR_A_REASON, pending.c.due_at.between(bindparam("first"), bindparam("last")))
 
 #: How many deliveries of a target fall due within a time, for no other reason.
-PUT_OFF_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_PUT_OFF)
+DEFERRED_COUNT = select(func.coalesce(func.sum(pending.c.count), 0)).where(*_DEFERRED)
 
 #: Makes them due now.
-HASTEN_PENDING = update(pending).where(*_PUT_OFF).values(due_at=_NOW)
+HASTEN_PENDING = update(pending).where(*_DEFERRED).values(due_at=_NOW)
 
 # Looked up by target: asked of each row, it would have all read that is on hold, for whatever reason.
 _OF_DISABLED = tuple_(pending.c.rule, pending.c.target).in_(

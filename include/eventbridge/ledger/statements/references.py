@@ -86,7 +86,7 @@ HOLD_REFERENCES = (
     update(reference).where(_FREE, _RULE, reference.c.state == "scheduled").values(state="on_hold", due_at=_NOW)
 )
 
-#: Puts off what is due of a rule and has not reached its age.
+#: Defers what is due of a rule and has not reached its age.
 POSTPONE_REFERENCES = (
     update(reference)
     .where(

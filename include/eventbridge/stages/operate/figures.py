@@ -21,7 +21,7 @@ _ALL = 10**9
 class RuleDay:
     """What a rule cost on a day (UTC): `matched` counts deliveries that it asked for, `size` bytes of payloads.
 
-    `pending` counts each time that one was put off. `mean_seconds`: from published to delivered, None without any.
+    `pending` counts each time that one was deferred. `mean_seconds`: from published to delivered, None without any.
     """
 
     day: datetime

@@ -106,7 +106,7 @@ def _of_buses(figures: list[Figure]) -> Iterator[Family]:
     yield _family(
         "deliveries_total",
         "counter",
-        "Deliveries of committed batches, by outcome; pending counts each time that one is put off.",
+        "Deliveries of committed batches, by outcome; pending counts each time that one is deferred.",
         ("bus", "outcome"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in deliveries],
     )

@@ -174,7 +174,7 @@ class TargetQueues:
         self._kept.clear()
 
     def close(self) -> None:
-        """Stop: what is not sent keeps no outcome, what has no answer is put off until it can have none any more."""
+        """Stop: what is not sent keeps no outcome, what has no answer is deferred until it can have none any more."""
         if self._closed:
             return
         self._waiting.clear()

@@ -198,12 +198,12 @@ class _LiveRound(Rounds):
             super()._again(item, due_at)
 
     def _leave(self, now: datetime) -> None:
-        """Put off what its target wants a pause of; what else was not sent keeps no outcome."""
+        """Defer what its target wants a pause of; what else was not sent keeps no outcome."""
         run = self._run
         while self._queue and not self._may_go_on(now):
             self._take_from_queue()
         self._waiting = list(self._of_index.values())
-        self._put_off(now)
+        self._defer_paused(now)
         run.report.held_up |= run.pace.has_bound(now) or bool(self._waiting)
 
     def _may_go_on(self, now: datetime) -> bool:

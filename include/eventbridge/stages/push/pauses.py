@@ -38,8 +38,8 @@ def heed(
     return known
 
 
-def put_off_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
-    """Put off until `until` what of `items` this push has not tried, and return the rest.
+def defer_paused(items: Iterable[Item], until: datetime, now: datetime, rows: OutcomeRows) -> list[Item]:
+    """Defer until `until` what of `items` this push has not tried, and return the rest.
 
     A row of schema OUTCOME goes to `rows` for each, which is not an attempt.
     """

@@ -27,9 +27,9 @@ from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.by_span import Span, SpanDeliveries, spans_of
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.connections import SharedConnections
+from eventbridge.stages.push.deferral import deferred
 from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
 from eventbridge.stages.push.live_blocks import LiveBlocks
-from eventbridge.stages.push.not_due import put_off
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
 from eventbridge.stages.push.outstanding import Item, items_of
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
@@ -161,7 +161,7 @@ class ChunkRuns:
         admitted = admission(self.work, self.batch, status, self.until)
         if admitted == "none":
             self._give_up_expired(items, spec)  # the rest keeps no outcome: settlement makes it pending, or holds it
-        elif ready := put_off(items, spec.deliver_between, self.work.clock(), self.rows):
+        elif ready := deferred(items, spec.deliver_between, self.work.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
         return runs

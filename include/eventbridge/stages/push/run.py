@@ -176,7 +176,7 @@ class TargetRun:
     def steps(self, seat: Seat | None) -> Steps[None]:
         """Deliver, from a seat or in a thread of its own; what goes wrong is reported, never raised."""
         self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
-        with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may put off
+        with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may delay
             try:
                 if not self.stop_asked:
                     yield from self._deliver(seat, last)

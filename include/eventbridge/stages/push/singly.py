@@ -15,7 +15,7 @@ from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
 from eventbridge.stages.push.outstanding import Item
-from eventbridge.stages.push.pauses import heed, put_off_paused
+from eventbridge.stages.push.pauses import defer_paused, heed
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import Request, Target
@@ -65,18 +65,18 @@ class Rounds:
             elif self._waiting and not (yield from self._nap()):
                 break
         now = self._clock()
-        self._put_off(now)
+        self._defer_paused(now)
         run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
         over = now >= run.starts_until - timedelta(seconds=runs.NAP_SECONDS)
         run.report.spent = over and not run.refused and self._has_unsettled_work()
 
-    def _put_off(self, now: datetime) -> None:
-        """Put off what its target wants a pause of."""
+    def _defer_paused(self, now: datetime) -> None:
+        """Defer what its target wants a pause of."""
         run = self._run
         paused_until = run.pause.at(now)
         if paused_until is not None and not run.stop_asked and not run.refused:
             run.report.held_up = True
-            self._waiting = put_off_paused(self._waiting, paused_until, now, run.settings.rows)
+            self._waiting = defer_paused(self._waiting, paused_until, now, run.settings.rows)
 
     def _break_off(self) -> None:
         """Record what is in flight as sent: its target may have taken it, so it waits until its time-out is over."""

@@ -120,17 +120,17 @@ def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | 
         return ReplayPlan(wait_until=replay.next_at)
     lane = (pools or {}).get(REPLAY_LANE_POOL)
     if lane is not None and lane.slots == 0:
-        return _postponed(work, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
+        return _deferred(work, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
     if replay.position.part >= len(replay.parts):
         work.ledger.end_replay(replay_id, "done")
         return ReplayPlan()
     if is_intake_stopped(work, again=logging.INFO):
-        return _postponed(work, replay_id, now + timedelta(seconds=LOOK_AGAIN_SECONDS))
+        return _deferred(work, replay_id, now + timedelta(seconds=LOOK_AGAIN_SECONDS))
     return _Turn(work, replay, now).take()
 
 
-def _postponed(work: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
-    work.ledger.postpone_replay(replay_id, until)
+def _deferred(work: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
+    work.ledger.defer_replay(replay_id, until)
     return ReplayPlan(wait_until=until)
 
 

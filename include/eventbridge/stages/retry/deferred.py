@@ -45,8 +45,8 @@ def plan_references(
     now = work.ledger.now()
     full = full_rules(work, rules) & {each.rule for each in waiting}
     for rule in full:
-        work.ledger.postpone_references(rule, now + _FULL_FOR)
-    for share in _due(work, rules, _without_postponed(work.ledger.waiting_references(runner), full, now), now):
+        work.ledger.defer_references(rule, now + _FULL_FOR)
+    for share in _due(work, rules, _without_deferred(work.ledger.waiting_references(runner), full, now), now):
         first = share[0]
         of = work.ledger.batch(first.batch_id)
         batch = Batch(
@@ -95,7 +95,7 @@ def _hold_and_release(
             work.ledger.release_references(rule)
 
 
-def _without_postponed(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
+def _without_deferred(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
     """Leave out what of full rules has not reached its age: what has is taken up alone, to be given up."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
