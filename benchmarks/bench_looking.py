@@ -39,7 +39,7 @@ def main() -> int:
     """Measure and print the table; 1 if a goal is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7, help="runs of each command, of which the median counts")
-    parser.add_argument("--events", type=int, default=40, help="events, each delivered once and given up once")
+    parser.add_argument("--events", type=int, default=40, help="events, each delivered once and dead-lettered once")
     options = parser.parse_args()
     with site() as place:
         _fill(place, options.events)

@@ -39,7 +39,7 @@ from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_replay import cancel_replay

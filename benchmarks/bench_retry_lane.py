@@ -38,7 +38,7 @@ from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import write_segment
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import pending_rows, schedule_retries
 from eventbridge.store.parquet import read_rows, read_table
 

@@ -24,7 +24,7 @@ from eventbridge.decision.breaker import Count, Tally
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.orchestrate.watch import Watch
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import pending_rows
 
 #: With everything due a look may cost at most so many times as with nothing due, and so many ms more.

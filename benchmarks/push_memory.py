@@ -13,7 +13,7 @@ from rich.table import Table
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.deliver import deliver_retries
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
 #: Memory of push counts as flat up to this.

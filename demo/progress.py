@@ -12,7 +12,7 @@ from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.status import Status, status
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Paths of the receiver that never take a delivery: what is for them stays pending or is given up.
+#: Paths of the receiver that never take a delivery: what is for them stays pending or is dead-lettered.
 NEVER = ("bad", "gone", "hang")
 
 _ALL = 1_000_000

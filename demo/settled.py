@@ -1,4 +1,4 @@
-"""`python -m demo.settled`: waits until everything that was published is delivered, given up or on hold."""
+"""`python -m demo.settled`: waits until everything that was published is delivered, dead-lettered or on hold."""
 
 from __future__ import annotations
 

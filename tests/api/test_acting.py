@@ -106,7 +106,7 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
         ("", "Malformed", 1),
         ("refused", "MaximumRetryAttempts", 1),
     ]
-    for each in groups:  # what a group's error says finds its letters
+    for each in groups:  # what a group's error says finds its dead letters
         chosen = {"reason": each["reason"], "error": each["error"]}
         assert len(acting.get("/dead-letters", params=chosen).json()["dead_letters"]) == each["count"]
     assert schema["sampled"] == 3

@@ -13,8 +13,8 @@ from api.server import Server, order
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError
-from eventbridge.stages.letters.reader import dead_letters, find_dead_letters
-from eventbridge.stages.letters.selection import Selection, name_of
+from eventbridge.stages.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.stages.dead_letters.selection import Selection, name_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 SINCE = "2000-01-01T00:00:00Z"

@@ -39,7 +39,7 @@ def letter(number: int) -> dict[str, object]:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose installation has given up three letters of one rule, and delivered them for another."""
+    """A server whose installation has dead-lettered three deliveries of one rule, and delivered them for another."""
     folder = tmp_path_factory.mktemp("desk")
     made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES=ADDRESSES)
     (folder / "letters.jsonl").write_text("\n".join(json.dumps(letter(number)) for number in range(3)))

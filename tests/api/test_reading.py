@@ -76,7 +76,7 @@ def test_a_file_that_is_lost_hides_no_other_dead_letter(looking: httpx.Client, t
 
 
 def test_a_file_whose_events_are_damaged_hides_no_other_whole_letter(looking: httpx.Client, told: Server) -> None:
-    """A list without events has all letters; one of whole letters has those of all other files, and says which not."""
+    """A list without events has all dead letters; one of whole ones has those of all other files and says which not."""
     damaged, *_ = sorted((told.installation.folder / "home" / "store" / "dead_letters").rglob("*.parquet"))
     good = damaged.read_bytes()
     group = pq.ParquetFile(damaged).metadata.row_group(0)

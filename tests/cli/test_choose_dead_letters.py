@@ -31,7 +31,7 @@ from eventbridge.store import schemas
         (("--sql", "attempts[1].code = 410"), 1),
         (("--sql", "(event->>'$.data.amount')::INT > 1000 -- large", "--target", "bad"), 2),
         (("--sql", "name IN (SELECT name FROM dead_letters WHERE rule IS NULL)"), 2),
-        (("--sql", "given_up_at < '2020-01-01' OR delivery_id IS NULL"), 2),
+        (("--sql", "dead_lettered_at < '2020-01-01' OR delivery_id IS NULL"), 2),
     ],
 )
 def test_dead_letters_are_chosen(
@@ -170,7 +170,7 @@ def test_a_file_that_cannot_be_read_hides_no_other(
 
 
 def test_a_file_of_a_newer_version_hides_no_other(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """After a downgrade the letters that this version can read are listed, and which it cannot is told."""
+    """After a downgrade the dead letters that this version can read are listed, and which it cannot is told."""
     newer, *_ = (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet")
     table = pq.read_table(newer)
     with pq.ParquetWriter(newer, table.schema) as writer:

@@ -100,7 +100,7 @@ def test_letters_to_redrive_are_chosen_by_names(healed: Any, eventbridge: Callab
 
 
 def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., Any]) -> None:
-    """Its command ends after the letter under way; what it has not taken stays a dead letter, and can be redriven."""
+    """Its command ends after the one under way; what is not taken stays a dead letter, and can be redriven."""
     with healed.process("dead-letters", "redrive", "--target", "bad", "--rate", "0.1") as running:
         redrive_id = _until(lambda: _delivered_one(eventbridge), "one letter of four is delivered")
         cancelled = eventbridge("dead-letters", "cancel", redrive_id[:8])
@@ -130,7 +130,7 @@ def _until(look: Callable[[], str], what: str, seconds: float = 120.0) -> str:
 
 
 def test_what_fails_again_is_a_new_dead_letter_or_pending(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A target that still refuses gives new letters; the old ones say so."""
+    """A target that still refuses gives new dead letters; the old ones say so."""
     done = eventbridge("dead-letters", "redrive", "--target", "bad", "--rate", "1000")
 
     assert "4 DeadLettered" in done.out
@@ -233,7 +233,7 @@ def test_a_rule_or_target_that_is_none_is_an_error(
 
 
 def test_the_dead_letters_of_a_removed_rule_can_be_listed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A rule that the files no longer have is known from its batches: its letters are listed, and none is no error."""
+    """A rule that the files no longer have is known from its batches: they are listed, and none is no error."""
     (delivered.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embedded}}}\n")
 
     assert len(eventbridge("dead-letters", "list", "--rule", "all-orders", "--json").json) > 0

@@ -142,7 +142,7 @@ STRICT = """
 
 @pytest.fixture
 def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
-    """A shop with a rule that gives nothing up, on hold at one of two events: a refusal, and a failed transform."""
+    """A shop with a rule that dead-letters nothing, on hold at one of two events: a refusal, and a failed transform."""
     shop.write_rules()
     rules = shop.rules / "orders.yaml"
     more = STRICT.replace("RETRY", "retry: {policy: own, attempts: 0}").replace("FOLDER", str(shop.folder))
@@ -157,7 +157,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     return shop
 
 
-def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_rule_that_dead_letters_nothing_is_released(strict: Any, eventbridge: Callable[..., Any]) -> None:
     """Status names deliveries; what can be sent is tried again, what cannot be stays on hold; again does nothing."""
     held = {row["target"]: row for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict"}
     assert (held["books"]["reason"], held["lines"]["reason"]) == ("MaximumRetryAttempts", "TransformFailed")
@@ -177,7 +177,7 @@ def test_a_rule_that_gives_nothing_up_is_released(strict: Any, eventbridge: Call
 
 @pytest.mark.parametrize("nothing", ["", " "])
 def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, eventbridge: Callable[..., Any]) -> None:
-    """Each id begins with nothing: a script's variable that is not set must not give up what was on hold."""
+    """Each id begins with nothing: a script's variable that is not set must not dead-letter what was on hold."""
     one, _ = (row["held"] for row in eventbridge("status", "--json").json["pending"] if row["rule"] == "strict")
     assert eventbridge("rules", "release", "strict", "--skip", one.removeprefix("on hold at ")).code == 0
 

@@ -1,4 +1,4 @@
-"""What every ledger must do with deliveries on hold: they wait until they are released, given up or too old."""
+"""What every ledger must do with deliveries on hold: they wait until they are released, dead-lettered or too old."""
 
 from __future__ import annotations
 
@@ -71,14 +71,14 @@ class HoldingContract:
         )
         assert (second.held, second.on_hold_seconds) == ("pool closed", 0.0)
 
-    def test_what_is_to_be_given_up_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
+    def test_what_is_to_be_dead_lettered_is_due_and_stays_so(self, ledger: Ledger, clock: Clock) -> None:
         """Its reason marks it: not on hold again, and due though its target is disabled; the others stay on hold."""
         settle(ledger)
         ledger.add_pending([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
         ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
         clock.pass_seconds(5)
 
-        assert ledger.give_up_pending("late", "crm", "rule removed") == 1
+        assert ledger.dead_letter_pending("late", "crm", "rule removed") == 1
         assert ledger.hold_pending("late", "crm", "rule removed") == 0
         (row,) = ledger.pending("scheduled")
         assert (row.held, row.on_hold_since, row.due_at) == ("rule removed", after(0), after(5))
@@ -86,12 +86,12 @@ class HoldingContract:
         assert names(ledger.due_targets(after(5))) == [("late", "crm")]
         assert [row.pending_id for row in ledger.pending("on_hold")] == [2]
 
-    def test_what_was_to_be_given_up_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
+    def test_what_was_to_be_dead_lettered_can_be_released_after_all(self, ledger: Ledger, clock: Clock) -> None:
         """Its rule came back: it is due as any other, and its age stood still until now."""
         settle(ledger)
         ledger.add_pending([a_pending(90, held="rule removed")])
         clock.pass_seconds(5)
-        ledger.give_up_pending("late", "crm", "rule removed")
+        ledger.dead_letter_pending("late", "crm", "rule removed")
         clock.pass_seconds(5)
 
         assert ledger.release_pending("late", "crm", held="rule removed") == 1
@@ -99,7 +99,7 @@ class HoldingContract:
         assert (row.held, row.on_hold_since, row.on_hold_seconds) == ("", None, pytest.approx(10))
 
     def test_what_a_disabled_target_holds_can_end_at_its_age(self, ledger: Ledger, clock: Clock) -> None:
-        """Past its age a row of a disabled target is due, so that it can be given up; the others stay on hold."""
+        """Past its age a row of a disabled target is due, so that it can be dead-lettered; the others stay on hold."""
         settle(ledger)
         ledger.add_pending(
             [a_pending(1), a_pending(2, expires_at=after(7200)), a_pending(1, target="mail", held="pool closed")]

@@ -189,7 +189,7 @@ class PendingContract:
         assert [row.taken_by for row in ledger.pending()] == [None, None]
 
     def test_what_falls_due_within_a_time_can_be_due_now(self, ledger: Ledger, clock: Clock) -> None:
-        """Both ends included; not what is due before or after, on hold, to be given up, taken, or another target's."""
+        """Both ends included; not what is due before or after, on hold, to be ended, taken, or another target's."""
         settle(ledger)
         seconds = (99, 100, 101, 102)
         ledger.add_pending(

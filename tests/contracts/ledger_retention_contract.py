@@ -152,7 +152,7 @@ class RetentionContract:
         assert ledger.pending() == []
 
     def test_dead_letters_are_needed_by_who_took_them(self, ledger: Ledger) -> None:
-        """As long as that one is whole; with the letters goes what was noted of them, and then the redrive."""
+        """As long as that one is whole; with the dead letters goes what was noted of them, and then the redrive."""
         settle(ledger, "batch-1")
         letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
         assert ledger.record_file(letters, "settling")
@@ -164,7 +164,7 @@ class RetentionContract:
 
         batch = marked(ledger, ledger.batch("batch-1"), "dead_letters")
         assert "a younger batch took dead letters of it" in whys(ledger, batch)
-        assert ledger.drop_ended_wishes(after(10_000)) == 0, "its letters are there"
+        assert ledger.drop_ended_wishes(after(10_000)) == 0, "its dead letters are there"
         ledger.clear_rows(marked(ledger, batch, "manifest"))
         assert ledger.redriven() == {}
         assert ledger.drop_ended_wishes(after(10_000)) == 1

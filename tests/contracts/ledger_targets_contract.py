@@ -77,7 +77,7 @@ class TargetsContract:
         assert rival.claim_probe("late", "crm", after(70))
 
     def test_nothing_of_an_open_target_is_due(self, ledger: Ledger, clock: Clock) -> None:
-        """But for what can only be given up; when probes may go, the smallest rows can be asked for first."""
+        """But for what can only be dead-lettered; when probes may go, the smallest rows can be asked for first."""
         settle(ledger)
         ledger.add_pending([a_pending(1), a_pending(2, count=1), a_pending(3, expires_at=after(20))])
         ledger.note_attempts([tally(10, 10)])
@@ -89,7 +89,7 @@ class TargetsContract:
         assert [row.pending_id for row in ledger.due_pending(after(30), "late", "crm", 9, smallest=True)] == [2, 1, 3]
 
     def test_nothing_of_a_paused_target_is_due(self, ledger: Ledger, rival: Ledger) -> None:
-        """But for what can only be given up; the later of two pauses counts, and a person ends it."""
+        """But for what can only be dead-lettered; the later of two pauses counts, and a person ends it."""
         settle(ledger)
         ledger.add_pending([a_pending(1), a_pending(2, expires_at=after(20))])
         ledger.note_attempts([tally(1, 1, paused_until=after(40))])

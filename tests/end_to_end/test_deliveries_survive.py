@@ -26,13 +26,13 @@ from eventbridge.orchestrate.names import PUSH, REDRIVE_DAG
 from eventbridge.orchestrate.push import chunk_name
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.rule import load_rules
-from eventbridge.stages.letters.reader import dead_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.reader import dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 
 pytestmark = pytest.mark.timeout(420)
 
 
-def test_published_events_are_delivered_retried_or_given_up(running: Running) -> None:
+def test_published_events_are_delivered_retried_or_dead_lettered(running: Running) -> None:
     """From the bus through the DAGs to the targets: taken at once, after two retries, or never and written down."""
     running.publish("orders", range(300))
     running.until_settled()

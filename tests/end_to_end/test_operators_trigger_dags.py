@@ -222,7 +222,7 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     pushed = told(directed, "deliver_duty", run["dag_run_id"], "push", 0)
 
     assert run["note"].startswith("EventBridge: batch ")
-    assert f"3 given up: {dead}" in run["note"]
+    assert f"3 dead-lettered: {dead}" in run["note"]
     assert [line for line in pushed if line.startswith(f"{dead}. crew-duty/log: 3 of 3 delivered. http")]
     letters = told(directed, "deliver_duty", run["dag_run_id"], "write_dead_letters")
     assert [line for line in letters if line.startswith(dead)]

@@ -21,8 +21,8 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.niceness import NICENESS
 from eventbridge.orchestrate.names import PLAN_REDRIVE, REDRIVE_DAG
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.stages.letters.reader import dead_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.reader import dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.testing.messages import messages_of
 
@@ -96,7 +96,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in mistaken.items()}
     tell(running, 400)
     running.publish("orders", range(10_000, 10_005))
-    running.until("they are given up", lambda: dead_claims(running) == 5)
+    running.until("they are dead-lettered", lambda: dead_claims(running) == 5)
     refused = Counter(running.requests("/told/claims"))
     tell(running, 200)
     mistyped = running.trigger(REDRIVE_DAG, {"rule": "clams", "dry_run": False})

@@ -21,9 +21,9 @@ from eventbridge.model.batch import BatchKind
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate import streaming_handover, streaming_lease
 from eventbridge.stages.operate.committer import do_books
 from eventbridge.stages.operate.deliver import deliver_until_idle
@@ -39,7 +39,7 @@ from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout

@@ -12,7 +12,7 @@ from faults.kinds import KINDS, STEPS, ask_for_redrive, ask_for_replay, repair, 
 from faults.look import look
 from faults.world import MOVED_RUNNER, RUNNER, Clock, World, valid_events_of
 
-from eventbridge.stages.letters.reader import letters
+from eventbridge.stages.dead_letters.reader import letters
 from eventbridge.stages.operate import streaming, streaming_targets
 from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
@@ -168,7 +168,7 @@ def _not_indexed(work: World) -> Iterator[str]:
 
 
 def _marked_wrong(work: World) -> Iterator[str]:
-    """Yield what is wrong with the marks of letters that a redrive took, or left, if there was one."""
+    """Yield what is wrong with the marks of dead letters that a redrive took, or left, if there was one."""
     if work.ledger.redrives():
         marks = Marks(work)
         found: Counter[str] = Counter()
@@ -177,7 +177,7 @@ def _marked_wrong(work: World) -> Iterator[str]:
                 mark = marks.of(letter)
                 found["never redriven" if mark is None else mark.outcome] += 1
         if set(found) != {"Delivered"}:
-            yield f"letters that were redriven came to {dict(found)}"
+            yield f"dead letters that were redriven came to {dict(found)}"
 
 
 def _replayed_wrong(work: World) -> Iterator[str]:

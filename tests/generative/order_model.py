@@ -110,7 +110,7 @@ class Push:
 
 
 class OrderModel:
-    """One ordered target; `strict`: it gives nothing up, and has one key."""
+    """One ordered target; `strict`: it dead-letters nothing, and has one key."""
 
     def __init__(self, *, strict: bool) -> None:
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
@@ -137,7 +137,7 @@ class OrderModel:
 
     @property
     def left(self) -> list[Delivery]:
-        """What has neither been delivered nor given up."""
+        """What has neither been delivered nor dead-lettered."""
         return [each for events in self.published.values() for each in events if each not in self.done]
 
     def publish(self, key: str, queue: Queue, not_before: datetime | None = None) -> None:

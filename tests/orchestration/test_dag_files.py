@@ -110,7 +110,7 @@ def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG
 
 
 def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
-    """A run plans and moves one batch, then triggers another run if letters are left; nothing starts it by itself."""
+    """A run plans and moves one batch, then triggers another run if some are left; nothing starts it by itself."""
     redrive = dags["redrive_dead_letters"]
     expected = {edge for edge in edges(dags["retry_deliveries"]) if "plan_retries" not in edge}
 

@@ -13,7 +13,7 @@ from airflow.sdk import DAG
 from eventbridge.orchestrate.forms.choices import Choices, choices
 from eventbridge.orchestrate.forms.operate_rules import REPAIRS
 from eventbridge.orchestrate.forms.replay_events import replay_params
-from eventbridge.stages.letters.selection import REASONS, Selection
+from eventbridge.stages.dead_letters.selection import REASONS, Selection
 from eventbridge.stages.operate.say import Action
 
 

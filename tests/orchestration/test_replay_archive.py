@@ -22,7 +22,7 @@ from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
 from eventbridge.orchestrate.run_limit import run_limit
 from eventbridge.orchestrate.tasks import stage
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 

@@ -30,7 +30,7 @@ from eventbridge.orchestrate.sentences import TargetLine, Trouble, sentence_abou
     ],
 )
 def test_a_target_is_one_sentence(line: TargetLine, sentence: str) -> None:
-    """It says how many are delivered, given up and tried again, why, and which events; nothing that is not so."""
+    """It says how many are delivered, dead-lettered and tried again, why, and which events; nothing that is not so."""
     assert str(line) == sentence
 
 
@@ -63,16 +63,16 @@ def test_what_comes_from_outside_cannot_make_a_sentence_long_or_break_it() -> No
 @pytest.mark.parametrize(
     ("note", "expected"),
     [
-        ("", "EventBridge: 3 given up"),
-        ("Asked for by Ann", "Asked for by Ann\nEventBridge: 3 given up"),
-        ("EventBridge: 2 given up", "EventBridge: 3 given up"),
-        ("Ann\nEventBridge: 2 given up\nBob", "Ann\nBob\nEventBridge: 3 given up"),
+        ("", "EventBridge: 3 dead-lettered"),
+        ("Asked for by Ann", "Asked for by Ann\nEventBridge: 3 dead-lettered"),
+        ("EventBridge: 2 dead-lettered", "EventBridge: 3 dead-lettered"),
+        ("Ann\nEventBridge: 2 dead-lettered\nBob", "Ann\nBob\nEventBridge: 3 dead-lettered"),
         ("x" * 999, "x" * 999),
     ],
 )
 def test_a_note_keeps_what_a_person_wrote(note: str, expected: str) -> None:
     """Our line is the last one and replaces the one before; where there is no room for it, there is none."""
-    assert noted(note, "3 given up") == expected
+    assert noted(note, "3 dead-lettered") == expected
 
 
 def test_a_note_fits_into_airflow() -> None:

@@ -22,9 +22,9 @@ from s3proxy.forward import Forward
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import next_due_at
 from eventbridge.stages.push.stage import push
@@ -33,7 +33,7 @@ from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.s3 import S3Server

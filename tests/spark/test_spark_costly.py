@@ -14,7 +14,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.rule import RuleSet, Transform
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 from eventbridge.stages.runtime.runtime import Runtime

@@ -15,13 +15,13 @@ from eventbridge.errors import SparkError
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_poison
 

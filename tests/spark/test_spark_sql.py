@@ -16,8 +16,8 @@ from spark.sql_place import STOP, SUBJECT, Place, waiting
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.event.json_document import Number, parse_document, parse_value
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.stages.letters.reader import dead_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.reader import dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_references
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive

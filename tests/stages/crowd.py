@@ -26,7 +26,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
 SCHEDULERS: Final = 2

@@ -22,7 +22,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.parquet import read_table

@@ -12,10 +12,10 @@ import pytest
 from eventbridge.errors import InfrastructureError, OffsetGapError
 from eventbridge.model.queue import Queue
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest import checking
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.operate.figures import daily_figures

@@ -21,7 +21,7 @@ from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Tas
 from eventbridge.routing.sql_answers import SqlAnswer, write_answers
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 from eventbridge.stages.retry.deferred import due_references, plan_references
@@ -29,7 +29,7 @@ from eventbridge.stages.retry.plan import settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import route_with_poison
 
@@ -142,7 +142,7 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
 
 
 def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
-    """References past the longest maximum age of the rule's targets are given up unseen, whole and by name."""
+    """References past the longest maximum age of the rule's targets are dead-lettered unseen, whole and by name."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     work = place.work()
@@ -176,7 +176,7 @@ def test_a_disabled_rules_references_wait_and_do_not_age(place: Place, order: Or
     assert place.lines("COSTLY") == ["0", "1"]
 
 
-def test_a_removed_rules_references_are_given_up_after_an_hour(place: Place, order: Order, clock: Any) -> None:
+def test_a_removed_rules_references_are_dead_lettered_after_an_hour(place: Place, order: Order, clock: Any) -> None:
     """For an hour they wait for the rule to come back, then they are dead letters RuleRemoved."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])

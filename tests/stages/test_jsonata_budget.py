@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
 from eventbridge.stages.runtime.stop import Stop

@@ -15,7 +15,7 @@ from stages.broker_shop import deliver, delivered, publish, shop_on
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 

@@ -14,7 +14,7 @@ from stages.broker_shop import deliver, delivered, publish, shop_on
 
 from eventbridge.errors import OffsetGapError
 from eventbridge.rocketmq.remoting.messages import Outgoing
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 
 Order = Callable[..., bytes]

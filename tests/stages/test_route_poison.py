@@ -15,14 +15,14 @@ from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.routing.task import route_task
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.reader import dead_letters, subject_of
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters, subject_of
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.parquet import read_table
 from eventbridge.store.protocol import Store
@@ -135,7 +135,7 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 
 @pytest.mark.parametrize("jobs", range(1, 20))
 def test_a_canary_that_fails_blames_nobody(site: Any, order: Order, jobs: int) -> None:
-    """Whenever Spark goes, the stage fails, no event is given up for it, and the next try ends the same."""
+    """Whenever Spark goes, the stage fails, no event is dead-lettered for it, and the next try ends the same."""
     work, batch_id = landed(site, *poisoned(order, 30, 7))
     with pytest.raises(SparkError):
         route(work, batch_id, Watched(work, jobs))
@@ -164,7 +164,7 @@ def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
-    """A buffer file that is gone fails the stage, however often; none of its events is given up."""
+    """A buffer file that is gone fails the stage, however often; none of its events is dead-lettered."""
     work, batch_id = landed(site, order(1), order(2))
     (file,) = work.ledger.files(batch_id, "buffer")
     work.store.delete(file.path or "")
@@ -185,7 +185,7 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
 
 
 def test_tries_that_were_never_heard_of_again_count(site: Any, order: Order) -> None:
-    """A slice whose tries took the counting process with them is split unheard, and its event given up at last."""
+    """A slice whose tries took the counting process with them is split unheard, and its event dead-lettered at last."""
     work, batch_id = landed(site, *poisoned(order, 3, 1))
     piece = work.ledger.files(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
@@ -264,7 +264,7 @@ def route_until_done(work: Runtime, batch_id: str, router: Mortal) -> None:
 
 
 def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Order) -> None:
-    """Spark goes down with it each time: after some coincidences its slice is split, the event given up at last."""
+    """Spark goes down with it each time: after some coincidences its slice is split, the event dead-lettered."""
     work, batch_id = landed(site, *poisoned(order, 30, 7))
     router = Mortal(work)
 

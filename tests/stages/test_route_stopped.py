@@ -17,7 +17,7 @@ from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.route.stage import route, slices_of
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.rule_sets import frozen_rules
 

@@ -21,7 +21,7 @@ from stages.streaming_tasks import until
 from eventbridge.errors import BusError
 from eventbridge.s3.access import S3Access
 from eventbridge.sources.sqs.queue import SqsQueue
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.runtime.stop import Stop

@@ -12,7 +12,7 @@ from eventbridge.api.json_call import JsonCall
 from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.api.payloads import shows_payloads
 from eventbridge.errors import UserError
-from eventbridge.stages.letters.selection import Selection, WrittenSelection
+from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.stages.operate.say import Action, operate
 from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
 from eventbridge.stages.redrive.marks import Marks

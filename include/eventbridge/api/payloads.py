@@ -20,8 +20,8 @@ from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.why import EventAnswer, Step, Why
-from eventbridge.stages.letters.groups import LetterGroup, letter_groups
-from eventbridge.stages.letters.selection import QUOTING_REASONS
+from eventbridge.stages.dead_letters.groups import DeadLetterGroup, dead_letter_groups
+from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
 from eventbridge.stages.operate.actions import ActionPage
 
 NEEDED = "the scope payloads or, in Airflow, the permission to read task logs"
@@ -33,7 +33,7 @@ CONDITIONS: Final = ("sql", "pattern", "subject")
 #: The routes that try a pattern on an event which the caller sends along, and on no other.
 ON_OWN_EVENT: Final = frozenset({"/rules/{rule}/test", "/page/rules/{name}/test"})
 
-_OF_LETTER = ("event", "request", "request_headers")
+_OF_DEAD_LETTER = ("event", "request", "request_headers")
 #: What a note of an action holds that was asked with a condition, or with text that is looked for in payloads.
 _ASKED_OF_PAYLOADS = re.compile(r'"(?:sql|pattern|error)"|--(?:sql|pattern|error)\b')
 
@@ -73,14 +73,14 @@ def response_head_seen(request: Request, head: str) -> str:
     return head if shows_payloads(request) or not head else HIDDEN
 
 
-def letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
+def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 
     Event, request, answers, and the text of a reason that may quote the event are hidden or not.
     """
     if shows_payloads(request):
         return letter
-    hidden = {name: HIDDEN for name in _OF_LETTER if letter.get(name) is not None}
+    hidden = {name: HIDDEN for name in _OF_DEAD_LETTER if letter.get(name) is not None}
     quotes = letter["reason"] in QUOTING_REASONS
     if quotes and letter["detail"]:
         hidden["detail"] = HIDDEN
@@ -93,9 +93,9 @@ def letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     return letter | hidden | {"attempts": attempts}
 
 
-def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[LetterGroup]:
-    """Return the groups of dead letters that `letter_seen` returned: text that is hidden makes no groups."""
-    return letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
+def groups_seen(letters: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
+    """Return the groups of dead letters that `dead_letter_seen` returned: text that is hidden makes no groups."""
+    return dead_letter_groups(each if each["detail"] != HIDDEN else {**each, "detail": None} for each in letters)
 
 
 def error_seen(request: Request, reason: str | None, error: str | None) -> str:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 from eventbridge.api.access import reader
 from eventbridge.api.host_paths import answer_without_host_paths
 from eventbridge.api.owners import seen
-from eventbridge.api.payloads import groups_seen, letter_seen, rule_on_hold_seen, shows_payloads, why_seen
+from eventbridge.api.payloads import dead_letter_seen, groups_seen, rule_on_hold_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.errors import (
@@ -28,16 +28,16 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.event.plain import plain
 from eventbridge.rule.content import content_of
-from eventbridge.stages.letters.files import Damaged
-from eventbridge.stages.letters.reader import (
+from eventbridge.stages.dead_letters.files import Damaged
+from eventbridge.stages.dead_letters.reader import (
     DeadLetterName,
-    LetterPage,
+    DeadLetterPage,
+    dead_letter_page,
     find_dead_letters,
-    letter_page,
     read_dead_letter,
-    whole_letters,
+    whole_dead_letters,
 )
-from eventbridge.stages.letters.selection import WrittenSelection, name_of
+from eventbridge.stages.dead_letters.selection import WrittenSelection, name_of
 from eventbridge.stages.operate.audit import audit as audited
 from eventbridge.stages.operate.audit import find_batch
 from eventbridge.stages.operate.find import find_rule
@@ -48,7 +48,7 @@ from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Dead letters that one call returns at most.
-MOST_LETTERS = 500
+MOST_DEAD_LETTERS = 500
 #: Those of which one call returns everything: events may be large.
 MOST_WHOLE = 20
 #: Batches that one call audits at most.
@@ -106,7 +106,7 @@ Cursor = Annotated[str | None, Query(description="What the page before gave; non
 
 
 @dataclass(frozen=True)
-class LetterQuery:
+class DeadLetterQuery:
     """The parameters that choose dead letters: those that fit every one that is given."""
 
     rule: Annotated[str | None, Query(description="Only those of this rule.")] = None
@@ -115,10 +115,10 @@ class LetterQuery:
     error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MOST_LETTERS, description="How many to answer at most.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="How many to answer at most.")] = 50
     cursor: Cursor = None
 
-    def letters(self, request: Request, work: Runtime, most: int = MOST_LETTERS) -> tuple[LetterPage, Damaged]:
+    def letters(self, request: Request, work: Runtime, most: int = MOST_DEAD_LETTERS) -> tuple[DeadLetterPage, Damaged]:
         """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
 
         A file that cannot be read hides no other one. `error` is looked for in what the caller may see.
@@ -127,14 +127,14 @@ class LetterQuery:
         damaged: Damaged = {}
         limit = min(most, self.limit)
         chosen = wanted.read(work.clock(), payloads=shows_payloads(request))
-        found = letter_page(work, chosen, limit, self.cursor or None, damaged=damaged)
+        found = dead_letter_page(work, chosen, limit, self.cursor or None, damaged=damaged)
         return found, damaged
 
 
 @router.get("/dead-letters", summary="List dead letters")
 def dead_letters(
     request: Request,
-    query: Annotated[LetterQuery, Depends()],
+    query: Annotated[DeadLetterQuery, Depends()],
     whole: Annotated[
         bool, Query(description=f"Each with event, request and every attempt, at most {MOST_WHOLE} a call.")
     ] = False,
@@ -147,18 +147,18 @@ def dead_letters(
     """
 
     def listed(work: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(request, work, MOST_WHOLE if whole else MOST_LETTERS)
+        found, damaged = query.letters(request, work, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
         if whole:
-            told = [letter_seen(request, named(each)) for each in whole_letters(work, found.letters, damaged)]
+            told = [dead_letter_seen(request, named(each)) for each in whole_dead_letters(work, found.letters, damaged)]
         else:
-            told = [letter_seen(request, named(each)) for each in found.records()]
+            told = [dead_letter_seen(request, named(each)) for each in found.records()]
         return {"dead_letters": told, "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, listed)
 
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
-def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()]) -> Response:
+def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Answer how many of a page of dead letters are of each rule, target, reason and beginning of the error.
 
     `cursor`: send it for the groups of what follows.
@@ -166,7 +166,7 @@ def dead_letter_groups(request: Request, query: Annotated[LetterQuery, Depends()
 
     def counted(work: Runtime) -> dict[str, Any]:
         found, damaged = query.letters(request, work)
-        seen = [letter_seen(request, each) for each in found.records()]
+        seen = [dead_letter_seen(request, each) for each in found.records()]
         return {"groups": groups_seen(seen), "unreadable": _unreadable(damaged)} | _following(found)
 
     return document(request, counted)
@@ -179,12 +179,12 @@ def dead_letter(
 ) -> Response:
     """Answer one dead letter: the event, the request as transformed, every attempt.
 
-    A delivery id or a place names the newest of its letters.
+    A delivery id or a place names the newest of its dead letters.
 
     Without the scope payloads, event, request and answers are hidden, and so is
     a detail that may quote the event.
     """
-    return document(request, lambda work: letter_seen(request, named(letter_document(work, name))))
+    return document(request, lambda work: dead_letter_seen(request, named(dead_letter_document(work, name))))
 
 
 @router.get("/events/{event_id:path}", summary="Tell what became of an event")
@@ -230,13 +230,13 @@ def rule_document(work: Runtime, name: str) -> dict[str, Any]:
     return dict(document)
 
 
-def letter_document(work: Runtime, name: str) -> dict[str, Any]:
+def dead_letter_document(work: Runtime, name: str) -> dict[str, Any]:
     """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is not a name."""
-    place = letter_place(work, name)
+    place = dead_letter_place(work, name)
     return read_dead_letter(work, place.file, place.row)
 
 
-def letter_place(work: Runtime, name: str) -> DeadLetterName:
+def dead_letter_place(work: Runtime, name: str) -> DeadLetterName:
     """Return where the newest dead letter of a name lies; raises NotFoundError, UserError for what is not a name."""
     damaged: Damaged = {}
     try:
@@ -282,7 +282,7 @@ def written(request: Request, found: Any) -> Response:
     return Response(text, media_type="application/json")
 
 
-def _following(found: LetterPage) -> dict[str, Any]:
+def _following(found: DeadLetterPage) -> dict[str, Any]:
     return {"more": found.cursor is not None, "cursor": found.cursor}
 
 

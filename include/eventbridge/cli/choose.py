@@ -13,13 +13,13 @@ from eventbridge.cli.output import warn
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
-    from eventbridge.stages.letters.files import Damaged
-    from eventbridge.stages.letters.selection import Selection
+    from eventbridge.stages.dead_letters.files import Damaged
+    from eventbridge.stages.dead_letters.selection import Selection
     from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class LetterOptions:
+class DeadLetterOptions:
     """Options that choose dead letters: all that fit every one that is given."""
 
     rule: Annotated[str | None, typer.Option(metavar="RULE", help="Only those of this rule.")] = None
@@ -50,7 +50,7 @@ class LetterOptions:
 
     def selection(self, now: datetime) -> Selection:
         """Return what they choose; raises UserError for what a person wrote wrong."""
-        from eventbridge.stages.letters.selection import WrittenSelection
+        from eventbridge.stages.dead_letters.selection import WrittenSelection
 
         refuse_empty(vars(self))
         texts = {key: value for key, value in vars(self).items() if key != "name"}

@@ -1,4 +1,4 @@
-"""`eventbridge dead-letters`: what was given up, and why."""
+"""`eventbridge dead-letters`: Dead letters, and why."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from eventbridge.cli import redrive
-from eventbridge.cli.choose import LetterOptions, refuse_unknown, tell_passed_over
+from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
@@ -21,11 +21,11 @@ from eventbridge.errors import EventError, NotFoundError, UserError
 from eventbridge.event.plain import text
 
 if TYPE_CHECKING:
-    from eventbridge.stages.letters.files import Damaged
-    from eventbridge.stages.letters.reader import DeadLetterName
+    from eventbridge.stages.dead_letters.files import Damaged
+    from eventbridge.stages.dead_letters.reader import DeadLetterName
     from eventbridge.stages.redrive.marks import Mark
 
-app = typer.Typer(cls=Group, help="What was given up, and why.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Dead letters, and why.", no_args_is_help=True)
 
 app.command("redrive")(takes_records(redrive.redrive))
 app.command("redrives")(redrive.list_redrives)
@@ -38,7 +38,7 @@ _OTHERS = 10
 @app.command("list")
 @takes_records
 def list_dead_letters(
-    chosen: LetterOptions,
+    chosen: DeadLetterOptions,
     limit: Annotated[int, typer.Option(min=1, metavar="N", help="How many to list at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
@@ -47,8 +47,8 @@ def list_dead_letters(
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
     CloudEvent (Malformed), with the event's place: bus/topic/queue/offset.
     """
-    from eventbridge.stages.letters.reader import letters
-    from eventbridge.stages.letters.selection import name_of
+    from eventbridge.stages.dead_letters.reader import letters
+    from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
     with runtime(looking=True) as work:
@@ -70,7 +70,7 @@ def list_dead_letters(
 
 
 def _show_list(marked: Sequence[tuple[dict[str, Any], Mark | None]]) -> None:
-    from eventbridge.stages.letters.selection import name_of
+    from eventbridge.stages.dead_letters.selection import name_of
 
     columns = ["name", "rule", "target", "reason", "event", "detail"]
     cells = [[name_of(r), r["rule"], r["target"], r["reason"], r["event_id"], r["detail"]] for r, _ in marked]
@@ -87,15 +87,15 @@ def export(
     file: Annotated[
         str, typer.Argument(metavar="FILE", help="Where to write: a name ending in .jsonl or .parquet, or - (lines).")
     ],
-    chosen: LetterOptions,
+    chosen: DeadLetterOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Write whole dead letters into a file, with event, request and attempts: JSON lines or Parquet.
 
     A file that is there is not overwritten. It appears when all is written, or not at all.
     """
-    from eventbridge.cli.export import export_letters
-    from eventbridge.stages.letters.reader import letters
+    from eventbridge.cli.export import export_dead_letters
+    from eventbridge.stages.dead_letters.reader import letters
 
     if as_json and file == "-":
         raise UserError(
@@ -107,7 +107,7 @@ def export(
             refuse_unknown(work, chosen.rule, chosen.target)
         damaged: Damaged = {}
         with Interrupts():  # SIGTERM too: a draft is removed
-            count = export_letters(file, letters(work, selection, whole=True, damaged=damaged))
+            count = export_dead_letters(file, letters(work, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
@@ -125,10 +125,10 @@ def show(
     """Show one dead letter whole: the event, the request as transformed, every attempt.
 
     NAME is what `dead-letters list` prints first. A delivery id, which the target saw as `webhook-id`, or a place
-    [bus/]topic/queue/offset shows the newest letter; a note then names the others.
+    [bus/]topic/queue/offset shows the newest dead letter; a note then names the others.
     """
-    from eventbridge.stages.letters.reader import Letter, find_dead_letters, read_dead_letter
-    from eventbridge.stages.letters.selection import name_of
+    from eventbridge.stages.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
+    from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
     with runtime(looking=True) as work:
@@ -141,7 +141,7 @@ def show(
                 tell_passed_over(damaged)
             raise
         record = read_dead_letter(work, newest.file, newest.row)
-        mark = Marks(work).of(Letter(newest.file, newest.row, record))
+        mark = Marks(work).of(DeadLetter(newest.file, newest.row, record))
     if others:
         note(_others(newest, others))
     if as_json:
@@ -152,7 +152,7 @@ def show(
 
 
 def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
-    """Return which letters, beside the newest one that is shown, are of the same delivery or place."""
+    """Return which dead letters, beside the newest one that is shown, are of the same delivery or place."""
     names = [f"  {each.name}" for each in others[:_OTHERS]]
     more = [f"  and {len(others) - _OTHERS} more: `list --name {newest.subject}`"] if len(others) > _OTHERS else []
     head = f"this is the newest of {len(others) + 1} dead letters of {newest.subject}. The older ones:"

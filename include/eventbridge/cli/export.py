@@ -16,14 +16,14 @@ from eventbridge.event.plain import plain
 from eventbridge.private_files import open_private
 
 if TYPE_CHECKING:
-    from eventbridge.stages.letters.reader import Letter
+    from eventbridge.stages.dead_letters.reader import DeadLetter
 
-#: Letters in memory at a time, and in a row group of Parquet.
+#: dead letters in memory at a time, and in a row group of Parquet.
 _AT_ONCE = 1_000
 
 
-def export_letters(name: str, letters: Iterator[Letter]) -> int:
-    """Write whole letters to a file, or for `-` as JSON lines to standard output; return how many.
+def export_dead_letters(name: str, letters: Iterator[DeadLetter]) -> int:
+    """Write whole dead letters to a file, or for `-` as JSON lines to standard output; return how many.
 
     Raises UserError if the name is of neither form, or the file is there; InfrastructureError if it cannot be written.
     """
@@ -59,20 +59,20 @@ def with_text_id(record: dict[str, Any]) -> dict[str, Any]:
     return record | {"delivery_id": delivery_id_text(raw) if raw is not None else None}
 
 
-def _line(letter: Letter) -> str:
-    from eventbridge.stages.letters.selection import name_of
+def _line(letter: DeadLetter) -> str:
+    from eventbridge.stages.dead_letters.selection import name_of
 
     return write_document(plain({"name": name_of(letter.record)} | with_text_id(letter.record)))
 
 
-def _print_lines(letters: Iterator[Letter]) -> int:
+def _print_lines(letters: Iterator[DeadLetter]) -> int:
     count = 0
     for count, letter in enumerate(letters, 1):  # noqa: B007  # counted when the loop has ended
         say(_line(letter))
     return count
 
 
-def _write_lines(path: Path, letters: Iterator[Letter]) -> int:
+def _write_lines(path: Path, letters: Iterator[DeadLetter]) -> int:
     count = 0
     with os.fdopen(open_private(path, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as file:
         for letter in letters:
@@ -83,7 +83,7 @@ def _write_lines(path: Path, letters: Iterator[Letter]) -> int:
     return count
 
 
-def _write_parquet(path: Path, letters: Iterator[Letter]) -> int:
+def _write_parquet(path: Path, letters: Iterator[DeadLetter]) -> int:
     import pyarrow as pa
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""`eventbridge dead-letters redrive`, `redrives`, `cancel`: deliver what was given up again."""
+"""`eventbridge dead-letters redrive`, `redrives`, `cancel`: deliver dead letters again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.choose import LetterOptions, refuse_unknown, tell_passed_over
+from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
 from eventbridge.cli.runtime import runtime
@@ -33,7 +33,7 @@ class HowOptions:
 
     rate: Annotated[
         float | None,
-        typer.Option(metavar="N", help="At most so many letters a second, 0.1 or more; default: no limit."),
+        typer.Option(metavar="N", help="At most so many dead letters a second, 0.1 or more; default: no limit."),
     ] = None
     retransform: Annotated[
         bool,
@@ -43,7 +43,7 @@ class HowOptions:
 
 
 def redrive(
-    chosen: LetterOptions,
+    chosen: DeadLetterOptions,
     how: HowOptions,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters; required if nothing chooses.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, and what not.")] = False,

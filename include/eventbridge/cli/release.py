@@ -20,12 +20,12 @@ def release(
     skip: Annotated[
         str | None,
         typer.Option(
-            "--skip", metavar="DELIVERY", help="Give up this delivery, which the rule is on hold at, and go on."
+            "--skip", metavar="DELIVERY", help="Dead-letter this delivery, which the rule is on hold at, and go on."
         ),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Let a rule go on on hold: routing it failed by itself, its `expect` failed, or a delivery is not given up.
+    """Let a rule go on on hold: routing it failed by itself, its `expect` failed, or a delivery is not dead-lettered.
 
     Do it once what made it fail is mended: what of it waits is due, and the delivery is tried again, or skipped.
     """

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from eventbridge.model.outcome import DeadLettered, Outcome, RetryAt
 
-#: Why a delivery is given up that was not made in time.
+#: Why a delivery is dead-lettered that was not made in time.
 DEADLINE_MISSED = "DeadlineMissed"
 #: After which share of its time a delivery is told of that still waits.
 TOLD_AT = 0.8

@@ -101,7 +101,7 @@ def of_target(old: TargetStatus, new: TargetStatus) -> OperationalEvent | None:
 def of_dead_letters(
     batch_id: str, bus: str, rule: str | None, target: str | None, reason: str, names: Sequence[str], time: datetime
 ) -> OperationalEvent:
-    """Return the event for all that a batch gave up of one rule and target (None: no delivery) for one reason.
+    """Return the event for all that a batch dead-lettered of one rule and target (None: no delivery) for one reason.
 
     `names` are their delivery ids, or the places of events that never became deliveries; the first few are told.
     """

@@ -24,8 +24,8 @@ SINGLE_KEY: Final = ""
 BLOCKED: Final = "Blocked"
 REFERENCE_FIRST: Final = "ReferenceFirst"
 
-#: Why a pending row is on hold: behind its key; at a delivery that may not be given up; and what a person said to it
-#: then.
+#: Why a pending row is on hold: behind its key; at a delivery that may not be dead-lettered; and what a person said to
+#: it then.
 BEHIND_ITS_KEY: Final = "order"
 _ON_HOLD_AT: Final = "on hold at "
 RELEASED: Final = "released"
@@ -158,7 +158,7 @@ def is_due_for_renewal(until: datetime, now: datetime, timeout_seconds: float) -
 
 
 def on_hold_at(delivery_id: str) -> str:
-    """Return why a row is on hold whose delivery may not be given up: it names it, so that a person can."""
+    """Return why a row is on hold whose delivery may not be dead-lettered: it names it, so that a person can."""
     return _ON_HOLD_AT + delivery_id
 
 

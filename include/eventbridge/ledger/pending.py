@@ -75,8 +75,8 @@ class Pending(Database):
     def due_targets(self, now: datetime, runner: str | None = None) -> list[DueTarget]:
         """Return the targets with deliveries due at `now`; the longest waiting first.
 
-        A target that is disabled or paused, or whose breaker is open, is left out, but for what can only be given up.
-        The cost depends on how many targets wait, and not on how many deliveries.
+        A target that is disabled or paused, or whose breaker is open, is left out, but for what can only be
+        dead-lettered. The cost depends on how many targets wait, and not on how many deliveries.
         """
         with self._reading() as connection:
             rows = connection.execute(due.due_targets(runner), {"now": now})
@@ -95,8 +95,8 @@ class Pending(Database):
         """Return pending rows of a target that are due at `now` and not taken, the longest waiting or `smallest` first.
 
         At most `limit_rows` rows of the ledger, each of which may hold many deliveries. Of a target that is disabled
-        or paused, or whose breaker is open, only what can only be given up. The smallest are those of the 1,000 that
-        wait longest. The cost depends on `limit_rows`, and not on how much is pending or due.
+        or paused, or whose breaker is open, only what can only be dead-lettered. The smallest are those of the 1,000
+        that wait longest. The cost depends on `limit_rows`, and not on how much is pending or due.
         """
         of = {"now": now, "of_rule": rule, "of_target": target}
         with self._reading() as connection:
@@ -194,7 +194,7 @@ class Pending(Database):
             return {row.rule: int(row.deliveries) for row in connection.execute(statements.PENDING_BY_RULE)}
 
     def hold_pending(self, rule: str, target: str, reason: str) -> int:
-        """Hold what of a target is due, now or later, and not taken nor to be given up; return how many rows."""
+        """Hold what of a target is due, now or later, and not taken nor to be dead-lettered; return how many rows."""
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
             return connection.execute(statements.HOLD_PENDING, change).rowcount
@@ -204,15 +204,15 @@ class Pending(Database):
         with self._reading() as connection:
             return [WaitingTarget(**row._mapping) for row in connection.execute(statements.waiting_targets(runner))]
 
-    def give_up_pending(self, rule: str, target: str, reason: str) -> int:
-        """Make what is on hold of a target for one reason due now, so that it can be given up; return how many rows.
+    def dead_letter_pending(self, rule: str, target: str, reason: str) -> int:
+        """Make what is on hold of a target for one reason due now, to be dead-lettered; return how many rows.
 
         It keeps `held` and `on_hold_since`, by which it is known: it is not on hold again and due even if its target is
         disabled. `release_pending` makes it due as any other.
         """
         change = {"of_rule": rule, "of_target": target, "because": reason, "now": self.now()}
         with self._writing() as connection:
-            return connection.execute(statements.GIVE_UP_PENDING, change).rowcount
+            return connection.execute(statements.DEAD_LETTER_PENDING, change).rowcount
 
     def release_pending(
         self, rule: str, target: str, *, aged: bool = False, held: str | None = None, instead: str = ""

@@ -1,4 +1,4 @@
-"""Redrives in the ledger: who asked to deliver dead letters again, and which batch took which letters."""
+"""Redrives in the ledger: who asked to deliver dead letters again, and which batch took which dead letters."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Redrives(Database):
         taken: Sequence[Redriven],
         next_at: datetime,
     ) -> bool:
-        """Add a batch with its file and chunks and note which letters it takes: all of it, or nothing and False.
+        """Add a batch with its file and chunks and note which dead letters it takes: all of it, or nothing and False.
 
         False if the redrive is not running any more, or another batch has had one of the turns. `taken` is of one
         redrive, which plans its next batch not before `next_at`.
@@ -118,7 +118,7 @@ class Redrives(Database):
         connection.execute(batch_statements.INSERT_BATCH, vars(batch))
         record(connection, file)
         insert_chunks(connection, chunks)
-        if connection.execute(statements.TAKE_LETTERS, [vars(each) for each in taken]).rowcount != len(taken):
+        if connection.execute(statements.TAKE_DEAD_LETTERS, [vars(each) for each in taken]).rowcount != len(taken):
             raise _Lost
 
 

@@ -140,7 +140,7 @@ class Retention(Database):
             rule_sets |= {row.rule_set for row in rows}
 
     def drop_ended_wishes(self, before: datetime) -> int:
-        """Forget replays and redrives that ended before a time, these once their letters are gone; return how many."""
+        """Forget replays and redrives that ended before a time, the latter once letters are gone; return how many."""
         with self._reading() as connection:
             old = connection.execute(statements.OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
         dropped = 0

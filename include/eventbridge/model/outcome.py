@@ -40,7 +40,7 @@ class RetryAt:
 
 @dataclass(frozen=True)
 class DeadLettered:
-    """It is given up; `disable_target` where the target said that it is gone (410)."""
+    """It is dead-lettered; `disable_target` where the target said that it is gone (410)."""
 
     reason: str
     detail: str

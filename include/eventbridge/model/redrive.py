@@ -15,7 +15,7 @@ class Redrive:
     """A wish to deliver dead letters again, carried out by batches in turn.
 
     `run` names who asked: to ask again under the same name is to ask for the same redrive. `selection` is JSON.
-    `rate` is in letters a second, None: as fast as it goes; before `next_at` no further batch is planned.
+    `rate` is in dead letters a second, None: as fast as it goes; before `next_at` no further batch is planned.
     """
 
     redrive_id: str

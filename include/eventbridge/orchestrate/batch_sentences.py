@@ -81,11 +81,11 @@ def of_routing(work: Runtime, batch_id: str, pushes: int) -> Told:
     return Told(f"batch {batch_id}: {sizes}{rest}")
 
 
-def of_letters(work: Runtime, batch_id: str) -> Told:
-    """Return what a batch gave up, by target."""
+def of_dead_letters(work: Runtime, batch_id: str) -> Told:
+    """Return what a batch dead-lettered, by target."""
     lines = _dead(work, batch_id)
     if not lines:
-        return Told(f"batch {batch_id}: nothing is given up")
+        return Told(f"batch {batch_id}: nothing is dead-lettered")
     return Told(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
@@ -98,15 +98,15 @@ def of_pending(work: Runtime, batch_id: str) -> Told:
 
 
 def of_commit(work: Runtime, batch_id: str) -> Told:
-    """Return what of a committed batch is given up or waits: the note of its run."""
+    """Return what of a committed batch is dead-lettered or waits: the note of its run."""
     trouble = _trouble_of(work, [batch_id])
     if not trouble:
-        return Told(f"batch {batch_id} is committed; nothing is given up, nothing waits")
+        return Told(f"batch {batch_id} is committed; nothing is dead-lettered, nothing waits")
     return Told(f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
 def of_streaming_task(work: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
-    """Return what a streaming task that began then did, and what of its batches is given up or waits: the note of its
+    """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of its
     run.
     """
     did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
@@ -119,12 +119,12 @@ def of_streaming_task(work: Runtime, runner: str, since: datetime, done: Streami
 
 
 def _trouble_of(work: Runtime, batch_ids: Sequence[str]) -> str:
-    """Return what of batches is given up, and what waits; "": nothing."""
+    """Return what of batches is dead-lettered, and what waits; "": nothing."""
     dead = _together([line for batch_id in batch_ids for line in _dead(work, batch_id)])
     waiting = _together([line for batch_id in batch_ids for line in _waiting(work, batch_id)])
     parts = []
     if dead:
-        parts.append(f"{sum(each.dead.count for each in dead):,} given up: {sentence_about(dead)}")
+        parts.append(f"{sum(each.dead.count for each in dead):,} dead-lettered: {sentence_about(dead)}")
     if waiting:
         count = sum(each.waiting.count for each in waiting)
         parts.append(f"{count:,} wait for another attempt: {sentence_about(waiting)}")
@@ -188,7 +188,7 @@ def _attempts(work: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, st
 
 
 def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
-    """Return what a batch gave up: counts of all that it read, reasons and events of the first files."""
+    """Return what a batch dead-lettered: counts of all that it read, reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
     files = [file for file in work.ledger.files(batch_id, "dead_letter") if file.path is not None]

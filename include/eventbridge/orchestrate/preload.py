@@ -42,7 +42,7 @@ TASK_MODULES = (
     "eventbridge.stages.ingest.buffer",
     "eventbridge.stages.route.stage",
     "eventbridge.stages.push.stage",
-    "eventbridge.stages.settle.letters",
+    "eventbridge.stages.settle.dead_letters",
     "eventbridge.stages.settle.pending",
     "eventbridge.stages.commit.stage",
     "eventbridge.stages.retry.plan",

@@ -88,8 +88,8 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
 def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.letters.named import refuse_unknown_names
-    from eventbridge.stages.letters.selection import WrittenSelection
+    from eventbridge.stages.dead_letters.named import refuse_unknown_names
+    from eventbridge.stages.dead_letters.selection import WrittenSelection
     from eventbridge.stages.redrive.plan import begin_redrive, refuse_rate, survey
 
     if params["redrive_id"]:

@@ -1,4 +1,4 @@
-"""The note of a run in Airflow: what of its batch is given up or waits, shown beside the run in Airflow's lists.
+"""The note of a run in Airflow: what of its batch is dead-lettered or waits, shown beside the run in Airflow's lists.
 
 A task of Airflow 3.3 cannot write it by itself (apache/airflow 64890), so its REST API does.
 """

@@ -119,13 +119,13 @@ def route(batch_id: str) -> list[int]:
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def write_dead_letters(batch_id: str) -> None:
-    """Settle the batch, one verdict per delivery, and write what is given up; whatever became of the pushes."""
-    from eventbridge.stages.settle.letters import write_dead_letters as run
+    """Settle the batch, one verdict per delivery, and write dead letters; whatever became of the pushes."""
+    from eventbridge.stages.settle.dead_letters import write_dead_letters as run
 
     if _has(batch_id):
         with stage() as work:
             run(work, batch_id)
-            say(batch_sentences.of_letters(work, batch_id))
+            say(batch_sentences.of_dead_letters(work, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)

@@ -66,7 +66,7 @@ def _queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | 
         return None
     fields = Fields(node, mistakes, "a dead letter queue")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
-    # content_mode data: what is sent is the letter as it is, not an event
+    # content_mode data: what is sent is the dead letter as it is, not an event
     values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), mistakes)}
     return _of_type(fields, kind, None, values)
 

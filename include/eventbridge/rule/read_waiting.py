@@ -33,7 +33,7 @@ def _deliver_within(fields: Fields) -> DeliverWithin | None:
     seconds: float | None = fields.duration("deliver_within", None, 1.0, _LONGEST_SECONDS)
     tolerance = fields.get("errors_tolerance")
     if seconds is not None and tolerance is not None and tolerance.value == "none":
-        message = "errors_tolerance: none gives no delivery up, and deliver_within gives up what is late"
+        message = "errors_tolerance: none dead-letters no delivery, and deliver_within dead-letters what is late"
         fields.add_to("deliver_within", message, "Remove deliver_within, or write errors_tolerance: all")
         return None
     return None if seconds is None else DeliverWithin(seconds=seconds)

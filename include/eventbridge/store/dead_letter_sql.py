@@ -13,7 +13,7 @@ from eventbridge.store import schemas
 from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, database
 from eventbridge.store.sql_words import failed_on_data, refuse_without_data
 
-#: Columns that are always read: they make up `name` and `given_up_at`.
+#: Columns that are always read: they make up `name` and `dead_lettered_at`.
 _NEEDED = ("delivery_id", "bus", "topic", "broker", "queue_id", "offset", "arrived_at", "last_attempt_at", "batch_id")
 
 #: How columns are shown that are bytes in the files.
@@ -22,7 +22,7 @@ _AS_TEXT = {
     "event": "try(decode(event)::JSON)",
     "request": "try(decode(request))",
 }
-#: As `stages.letters.selection.name_of`: what died, and which of its deaths.
+#: As `stages.dead_letters.selection.name_of`: what died, and which of its deaths.
 _SUBJECT = (
     """coalesce(hex(delivery_id)::UUID::VARCHAR, concat_ws('/', bus, topic, nullif(broker, ''), queue_id, "offset"))"""
 )
@@ -40,7 +40,7 @@ Read = Callable[[str, Sequence[str]], pa.Table | None]
 def keys_where(read: Read, paths: Sequence[str], condition: str) -> set[Key]:
     """Return the keys (values of the columns KEY) of the dead letters in these files that meet an SQL condition.
 
-    The condition may speak of the columns of schema DEAD_LETTER, of `name` and `given_up_at`, and of the table
+    The condition may speak of the columns of schema DEAD_LETTER, of `name` and `dead_lettered_at`, and of the table
     `dead_letters`; ids and `request` are text there, `event` is JSON, null if it is none. DuckDB sees the named files
     and nothing else: no other file, no network. Raises UserError for what is not a condition, fails on a dead letter,
     or takes too long or too much memory, and what `read` raises.
@@ -74,7 +74,7 @@ def _fill(opened: Database, read: Read, paths: Sequence[str], columns: list[str]
     for number, path in enumerate([None, *paths]):
         wanted = schemas.DEAD_LETTER.names if path is None else columns
         shown = ", ".join(f'{_AS_TEXT.get(name, _quoted(name))} AS "{name}"' for name in wanted)
-        select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS given_up_at FROM part"
+        select = f"SELECT {_NAME} AS name, {shown}, coalesce(last_attempt_at, arrived_at) AS dead_lettered_at FROM part"
         table = schemas.DEAD_LETTER.empty_table() if path is None else read(path, columns)
         if table is not None:
             verb = "INSERT INTO dead_letters BY NAME" if number else "CREATE TABLE dead_letters AS"

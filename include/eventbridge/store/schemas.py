@@ -53,7 +53,7 @@ DELIVERY = pa.schema(
     ]
 )
 
-#: outcomes/: one row per attempt that a push task made (or per delivery it gave up without sending).
+#: outcomes/: one row per attempt that a push task made (or per delivery it dead-lettered without sending).
 OUTCOME = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID, nullable=False),
@@ -112,7 +112,7 @@ ATTEMPT = pa.struct(
     ]
 )
 
-#: dead_letters/: the whole record of what was given up.
+#: dead_letters/: the whole record of every dead letter.
 DEAD_LETTER = pa.schema(
     [
         pa.field("delivery_id", _DELIVERY_ID),  # null: Malformed, it never became a delivery

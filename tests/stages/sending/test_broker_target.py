@@ -20,7 +20,7 @@ from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push.stage import push
 
@@ -97,7 +97,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
 def test_what_somebody_can_mend_is_tried_again(
     shop: Any, broker: Broker, order: Order, example: str, away: bool
 ) -> None:
-    """A topic that is not there, brokers that do not answer: deliveries wait, and none is given up."""
+    """A topic that is not there, brokers that do not answer: deliveries wait, and none is dead-lettered."""
     connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection

@@ -16,7 +16,7 @@ from stages.dying import DIED, DONE, push_that_dies
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.runtime import Runtime

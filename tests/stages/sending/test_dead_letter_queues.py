@@ -10,11 +10,11 @@ from stages.delivering import REFUSED, Sending, http
 
 from eventbridge.errors import BooksError
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.enable import enable_target
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 
 NO_RETRY = "{policy: own, attempts: 0}"
 QUEUE = "crm/dead_letter_queue"
@@ -26,7 +26,7 @@ def dying(queue: str) -> str:
 
 
 def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> None:
-    """A file has a line for each: the letter as it is in the store, under no id of the delivery itself."""
+    """A file has a line for each: the dead letter as it is in the store, under no id of the delivery itself."""
     lines = tmp_path / "dead.jsonl"
     sending.begin(3, crm=dying(f"{{type: file, path: {lines}}}"), other="/healthy/other")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from stages.delivering import Sending
 
 from eventbridge import fault_points
-from eventbridge.stages.letters.reader import dead_letters, find_dead_letters
-from eventbridge.stages.letters.selection import name_of
+from eventbridge.stages.dead_letters.reader import dead_letters, find_dead_letters
+from eventbridge.stages.dead_letters.selection import name_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 

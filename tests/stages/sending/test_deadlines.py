@@ -10,8 +10,8 @@ from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.letters.reader import dead_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.reader import dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.say import operate
@@ -90,7 +90,7 @@ def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: Runni
 
 
 def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
-    """What waits until tomorrow is given up at its deadline today."""
+    """What waits until tomorrow is dead-lettered at its deadline today."""
     today = clock().date()
     closed = f"{{time_zone: UTC, blackout_dates: [{today}, {today + timedelta(days=1)}]}}"
     work = sending.begin(1, crm=http("/healthy/crm", deliver_between=closed, **WITHIN))

@@ -14,7 +14,7 @@ from eventbridge.model.figure import BOUNDS_MS, Scope
 from eventbridge.model.spent import Spent
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.figures import daily_figures
@@ -45,7 +45,7 @@ def of_targets(work: Runtime) -> dict[str, dict[str, int]]:
 
 
 def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
-    """Delivered and given up over a batch and the retries of it; pending counts each time."""
+    """Delivered and dead-lettered over a batch and the retries of it; pending counts each time."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
     work = sending.work
     sending.deliver()

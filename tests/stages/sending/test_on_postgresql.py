@@ -21,15 +21,15 @@ from eventbridge.ledger import Ledger
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.database_bus import DatabaseBus
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
 #: Orders that are published in each test.
@@ -85,7 +85,7 @@ def sending(sending: Sending, url: str, monkeypatch: pytest.MonkeyPatch) -> Send
 
 
 def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: str) -> None:
-    """Delivered, refused and delivered by a retry, given up: the books balance, and the receiver has each once."""
+    """Delivered, refused and delivered by a retry, dead-lettered: the books balance, and the receiver has each once."""
     work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", late=REFUSED, bad="/status/400/bad")
     sending.deliver()
     sending.rules(crm="/healthy/crm", late="/healthy/late", bad="/status/400/bad")

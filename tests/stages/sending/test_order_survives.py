@@ -28,7 +28,7 @@ from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
 from eventbridge.stages.route.stage import route
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
 KEYS = "abc"
@@ -180,7 +180,7 @@ def numbers(orders: set[tuple[str, int]], key: str) -> set[int]:
           ("deliver", "", 22), ("wait", "", 7200), ("retry", "", 0), ("retry", "", 0)])  # fmt: skip
 @example([("refuse", "b", 400), ("publish", "b", 4), ("deliver", "", 21), ("deliver", "", 21), ("deliver", "", 23)])
 def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: list[tuple[str, str, int]]) -> None:
-    """Everything of a key arrives, or is given up, in bus order; nothing is tried early, or past an open one."""
+    """Everything of a key arrives, or is dead-lettered, in bus order; nothing is tried early, or past an open one."""
     clock = RunningClock()
     recorder = Recorder(clock=clock)
     monkeypatch.setattr("eventbridge.targets.open.open_target", recorder.open)
@@ -205,7 +205,7 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
     assert recorder.early == []
     for key, count in life.published.items():
         got = recorder.got[key]
-        # That one was given up dies with its process: it is tried again, and all that went after it goes again.
+        # That one was dead-lettered dies with its process: it is tried again, and all that went after it goes again.
         well = [number for number in got if number not in numbers(life.refused, key)]
         assert firsts(well) == sorted(set(well)), steps
         assert got[-1:] == sorted(got)[-1:], steps

@@ -18,9 +18,9 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.answer import Answer
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import push_and_settle
 from eventbridge.stages.operate.deliver_replay import deliver_replay
@@ -120,7 +120,7 @@ def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
     assert audit(sending.work).differences == ()
 
 
-def test_what_is_given_up_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """A delivery that becomes a dead letter is passed by, at once or after its retries."""
     publish(sending, *[keyed(n, "a") for n in range(5)])
     sending.begin(crm=ordered())
@@ -216,7 +216,7 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
 def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Exactly that one is given up, with its reason, its attempt, and that a person did it."""
+    """Exactly that one is dead-lettered, with its reason, its attempt, and that a person did it."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
     work = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400

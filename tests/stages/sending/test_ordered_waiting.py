@@ -12,7 +12,7 @@ from stages.delivering import RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.release_on_hold import deliveries_on_hold

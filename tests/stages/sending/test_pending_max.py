@@ -96,7 +96,7 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
     assert audit(sending.work).differences == ()
 
 
-def test_what_a_full_rule_refers_is_given_up_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
+def test_what_a_full_rule_refers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
     """While what is pending is on hold, references are not, and end as dead letters; the rule stays full."""
     operate(sending.work, "pause target", "orders", "crm")
     assert sending.retry() is None

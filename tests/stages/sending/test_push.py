@@ -21,7 +21,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.targets.http_engine import HttpEngine
 from eventbridge.targets.protocol import Request

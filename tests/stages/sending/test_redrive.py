@@ -15,9 +15,9 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.redrive import Redrive
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.files import dead_letter_files
-from eventbridge.stages.letters.reader import dead_letters, letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.files import dead_letter_files
+from eventbridge.stages.dead_letters.reader import dead_letters, letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.release import release_rule
@@ -44,7 +44,7 @@ def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **op
 
 
 def outcomes(sending: Sending) -> Counter[str]:
-    """Return what became of the letters, by outcome; `never` = not redriven."""
+    """Return what became of the dead letters, by outcome; `never` = not redriven."""
     marks = Marks(sending.work)
     found = (marks.of(letter) for letter in letters(sending.work))
     return Counter("never" if mark is None else mark.outcome for mark in found)
@@ -68,7 +68,7 @@ def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
 
 @pytest.mark.parametrize("column", ["rule", "event"])
 def test_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
-    """A redrive takes the letters of all other files, also where it shows late that it cannot read the first ones."""
+    """A redrive takes dead letters of all other files, also where it shows late that it cannot read the first ones."""
     work = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.publish(3)
@@ -116,7 +116,7 @@ def test_a_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
 
 
 def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redrive(sending: Sending) -> None:
-    """Age and attempts count from the redrive; the new letter holds the event and the attempts of both lives."""
+    """Age and attempts count from the redrive; the new dead letter holds the event and the attempts of both lives."""
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
 

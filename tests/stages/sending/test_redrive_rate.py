@@ -10,7 +10,7 @@ from stages.delivering import REFUSED, Sending, http, keeps, segment_rows
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.push.stage import push
@@ -22,7 +22,7 @@ NO_RETRY = "{policy: own, attempts: 0}"
 def begin(sending: Sending, count: int, rate: float, **targets: str) -> str:
     """Let so many events die at each of the targets, then heal these, and begin a redrive; return its id.
 
-    One push cannot say that a target which refuses everything is down: its letters come from several.
+    One push cannot say that a target which refuses everything is down: its dead letters come from several.
     """
     work = sending.begin(**{name: http(REFUSED, retry=NO_RETRY) for name in targets})
     while count:
@@ -40,7 +40,7 @@ def arrivals(sending: Sending) -> list[datetime]:
 
 
 def test_what_arrives_keeps_the_rate(sending: Sending) -> None:
-    """One batch of 54 letters at ten a second: by the receiver's record, never more than a second's and a lease."""
+    """A batch of 54 dead letters at ten a second: by the receiver's record, never more than a second's and a lease."""
     redrive_id = begin(sending, 54, 10.0, crm="/healthy/crm")
 
     assert deliver_redrive(sending.work, redrive_id, InProcessRouter(sending.work.store)) == 1

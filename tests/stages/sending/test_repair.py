@@ -17,15 +17,15 @@ from eventbridge.errors import BooksError
 from eventbridge.model.batch import BatchFile
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.retry.plan import plan_retries, settle_stale
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.settlement import publish_settlement, read_verdicts
 from eventbridge.store import layout
 from eventbridge.store.parquet import read_rows, read_table, write_table

@@ -13,10 +13,10 @@ from eventbridge.errors import BooksError, SettledAnewError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.repair import repair_batch
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import read_verdicts
 

@@ -200,7 +200,7 @@ def test_what_was_delivered_is_left_out_on_wish(sending: Sending) -> None:
     ],
 )
 def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: int, sending: Sending) -> None:
-    """Per target: of what was refused by 503 and given up, say, and only to the target that refused it."""
+    """Per target: of what was refused by 503 and dead-lettered, say, and only to the target that refused it."""
     landed(sending, 3, crm="/healthy/crm", bills=http("/status/503", retry=NO_RETRY))
 
     done = replay(sending, sql=condition)

@@ -12,9 +12,9 @@ from eventbridge.errors import LedgerLostError, NotFoundError, UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
+from eventbridge.stages.dead_letters.reader import dead_letters, letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.stages.letters.reader import dead_letters, letters
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
@@ -91,7 +91,7 @@ def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
     done = maintain(sending.work)
     assert (done.batches["dead_letters"], done.finished) == (1, True)
     assert files(sending, first) == {"manifests": 1}
-    assert len(list(dead_letters(sending.work))) == 2, "the letters of the younger batch"
+    assert len(list(dead_letters(sending.work))) == 2, "the dead letters of the younger batch"
     assert sound(sending).events == events
     days(sending, 310)
     maintain(sending.work)

@@ -10,7 +10,7 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.retry.plan import RetryPlan, plan_retries, settle_stale
@@ -49,7 +49,7 @@ def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending
 
 
 def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
-    """A pending delivery whose age ends while it waits is given up without another send."""
+    """A pending delivery whose age ends while it waits is dead-lettered without another send."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(25 * 3600)
@@ -128,7 +128,7 @@ def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sendi
     assert audit(work).deliveries["orders/crm"]["delivered"] == 1
 
 
-def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(sending: Sending, clock: RunningClock) -> None:
+def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending, clock: RunningClock) -> None:
     """Deliveries of a rule no file names are on hold for 1 h, then dead letters RuleRemoved."""
     work = sending.begin(1, crm=REFUSED)
     sending.deliver()
@@ -147,7 +147,7 @@ def test_a_removed_rule_holds_for_an_hour_and_then_gives_up(sending: Sending, cl
     assert audit(work).differences == ()
 
 
-def test_all_of_a_removed_rule_is_given_up_after_its_hour_batch_upon_batch(
+def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Five chunks' worth of deliveries need five batches and one hour, not five."""
@@ -166,8 +166,10 @@ def test_all_of_a_removed_rule_is_given_up_after_its_hour_batch_upon_batch(
     assert audit(work).differences == ()
 
 
-def test_a_removed_rule_that_comes_back_keeps_what_was_not_given_up_yet(sending: Sending, clock: RunningClock) -> None:
-    """While chunk after chunk is given up the rule is there again: the rest is delivered."""
+def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
+    sending: Sending, clock: RunningClock
+) -> None:
+    """While chunk after chunk is dead-lettered the rule is there again: the rest is delivered."""
     work = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
     sending.deliver()
     sending.remove()
@@ -200,7 +202,7 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"]
 
 
-def test_a_removed_rule_gives_up_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
+def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
     """Nobody will enable the target of a rule that is gone: an hour is enough, not the deliveries' age."""
     work = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()

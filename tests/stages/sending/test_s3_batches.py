@@ -26,7 +26,7 @@ from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.route.stage import route
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.s3 import S3Request, S3Server
 

@@ -26,7 +26,7 @@ from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.s3.access import S3Access
 from eventbridge.s3.upload import PART_BYTES
 from eventbridge.stages.commit.stage import commit
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.push.stage import push
@@ -117,8 +117,8 @@ def test_the_pages_example_delivers_an_object(sending: Sending, bucket: Bucket, 
     assert audit(sending.work).differences == ()
 
 
-def test_what_is_given_up_lies_in_the_queues_folder(sending: Sending, bucket: Bucket) -> None:
-    """A dead letter queue that is a bucket gets a copy of each letter, many in an object."""
+def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket) -> None:
+    """A dead letter queue that is a bucket gets a copy of each dead letter, many in an object."""
     queue = f"{{type: s3, connection: shop_s3, bucket: tests, prefix: {bucket.prefix}}}"
     sending.begin(7, crm=f'{{type: http, url: "/status/400", allow_http: true, dead_letter_queue: {queue}}}')
     sending.deliver()

@@ -18,10 +18,10 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.verdict import Verdict
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import records
 from eventbridge.stages.settle.verdicts import verdicts_of
@@ -205,7 +205,7 @@ def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.Lo
     assert audit(work).differences == ()
 
 
-def test_a_deficit_gives_nothing_up_either(sending: Sending) -> None:
+def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
     """What a settlement forgot of a target with `errors_tolerance: none` is kept, though there is nothing to send."""
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     batch = sending.routed(2, crm=http("/healthy/crm", errors_tolerance="none", transform=transform))

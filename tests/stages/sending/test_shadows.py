@@ -8,7 +8,7 @@ import pytest
 from stages.delivering import REFUSED, RunningClock, Sending, http, told
 
 from eventbridge.errors import UserError
-from eventbridge.stages.letters.reader import dead_letters
+from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.shadow import shadow_reports
 

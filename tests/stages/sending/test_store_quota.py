@@ -10,8 +10,8 @@ from stages.modes import carry
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import Area
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay

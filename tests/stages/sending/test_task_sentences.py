@@ -13,7 +13,7 @@ from eventbridge.orchestrate.batch_sentences import Told
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.streaming import StreamingSummary
 from eventbridge.stages.push.stage import push
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
 
@@ -80,13 +80,13 @@ def test_a_push_that_begins_too_late_says_so(
     assert told.endswith("; retry_deliveries sends the rest")
 
 
-def test_the_stages_after_it_say_what_is_given_up_and_what_waits(sending: Sending) -> None:
+def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: Sending) -> None:
     """Dead letters with status and events, pending deliveries with the next attempt; both in the note."""
     batch = sending.routed(2, crm="/status/400", shop=http("/status/503"), log="/healthy/log")
     work = sending.work
     push(work, batch.batch_id, 0)
     write_dead_letters(work, batch.batch_id)
-    letters = batch_sentences.of_letters(work, batch.batch_id)
+    letters = batch_sentences.of_dead_letters(work, batch.batch_id)
     schedule_retries(work, batch.batch_id)
     pending = batch_sentences.of_pending(work, batch.batch_id)
     assert commit(work, batch.batch_id)
@@ -94,7 +94,9 @@ def test_the_stages_after_it_say_what_is_given_up_and_what_waits(sending: Sendin
 
     assert letters.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
     assert pending.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
-    assert note.text.startswith(f"batch {batch.batch_id} is committed. 2 given up: orders/crm: 2 of 2 dead-lettered")
+    assert note.text.startswith(
+        f"batch {batch.batch_id} is committed. 2 dead-lettered: orders/crm: 2 of 2 dead-lettered"
+    )
     assert "2 wait for another attempt: orders/shop: 2 of 2" in note.text
     assert letters.is_trouble
     assert pending.is_trouble
@@ -108,7 +110,7 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
     told = [batch_sentences.of_landing(work, batch.batch_id), batch_sentences.of_routing(work, batch.batch_id, 1)]
     sending.push(batch)
     sending.settle(batch)
-    told += [of(work, batch.batch_id) for of in (batch_sentences.of_letters, batch_sentences.of_pending)]
+    told += [of(work, batch.batch_id) for of in (batch_sentences.of_dead_letters, batch_sentences.of_pending)]
     commit(work, batch.batch_id)
     told.append(batch_sentences.of_commit(work, batch.batch_id))
 
@@ -116,9 +118,9 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
     assert told == [
         Told(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
         Told(f"{begin}: 2 deliveries, 1 push"),
-        Told(f"{begin}: nothing is given up"),
+        Told(f"{begin}: nothing is dead-lettered"),
         Told(f"{begin}: nothing waits for another attempt"),
-        Told(f"{begin} is committed; nothing is given up, nothing waits"),
+        Told(f"{begin} is committed; nothing is dead-lettered, nothing waits"),
     ]
 
 
@@ -132,7 +134,9 @@ def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
         assert file.path is not None
         Path(sending.work.store.uri.removeprefix("file://"), file.path).unlink()
 
-    assert batch_sentences.of_letters(work, batch.batch_id).text.startswith("other dead letters: 2 of 2 dead-lettered")
+    assert batch_sentences.of_dead_letters(work, batch.batch_id).text.startswith(
+        "other dead letters: 2 of 2 dead-lettered"
+    )
 
 
 def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending) -> None:
@@ -152,7 +156,7 @@ def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending)
         sending.work, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
     )
 
-    begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 given up: "
+    begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "
     assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
     assert told.is_trouble
     assert other == Told(

@@ -14,13 +14,13 @@ from stages.streaming_tasks import a_streaming_task, until
 from eventbridge.errors import NotFoundError, PartlySearched
 from eventbridge.model.why import EventAnswer
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.letters.files import read_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.files import read_dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.why import why_between
 from eventbridge.stages.redrive.plan import begin_redrive
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
@@ -192,7 +192,7 @@ def test_what_is_pending_is_told_with_what_it_waits_for(sending: Sending) -> Non
 
 
 def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None:
-    """The letter, its copy in the dead letter queue, and the delivery that a redrive made."""
+    """The dead letter, its copy in the dead letter queue, and the delivery that a redrive made."""
     queue = http("/healthy/letters")
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue))
     sending.deliver()
@@ -363,7 +363,7 @@ def test_each_attempt_of_a_batch_is_told_once(batch_of_many_chunks: Sending) -> 
 
 
 def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: Sending) -> None:
-    """Also where other deliveries of the batch were given up in other chunks."""
+    """Also where other deliveries of the batch were dead-lettered in other chunks."""
     work = batch_of_many_chunks.work
     files = [
         file.path
@@ -372,7 +372,9 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
         if file.path is not None
     ]
     letters = [
-        letter for path in files for letter in read_letters(work.store, path, None, ["target", "attempts"]).to_pylist()
+        letter
+        for path in files
+        for letter in read_dead_letters(work.store, path, None, ["target", "attempts"]).to_pylist()
     ]
 
     assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]

@@ -228,7 +228,7 @@ def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
 
 
 def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
-    """It is due when the window opens again, and given up if its age is over by then."""
+    """It is due when the window opens again, and dead-lettered if its age is over by then."""
     window = DeliverBetween(hours="08:00-12:00", time_zone="UTC")
     opens = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 

@@ -120,9 +120,9 @@ CHANGES = {
         lambda ledger: ledger.drop_operational_events([ON_HOLD.event_id]),
     ),
     "hold_pending": Change(settled_with_pending, lambda ledger: ledger.hold_pending("late", "crm", "target disabled")),
-    "give_up_pending": Change(
+    "dead_letter_pending": Change(
         lambda ledger: settled_with_pending(ledger) or ledger.hold_pending("late", "crm", "rule removed"),
-        lambda ledger: ledger.give_up_pending("late", "crm", "rule removed"),
+        lambda ledger: ledger.dead_letter_pending("late", "crm", "rule removed"),
     ),
     "release_pending": Change(settled_with_pending, lambda ledger: ledger.release_pending("late", "crm")),
     "release_expired": Change(

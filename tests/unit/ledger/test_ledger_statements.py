@@ -214,7 +214,7 @@ class Backlog:
 
 @pytest.fixture
 def backlog(tmp_path: Path) -> Iterator[Backlog]:
-    """Return a ledger with rows that are due at second 10, one each to be given up for two reasons, and one not due."""
+    """Return a ledger with rows that are due at second 10, one each to be ended for two reasons, and one not due."""
     made = Backlog(tmp_path)
     made.add_pending(5, 0)
     made.add_pending(1, 60)
@@ -341,7 +341,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
             "ix_pending_waiting (rule=? AND target=?)",
             id="release",
         ),
-        pytest.param(pending.GIVE_UP_PENDING, "ix_pending_on_hold (rule=? AND target=?)", id="give-up"),
+        pytest.param(pending.DEAD_LETTER_PENDING, "ix_pending_on_hold (rule=? AND target=?)", id="give-up"),
         pytest.param(pending.HOLD_PENDING, "ix_pending_scheduled_kind (rule=? AND target=? AND held=?)", id="hold"),
         pytest.param(batches.NEWEST_RETRY, "ix_batch_newest_retry", id="newest-retry"),
         pytest.param(pending.LAST_TAKEN, "ix_batch_newest_retry", id="last-taken"),

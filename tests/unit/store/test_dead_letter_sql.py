@@ -70,7 +70,7 @@ def test_a_condition_chooses_over_all_files(store: Store, written: Callable[...,
 
 
 def test_an_event_that_is_no_text_is_null(store: Store, written: Callable[..., str]) -> None:
-    """Bytes that are no UTF-8 do not fail the query; the letter is chosen by its other columns."""
+    """Bytes that are no UTF-8 do not fail the query; the dead letter is chosen by its other columns."""
     file = written("a", letter(1, event=b"\xff\xfe", delivery_id=None))
 
     assert keys_where(partial(read_table, store), [file], "event IS NULL") == {

@@ -12,7 +12,7 @@ from eventbridge.api.page import views
 from eventbridge.api.page.forms import read_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
-from eventbridge.api.reading import LetterQuery, answered
+from eventbridge.api.reading import DeadLetterQuery, answered
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.course import Span
 
@@ -74,7 +74,7 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 
 
 @router.get("/dead-letters")
-def dead_letters(request: Request, token: _Viewer, query: Annotated[LetterQuery, Depends()]) -> Response:
+def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Answer dead letters, in groups and one by one."""
     return _shown(
         request, token, "dead_letters", answered(request, lambda work: views.dead_letters(work, request, query))

@@ -18,7 +18,7 @@ from eventbridge.api.payloads import selection_seen, shows_payloads
 from eventbridge.api.reading import answered
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
-from eventbridge.stages.letters.selection import Selection, WrittenSelection
+from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
 from eventbridge.stages.redrive.account import find_redrive, redrive_document, seen_redrives, survey_document
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey

@@ -14,20 +14,20 @@ from eventbridge.api.lists import SearchQuery
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
 from eventbridge.api.payloads import (
     HIDDEN,
+    dead_letter_seen,
     error_seen,
     groups_seen,
-    letter_seen,
     rule_on_hold_seen,
     shows_payloads,
     why_seen,
 )
-from eventbridge.api.reading import LetterQuery, letter_place, named, rule_document
+from eventbridge.api.reading import DeadLetterQuery, dead_letter_place, named, rule_document
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
-from eventbridge.stages.letters.reader import Letter, letter_page, read_dead_letter
-from eventbridge.stages.letters.selection import REASONS, Selection
+from eventbridge.stages.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
+from eventbridge.stages.dead_letters.selection import REASONS, Selection
 from eventbridge.stages.operate.course import Span, books_today, course, rule_course, rule_hours
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
@@ -47,7 +47,7 @@ _NEWEST_BATCHES = 10
 _STANDING = 20
 _LISTED_RULES = 100
 #: What the overview counts by reason.
-_NEWEST_LETTERS, _LETTER_FILES = 200, 10
+_NEWEST_DEAD_LETTERS, _DEAD_LETTER_FILES = 200, 10
 _COST_DAYS = 7
 
 
@@ -84,7 +84,7 @@ def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
 
 def _newest_reasons(work: Runtime) -> list[tuple[str, int]]:
     """Return how many of the newest dead letters have each reason, the most frequent first."""
-    newest = letter_page(work, Selection(), _NEWEST_LETTERS, damaged={}, most_files=_LETTER_FILES)
+    newest = dead_letter_page(work, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
     return Counter(str(each.record["reason"]) for each in newest.letters).most_common()
 
 
@@ -232,10 +232,10 @@ def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
     return vars(target_page(work, after, find)) | {"find": find, "first": not after}
 
 
-def dead_letters(work: Runtime, request: Request, query: LetterQuery) -> dict[str, Any]:
+def dead_letters(work: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one with their marks."""
     found, damaged = query.letters(request, work)
-    records = [letter_seen(request, each) for each in found.records()]
+    records = [dead_letter_seen(request, each) for each in found.records()]
     marks = Marks(work)
     marked = [(named(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
@@ -245,12 +245,12 @@ def dead_letters(work: Runtime, request: Request, query: LetterQuery) -> dict[st
 
 def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
     """Return one dead letter with its mark; its payloads only to a viewer with the right to see them."""
-    place = letter_place(work, name)
+    place = dead_letter_place(work, name)
     record = read_dead_letter(work, place.file, place.row)
-    found = letter_seen(asked, named(record))
+    found = dead_letter_seen(asked, named(record))
     return {
         "letter": found,
-        "mark": Marks(work).of(Letter(place.file, place.row, record)),
+        "mark": Marks(work).of(DeadLetter(place.file, place.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],

@@ -80,7 +80,7 @@ _first = (
 )
 _can_go = ~_left_alone(_first) | (_first.c.expires_at <= _NOW) | (_first.c.held != "")
 
-#: How many of the first due rows there are, and how many of them can be delivered or given up.
+#: How many of the first due rows there are, and how many of them can be delivered or dead-lettered.
 FIRST_DUE = select(func.count().label("seen"), func.coalesce(func.sum(case((_can_go, 1), else_=0)), 0).label("can_go"))
 
 #: One row that waits, for whatever, or that a batch under way has taken up.
@@ -133,7 +133,8 @@ def _value(query: Select[Any]) -> Any:
 def due_pending(limit: int, runner: str | None, *, smallest: bool = False, alone: bool = False) -> Select[Any]:
     """Return the query for rows of a target due by `now`, the longest waiting or the smallest first.
 
-    Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be given up.
+    Of a target that is left alone (`alone`) only what is past its age, or held its reason, and can only be
+    dead-lettered.
     """
     found = select(pending).where(SCHEDULED, _TARGET, pending.c.due_at <= _NOW)
     if alone:

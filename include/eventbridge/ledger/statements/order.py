@@ -98,7 +98,7 @@ RELEASE_SHARD = (
     )
 )
 
-#: On-hold rows of a rule whose deliveries may not be given up.
+#: On-hold rows of a rule whose deliveries may not be dead-lettered.
 ON_HOLD_OF_RULE = (
     select(pending)
     .where(pending.c.rule == bindparam("of_rule"), WAITING, pending.c.order_shard.is_not(None), pending.c.held != "")

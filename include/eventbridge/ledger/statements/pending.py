@@ -85,11 +85,11 @@ CLOSE_PENDING = (
 
 _ON_HOLD_ANEW = {"state": "on_hold", "held": bindparam("because", type_=pending.c.held.type), "on_hold_since": _NOW}
 
-#: Holds what of a target is due or will be, and not taken, unless it is to be given up.
+#: Holds what of a target is due or will be, and not taken, unless it is to be dead-lettered.
 HOLD_PENDING = update(pending).where(_TARGET, SCHEDULED, ~_FOR_A_REASON).values(_ON_HOLD_ANEW)
 
-#: Makes what is on hold of a target for one reason due now, as what can only be given up: the reason stays.
-GIVE_UP_PENDING = (
+#: Makes what is on hold of a target for one reason due now, as what can only be dead-lettered: the reason stays.
+DEAD_LETTER_PENDING = (
     update(pending)
     .where(_TARGET, ON_HOLD, pending.c.held == bindparam("because", type_=pending.c.held.type))
     .values(state="scheduled", due_at=_NOW)
@@ -121,7 +121,7 @@ RELEASE_EXPIRED = update(pending).where(ON_HOLD, _PAST_AGE, _OF_DISABLED).values
 _OLDER = (_TARGET, pending.c.published_at <= bindparam("before", type_=UtcTime))
 _NOT_LET_GO = (pending.c.state == "on_hold") | pending.c.expires_at.is_(None) | (pending.c.expires_at > _NOW)
 
-#: Makes due now, to be given up, what waits of a target and was published too long ago, whatever it waits for.
+#: Makes due now, to be dead-lettered, what waits of a target and was published too long ago, whatever it waits for.
 RELEASE_MISSED = (
     update(pending)
     .where(TIMED, *_OLDER, _NOT_LET_GO, (pending.c.state == "on_hold") | (pending.c.held == ""))
@@ -211,7 +211,8 @@ def waiting_targets(runner: str | None) -> Select[Any]:
 def release_pending(*, aged: bool, held: str | None, instead: str = "") -> Update:
     """Return the statement that makes what is on hold of a target, all of it or for one reason, due now.
 
-    What was to be given up for that reason is released with it. With `instead` it is on hold for that other reason.
+    What was to be dead-lettered for that reason is released with it. With `instead` it is on hold for that other
+    reason.
     """
     changes = (_ON_HOLD_ANEW if instead else _RELEASED) | ({} if aged else _AGE_STOOD_STILL)
     statement = update(pending).where(_TARGET, UNTAKEN, _FOR_A_REASON).values(changes)

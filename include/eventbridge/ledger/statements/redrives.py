@@ -40,7 +40,7 @@ END_REDRIVE = (
 )
 
 #: Records what a batch takes of a file, unless another batch has had this turn.
-TAKE_LETTERS = insert_or_skip(redriven)
+TAKE_DEAD_LETTERS = insert_or_skip(redriven)
 
 #: What was taken of all files.
 REDRIVEN = select(redriven).order_by(redriven.c.file, redriven.c.turn)

@@ -189,7 +189,7 @@ DROP_REPLAY = delete(replay).where(
     replay.c.replay_id == bindparam("of_replay"), ~exists().where(replayed.c.replay_id == replay.c.replay_id)
 )
 
-#: Forgets redrives that ended before a time and whose letters are gone.
+#: Forgets redrives that ended before a time and whose dead letters are gone.
 DROP_REDRIVES = delete(redrive).where(
     redrive.c.ended_at < _TIME, ~exists().where(redriven.c.redrive_id == redrive.c.redrive_id)
 )

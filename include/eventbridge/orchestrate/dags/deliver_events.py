@@ -36,7 +36,7 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | buffer | lands the events as Parquet, the archive |
 | route | Spark: matches every rule, renders every delivery, cuts the chunks |
 | push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is pending |
-| write_dead_letters | settles: one verdict a delivery; writes down what is given up |
+| write_dead_letters | settles: one verdict a delivery; writes dead letters |
 | schedule_retries | makes pending what is to be tried again; `retry_deliveries` takes it up when it is due |
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 

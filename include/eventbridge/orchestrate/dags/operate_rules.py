@@ -26,7 +26,7 @@ task, until it is taken back; `eventbridge status` shows who said what, and sinc
 | disable, enable rule | as `enabled: false`: nothing is matched, **events pass the rule by for ever**; tick *Confirm* |
 | set, clear priority | high, medium or low: weight, and the shared pool of a rule without its own |
 | enable target | takes a target that was disabled, or is degraded, back into service; what is on hold for it is due |
-| release rule | lets a rule go on that is on hold: routing or its `expect` failed, or a delivery may not be given up |
+| release rule | lets a rule go on on hold: routing or its `expect` failed, or a delivery may not be dead-lettered |
 | set, clear rate | of a target, such as 10/s |
 
 It does what `eventbridge rules pause` and its neighbours do.

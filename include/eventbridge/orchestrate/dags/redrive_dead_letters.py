@@ -23,7 +23,7 @@ GUIDE = """
 Delivers dead letters again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs what would be
 taken, and what not and why.
 Requests go out as they were, under the same delivery ids; with *Retransform* the events are routed by today's rules.
-A run moves one batch of kind *redrive* and triggers the next one while letters are left. To stop it:
+A run moves one batch of kind *redrive* and triggers the next one while dead letters are left. To stop it:
 `eventbridge dead-letters cancel REDRIVE`. `eventbridge dead-letters redrives` shows what became of them.
 """
 

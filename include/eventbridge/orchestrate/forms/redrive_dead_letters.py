@@ -6,7 +6,8 @@ from airflow.sdk import Param
 
 from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
-#: As `REASONS` of `eventbridge.stages.letters.selection`, which no DAG file imports when it is parsed; a test compares.
+#: As `REASONS` of `eventbridge.stages.dead_letters.selection`, which no DAG file imports when it is parsed; a test
+#: compares.
 REASONS = (
     "MaximumRetryAttempts",
     "MaximumEventAge",
@@ -58,7 +59,11 @@ def redrive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
         "sql": Param(None, type=text, title="SQL", description="A condition in DuckDB's SQL on the records."),
         "everything": Param(False, type="boolean", title="All", description="Required if nothing above chooses."),
         "rate": Param(
-            None, type=["null", "number"], minimum=0.1, title="Rate", description="At most so many letters a second."
+            None,
+            type=["null", "number"],
+            minimum=0.1,
+            title="Rate",
+            description="At most so many dead letters a second.",
         ),
         "retransform": Param(
             False, type="boolean", title="Retransform", description="Route the events through today's rules."

@@ -19,8 +19,8 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
-from eventbridge.stages.letters.batch_files import taken_ids
-from eventbridge.stages.letters.queue_copies import COPY, copy_fingerprints
+from eventbridge.stages.dead_letters.batch_files import taken_ids
+from eventbridge.stages.dead_letters.queue_copies import COPY, copy_fingerprints
 from eventbridge.stages.route.costly_rules import survivors
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments

@@ -18,7 +18,7 @@ from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
 from eventbridge.model.spent import Spent
 from eventbridge.rule import RuleSet
-from eventbridge.stages.letters.queue_copies import COPY
+from eventbridge.stages.dead_letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.columns import NO_TIME, codes_of, times_of

@@ -14,7 +14,7 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.model import row_vectors
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
-from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import codes_of, ids_of
 

@@ -118,7 +118,8 @@ class DeadLetterNews:
     def events(self) -> list[OperationalEvent]:
         """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked.
 
-        Its time is when the last answer came for which one was given up; the batch's, where it was without an attempt.
+        Its time is when the last answer came for which one was dead-lettered; the batch's, where it was without an
+        attempt.
         """
         return [
             of_dead_letters(self._batch.batch_id, *kind, names, self._answered_at[kind])

@@ -15,9 +15,9 @@ from msgspec import structs
 from eventbridge.errors import BooksError, StoreError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
+from eventbridge.stages.dead_letters import batch_files as of_dead_letters
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.checking import Checking, Limits, valid_identities, write_file
-from eventbridge.stages.letters import batch_files as of_letters
 from eventbridge.stages.replay import batch_file as of_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_table
@@ -26,7 +26,7 @@ from eventbridge.store.parquet import read_table
 def begins_batch(batch: Batch, file: BatchFile) -> bool:
     """Return whether a file is one that its batch began with."""
     landed = isinstance(file.detail, LandedRange)
-    return landed or of_letters.is_of_letters(batch, file) or of_events.is_of_events(batch, file)
+    return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
 def begun_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
@@ -38,7 +38,7 @@ def begun_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list
 def _taken_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
     if batch.kind == "replay":
         return str(of_events.make_again(work, batch).path)
-    return str(of_letters.make_again(work, batch, file).file.path)
+    return str(of_dead_letters.make_again(work, batch, file).file.path)
 
 
 def _all_landed_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:

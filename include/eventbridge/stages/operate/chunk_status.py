@@ -11,7 +11,7 @@ from datetime import datetime
 
 from eventbridge.model.batch import Batch, BatchKind
 from eventbridge.model.chunk import Chunk, ChunkState
-from eventbridge.stages.letters.selection import QUOTING_REASONS
+from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.store.parquet import read_table

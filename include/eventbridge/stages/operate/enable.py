@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from eventbridge.decision.breaker import pause_of
 from eventbridge.model.hold_reasons import TARGET_DISABLED
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
+from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.runtime import Runtime
 

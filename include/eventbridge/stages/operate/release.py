@@ -19,7 +19,8 @@ class Released:
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
 
     `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
-    `unsendable` are deliveries that the rule was on hold at, as none of its target may be given up; the last stay so.
+    `unsendable` are deliveries that the rule was on hold at, as none of its target may be dead-lettered; the last stay
+    so.
     `disabled` are its targets for which deliveries are on hold until the target is enabled, whatever is released.
     """
 

@@ -1,4 +1,4 @@
-"""Lets a rule go on that is on hold at a delivery which may not be given up: it is tried again, or skipped."""
+"""Lets a rule go on that is on hold at a delivery which may not be dead-lettered: it is tried again, or skipped."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class DeliveryOnHold:
-    """A delivery that a rule is on hold at, and why it would have been given up."""
+    """A delivery that a rule is on hold at, and why it would have been dead-lettered."""
 
     target: str
     delivery_id: str

@@ -27,8 +27,8 @@ from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_d
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
+from eventbridge.stages.settle.dead_letters import dead_letters_again, write_dead_letters
 from eventbridge.stages.settle.deliveries import batch_deliveries
-from eventbridge.stages.settle.letters import letters_again, write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.settle.settlement import create_settlement, first_settlement, settlement_key, settlements
 from eventbridge.stages.settle.verdicts import verdicts_of
@@ -78,7 +78,7 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     _refuse(batch, unreadable)
     made_again, broken = _divided(unreadable)
     surplus = () if broken or made_again or batch.state != "settling" else _surplus(work, batch)
-    wrong = [] if made_again or broken or surplus else _wrong_letters(work, batch)
+    wrong = [] if made_again or broken or surplus else _wrong_dead_letters(work, batch)
     known = Repair(
         batch_id,
         made_again=tuple(str(file.path) for file in (*made_again, *wrong)),
@@ -112,10 +112,10 @@ def _unreadable(work: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFi
 
 
 def _divided(unreadable: dict[FileKind, list[BatchFile]]) -> tuple[list[BatchFile], list[BatchFile]]:
-    """Return which files are made again, and for which ones the batch is settled again, its letters included."""
+    """Return which files are made again, and for which ones the batch is settled again, its dead letters included."""
     made_again = [*unreadable["buffer"], *unreadable["delivery"]]  # what is routed is routed from the first
     broken = [*unreadable["outcome"], *unreadable["settlement"]]
-    (broken or made_again).extend(unreadable["dead_letter"])  # letters follow from all the others
+    (broken or made_again).extend(unreadable["dead_letter"])  # dead letters follow from all the others
     return made_again, broken
 
 
@@ -173,20 +173,20 @@ def _with_manifest(work: Runtime, batch: Batch, known: Repair, *, dry_run: bool)
     return replace(found, record=record)
 
 
-def _wrong_letters(work: Runtime, batch: Batch) -> list[BatchFile]:
+def _wrong_dead_letters(work: Runtime, batch: Batch) -> list[BatchFile]:
     """Return the dead letter files whose rows are not those that follow from the batch's other files."""
     files = [file for file in work.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
     try:
-        again = letters_again(work, batch, files)
+        again = dead_letters_again(work, batch, files)
         return [file for file, table in again if not read_table(work.store, str(file.path)).equals(table)]
     except (StoreFileMissing, StoreFileDamaged, BooksError):
         return []  # of another batch, which cannot be read: nothing to compare with; the books are proved in any case
 
 
 def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield what dead letter files are made again as: same verdicts, so the same letters; raises BooksError."""
+    """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises BooksError."""
     try:
-        for file, table in letters_again(work, batch, files):
+        for file, table in dead_letters_again(work, batch, files):
             if table.num_rows != file.rows:
                 raise _other_rows(batch, file)
             yield str(file.path), table

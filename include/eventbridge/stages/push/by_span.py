@@ -20,7 +20,7 @@ from eventbridge.event.ids import batch_time
 from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
-from eventbridge.stages.letters.queue_copies import is_letter
+from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.pauses import heed
@@ -48,7 +48,7 @@ class Span:
 
     @property
     def youngest(self) -> datetime:
-        """When the age of the youngest began: none is given up before all of them are."""
+        """When the age of the youngest began: none is dead-lettered before all of them are."""
         found: datetime = pc.max(self.rows["arrived_at"]).as_py()
         return found
 
@@ -71,7 +71,7 @@ def spans_of(found: Sequence[ReadPiece], done: Mapping[bytes, Shown]) -> list[Sp
 def _name_of(piece: Piece) -> tuple[str, datetime]:
     """Return the name of a span, and when the batch was planned that wrote its file."""
     file = piece.file
-    batch_id = layout.batch_of_dead_letters(file) if is_letter(file) else layout.batch_of_deliveries(file)
+    batch_id = layout.batch_of_dead_letters(file) if is_dead_letter(file) else layout.batch_of_deliveries(file)
     told = "\n".join((piece.rule, piece.target, file, piece.rows))
     return f"{batch_id}-{hashlib.sha256(told.encode()).hexdigest()[:32]}", batch_time(batch_id)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
-from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Values
 from eventbridge.stages.segments.answers import Answers
 from eventbridge.stages.segments.segments import Shown, shown

@@ -126,7 +126,7 @@ class InTurn:
         return None if end is None else self._kept(end, now)
 
     def _kept(self, end: DeadLettered, now: datetime) -> Outcome:
-        """Return the end of a delivery, or, where none may be given up, that its rule is on hold at it."""
+        """Return the end of a delivery, or, where none may be dead-lettered, that its rule is on hold at it."""
         return RetryAt(now, end.reason) if self._keeps else end
 
     def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:

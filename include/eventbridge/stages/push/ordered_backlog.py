@@ -83,7 +83,7 @@ def _referred(work: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
 
 
 def _add_failed(work: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
-    """Add the deliveries of a batch whose transform failed, if their target does not let them be given up."""
+    """Add the deliveries of a batch whose transform failed, if their target does not let them be dead-lettered."""
     rule, name = target
     if not batch.routes or work.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return

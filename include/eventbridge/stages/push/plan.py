@@ -160,7 +160,9 @@ class ChunkRuns:
             return runs
         admitted = admission(self.work, self.batch, status, self.until)
         if admitted == "none":
-            self._give_up_expired(items, spec)  # the rest keeps no outcome: settlement makes it pending, or holds it
+            self._dead_letter_expired(
+                items, spec
+            )  # the rest keeps no outcome: settlement makes it pending, or holds it
         elif ready := deferred(items, spec.deliver_between, self.work.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
@@ -273,7 +275,7 @@ class ChunkRuns:
         now = self.work.clock()
         self.rows.put_all(unsent_row(item, verdict, now) for item in items)
 
-    def _give_up_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
+    def _dead_letter_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
         now = self.work.clock()
         for item in items:
             verdict = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)

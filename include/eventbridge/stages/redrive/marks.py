@@ -11,8 +11,8 @@ from eventbridge.event.ids import delivery_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive, Redriven
-from eventbridge.stages.letters.files import Damaged, read_unless_damaged
-from eventbridge.stages.letters.reader import Letter
+from eventbridge.stages.dead_letters.files import Damaged, read_unless_damaged
+from eventbridge.stages.dead_letters.reader import DeadLetter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.settlement import settlements
 
@@ -29,9 +29,9 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 class Mark:
     """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
 
-    `outcome` is Delivered, DeadLettered (there is a newer letter), `pending` (it is tried again), `unmatched` (today's
-    rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or `under way`,
-    also while some of its batch is a reference.
+    `outcome` is Delivered, DeadLettered (there is a newer dead letter), `pending` (it is tried again), `unmatched`
+    (today's rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or
+    `under way`, also while some of its batch is a reference.
     """
 
     redrive_id: str
@@ -41,7 +41,7 @@ class Mark:
 
 
 class Marks:
-    """Finds the mark of each letter; keeps what it has read, so that a batch's verdicts are read once.
+    """Finds the mark of each dead letter; keeps what it has read, so that a batch's verdicts are read once.
 
     A dead letter file that cannot be read is passed over and told in `damaged`.
     """
@@ -53,8 +53,8 @@ class Marks:
         self._batches: dict[str, Batch] = {}
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
-    def of(self, letter: Letter) -> Mark | None:
-        """Return what the newest redrive of a letter came to, None if it was never redriven."""
+    def of(self, letter: DeadLetter) -> Mark | None:
+        """Return what the newest redrive of a dead letter came to, None if it was never redriven."""
         for taken in reversed(self._redriven.get(letter.file, [])):
             if letter.row in rowset.decode(taken.rows):
                 batch = self._batch(taken.batch_id)
@@ -62,7 +62,7 @@ class Marks:
         return None
 
     def counts(self, redrive: Redrive) -> Counter[str]:
-        """Return how many letters a redrive has taken, by what they came to; `unreadable`: their file is damaged."""
+        """Return how many dead letters a redrive took, by what they came to; `unreadable`: their file is damaged."""
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)

@@ -22,19 +22,19 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
 from eventbridge.model.redrive import Redrive
 from eventbridge.rule import RuleSet
+from eventbridge.stages.dead_letters.batch_files import DeadLetterFile, newest, write_deliveries, write_events
+from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files
+from eventbridge.stages.dead_letters.reader import Chosen, DeadLetter
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
-from eventbridge.stages.letters.batch_files import LetterFile, newest, write_deliveries, write_events
-from eventbridge.stages.letters.files import Damaged, dead_letter_files
-from eventbridge.stages.letters.reader import Chosen, Letter
-from eventbridge.stages.letters.selection import Selection
 from eventbridge.stages.redrive.search import Search
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Letters a second: at 0.1 the wait between two batches of one letter is that of the window.
+#: dead letters a second: at 0.1 the wait between two batches of one letter is that of the window.
 LOWEST_RATE = 0.1
 HIGHEST_RATE = 1_000_000.0
 
@@ -87,13 +87,13 @@ def begin_redrive(
 
 
 def refuse_rate(rate: float | None) -> None:
-    """Raise UserError for a rate that is not a number from 0.1 to 1,000,000 letters a second.
+    """Raise UserError for a rate that is not a number from 0.1 to 1,000,000 dead letters a second.
 
     NaN above all: the ledger would keep it as no rate at all.
     """
     if rate is not None and not (math.isfinite(rate) and LOWEST_RATE <= rate <= HIGHEST_RATE):
         raise UserError(
-            f"a rate of {rate:g} letters a second cannot be kept. "
+            f"a rate of {rate:g} dead letters a second cannot be kept. "
             f"Write one from {LOWEST_RATE:g} to {HIGHEST_RATE:,.0f}, or none."
         )
 
@@ -119,10 +119,10 @@ def survey_of(work: Runtime, wish: Redrive) -> Survey:
 
 @told("plan_redrive", of="")
 def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
-    """Plan the next batch of a redrive, or return the one that is not finished; without letters left it is done.
+    """Plan the next batch of a redrive, or return the one that is not finished; without dead letters left it is done.
 
-    A batch holds letters of one runner or, with retransform, of one target. Two letters of one delivery id are
-    delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again, as is
+    A batch holds dead letters of one runner or, with retransform, of one target. Two dead letters of one delivery id
+    are delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again, as is
     everybody while the store has no room.
     """
     refuse_lost_ledger(work)
@@ -140,7 +140,7 @@ def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] 
     if redrive.next_at > now:
         return RedrivePlan(wait_until=redrive.next_at)
     search = Search(work, redrive, pools or {})
-    letters = search.first_letters()
+    letters = search.first_dead_letters()
     if not letters:
         work.ledger.end_redrive(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
@@ -149,7 +149,7 @@ def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] 
     return _plan(work, redrive, search, letters, now)
 
 
-def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Letter], now: datetime) -> RedrivePlan:
+def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[DeadLetter], now: datetime) -> RedrivePlan:
     first = letters[0].record
     rule = search.rules.rules[first["rule"]]
     rules = search.rules
@@ -169,7 +169,7 @@ def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Let
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries
-    made: LetterFile = write(work, batch, newest(letters))
+    made: DeadLetterFile = write(work, batch, newest(letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(letters) / redrive.rate)
     taken = search.taken(batch.batch_id, letters)
     if not work.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
@@ -183,6 +183,6 @@ def _unfinished(work: Runtime, redrive: Redrive) -> Batch | None:
     return next((batch for batch in batches if batch.state != "committed"), None)
 
 
-def _key(letter: Letter) -> str:
+def _key(letter: DeadLetter) -> str:
     record = letter.record
     return f"{record['rule']}/{record['target']}" if record["rule"] else record["bus"]

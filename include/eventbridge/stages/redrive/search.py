@@ -11,13 +11,13 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.hold_reason import delivery_hold_reason
 from eventbridge.model import rowset
 from eventbridge.model.redrive import Redrive, Redriven
-from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_unless_damaged
-from eventbridge.stages.letters.reader import Chosen, Letter
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files, read_unless_damaged
+from eventbridge.stages.dead_letters.reader import Chosen, DeadLetter
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, which must do for
-#: it: its pushes take a token for each letter. The next one waits for as long.
+#: it: its pushes take a token for each dead letter. The next one waits for as long.
 _RATE_WINDOW_SECONDS = 10.0
 _READ_AT_ONCE = 1_000
 
@@ -28,9 +28,9 @@ OTHER_BUS = "the rule is on another bus today"
 
 
 class Search:
-    """Looks for the letters that a redrive is to take, the oldest batch's first.
+    """Looks for the dead letters that a redrive is to take, the oldest batch's first.
 
-    A file that cannot be read is passed over and told in `damaged`: the letters of all others are taken.
+    A file that cannot be read is passed over and told in `damaged`: the dead letters of all others are taken.
     """
 
     def __init__(self, work: Runtime, redrive: Redrive, pools: Mapping[str, PoolSlots]) -> None:
@@ -44,8 +44,8 @@ class Search:
         self.rules = work.rule_set()
         self.damaged: Damaged = {}
 
-    def letters(self) -> Iterator[tuple[Letter, str]]:
-        """Yield each selected letter that this redrive has not taken, with why it is not to be taken, or ""."""
+    def letters(self) -> Iterator[tuple[DeadLetter, str]]:
+        """Yield each selected dead letter that this redrive has not taken, with why it is not to be taken, or ""."""
         files = dead_letter_files(self._work, before=self._redrive.started_at)
         chosen = Chosen(self._work, self._selection, files, self.damaged)
         for file in reversed(files):
@@ -53,17 +53,17 @@ class Search:
             for row, record in chosen.records_of(file):
                 if row not in mine:
                     before = row in others and not self._redrive.again
-                    yield Letter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
+                    yield DeadLetter(file, row, record), REDRIVEN_BEFORE if before else self._obstacle(record)
 
-    def first_letters(self) -> list[Letter]:
-        """Return the letters of the next batch, whole: what goes with the first one, as many as a batch may hold."""
+    def first_dead_letters(self) -> list[DeadLetter]:
+        """Return dead letters of the next batch, whole: what goes with the first one, as many as a batch may hold."""
         while True:
             before = len(self.damaged)
             kept = self._first_readable()
             if kept or len(self.damaged) == before:  # else what was to go first cannot be read, and something else may
                 return kept
 
-    def _first_readable(self) -> list[Letter]:
+    def _first_readable(self) -> list[DeadLetter]:
         settings = self._work.settings
         most = min(
             settings.batch_max_events, HELD_EVENTS, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
@@ -71,7 +71,7 @@ class Search:
         if self._redrive.rate is not None:
             seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
             most = max(1, min(most, int(self._redrive.rate * seconds)))
-        kept: list[Letter] = []
+        kept: list[DeadLetter] = []
         size = 0
         for letter in self._whole(self._alike()):
             kept.append(letter)
@@ -80,7 +80,7 @@ class Search:
                 break
         return kept
 
-    def taken(self, batch_id: str, letters: Sequence[Letter]) -> list[Redriven]:
+    def taken(self, batch_id: str, letters: Sequence[DeadLetter]) -> list[Redriven]:
         """Return what a batch takes of each file, at the file's next turn."""
         rows: dict[str, list[int]] = {}
         for letter in letters:
@@ -97,7 +97,7 @@ class Search:
             for file, numbers in sorted(rows.items())
         ]
 
-    def _alike(self) -> Iterator[Letter]:
+    def _alike(self) -> Iterator[DeadLetter]:
         group: tuple[str, ...] | None = None
         for letter, why_not in self.letters():
             if not why_not:
@@ -105,14 +105,14 @@ class Search:
                 if group == self._group(letter):
                     yield letter
 
-    def _group(self, letter: Letter) -> tuple[str, ...]:
+    def _group(self, letter: DeadLetter) -> tuple[str, ...]:
         record = letter.record
         if self._redrive.retransform:
             return (record["rule"], record["target"])
         return (self.rules.rules[record["rule"]].runner,)
 
-    def _whole(self, letters: Iterator[Letter]) -> Iterator[Letter]:
-        waiting: list[Letter] = []
+    def _whole(self, letters: Iterator[DeadLetter]) -> Iterator[DeadLetter]:
+        waiting: list[DeadLetter] = []
         for letter in letters:
             if waiting and (waiting[0].file != letter.file or len(waiting) == _READ_AT_ONCE):
                 yield from self._read_whole(waiting)
@@ -121,11 +121,11 @@ class Search:
         if waiting:
             yield from self._read_whole(waiting)
 
-    def _read_whole(self, letters: Sequence[Letter]) -> Iterator[Letter]:
+    def _read_whole(self, letters: Sequence[DeadLetter]) -> Iterator[DeadLetter]:
         file, rows = letters[0].file, [letter.row for letter in letters]
         table = self._read(file, rows)
         if table is not None:
-            yield from (Letter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))
+            yield from (DeadLetter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))
 
     def _read(self, file: str, rows: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table | None:
         return read_unless_damaged(self._work.store, file, rowset.encode(rows), columns, damaged=self.damaged)

@@ -115,7 +115,7 @@ class RetryChunks:
             rows += ordered_due(self.work, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
         given_up = any(row.held for row in rows)
-        if probes and not given_up:  # what is to be given up needs no probe
+        if probes and not given_up:  # what is to be dead-lettered needs no probe
             most = min(most, GOOD_PROBES)
         first = _within(rows, min(size.deliveries, most), size.size)
         if not first:

@@ -35,7 +35,8 @@ def plan_references(
     """Take the references of one rule, that which has waited longest, into a new batch that begins at route.
 
     Returns its id, None if none is due. Uses today's rule files: a disabled or rule on hold's wait without growing
-    older, a removed rule's for 1 h, then they are given up, by the rule as it was. A rule has one such batch at a time.
+    older, a removed rule's for 1 h, then they are dead-lettered, by the rule as it was. A rule has one such batch at a
+    time.
     """
     rules = work.rule_set()
     waiting = work.ledger.waiting_references(runner)
@@ -96,7 +97,7 @@ def _hold_and_release(
 
 
 def _without_deferred(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
-    """Leave out what of full rules has not reached its age: what has is taken up alone, to be given up."""
+    """Leave out what of full rules has not reached its age: what has is taken up alone, to be dead-lettered."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 

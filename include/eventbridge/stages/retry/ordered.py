@@ -51,7 +51,7 @@ def let_go(work: Runtime, rules: RuleSet, runner: str | None) -> None:
     }
     for rule, target, held in sorted(waiting):
         if is_marked(held):
-            work.ledger.give_up_pending(rule, target, held)
+            work.ledger.dead_letter_pending(rule, target, held)
         elif held == BEHIND_ITS_KEY:
             for shard in work.ledger.shards_behind(rule, target):
                 work.ledger.release_shard(rule, target, shard)

@@ -25,15 +25,15 @@ from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.model.pending import PendingDeliveries, WaitingTarget
 from eventbridge.rule import RuleSet
 from eventbridge.stages.commit.stage import commit
+from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks
 from eventbridge.stages.retry.ordered import keeps_waiting, let_go
 from eventbridge.stages.route.costly_rules import refer_again
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
-from eventbridge.stages.settle.letters import write_dead_letters
+from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.rule_sets import freeze_rules
 
@@ -63,7 +63,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
     `RetryChunks`. Always plans a new batch; of two that take the same rows at once one gets nothing. It takes
     nothing of a target whose breaker is open, and a few deliveries of one that may be probed. `runner` None = of all
     runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's
-    are on hold, a removed rule's are on hold for 1 h, then given up, a chunk a batch.
+    are on hold, a removed rule's are on hold for 1 h, then dead-lettered, a chunk a batch.
     """
     refuse_lost_ledger(work)
     rules = work.rule_set()
@@ -138,7 +138,7 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
             continue
         if reason == held:
             if _grace_is_over(waiting, now):
-                work.ledger.give_up_pending(rule, target, RULE_REMOVED)
+                work.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
         elif held:
             # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
             work.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
@@ -149,7 +149,7 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
 
 
 def _mind_deadlines(work: Runtime, rules: RuleSet) -> None:
-    """Let go of what waits beyond its deadline, to be given up, and tell of what soon will."""
+    """Let go of what waits beyond its deadline, to be dead-lettered, and tell of what soon will."""
     now = work.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():

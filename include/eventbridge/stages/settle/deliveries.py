@@ -12,7 +12,7 @@ from eventbridge.model import row_vectors, rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.row_vectors import Rows
-from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.columns import NO_CODE, column_of
 from eventbridge.store.parquet import read_table

@@ -29,12 +29,12 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.queue import Queue
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
-from eventbridge.stages.letters.queue_copies import read_deliveries
+from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.waiting import Flags, Waiting
 from eventbridge.store.columns import NO_CODE, codes_of, column_of, numbers_of
 
-#: Reasons for which a delivery would be given up; where none may be, its rule is on hold at it.
+#: Reasons for which a delivery would be dead-lettered; where none may be, its rule is on hold at it.
 ENDS = frozenset(
     {"MaximumRetryAttempts", "MaximumEventAge", "NonRetryable", "TransformFailed", "TargetGone", "RouteFailed"}
 )
@@ -87,12 +87,12 @@ class OrderedPending:
                 waiting.held[at[np.isin(waiting.row[at], rows)]] = waiting.code(note)
         ended = free & ~untried & waiting.has(waiting.reason, *ENDS)
         if ended.any():
-            ended &= waiting.of_targets(partial(gives_nothing_up, self._rule_set))
+            ended &= waiting.of_targets(partial(dead_letters_nothing, self._rule_set))
         for number in np.flatnonzero(ended).tolist():
             waiting.held[number] = waiting.code(on_hold_at(delivery_id_text(waiting.ids[number].tobytes())))
 
 
-def gives_nothing_up(rules: RuleSet, rule: str, target: str) -> bool:
+def dead_letters_nothing(rules: RuleSet, rule: str, target: str) -> bool:
     """Return whether a target has `errors_tolerance: none`; False for one that no rule names."""
     found = rules.rules.get(rule)
     return found is not None and target in found.destinations and found.destinations[target].errors_tolerance == "none"

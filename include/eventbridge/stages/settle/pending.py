@@ -16,11 +16,11 @@ from eventbridge.model.chunk import Piece
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
+from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import is_of_streaming_task, segments
-from eventbridge.stages.settle.ordered_pending import OrderedPending, gives_nothing_up, release_after_progress
+from eventbridge.stages.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
 from eventbridge.stages.settle.span_pending import SpanPending
 from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
@@ -169,7 +169,11 @@ def _share(pieces: list[Piece], count: int) -> int:
 
 def _expires_at(rule_set: RuleSet, group: Group, youngest: datetime, on_hold_seconds: float) -> datetime | None:
     rule = rule_set.rules.get(group.rule)
-    if rule is None or group.target not in rule.destinations or gives_nothing_up(rule_set, group.rule, group.target):
+    if (
+        rule is None
+        or group.target not in rule.destinations
+        or dead_letters_nothing(rule_set, group.rule, group.target)
+    ):
         return None
     age = rule.destinations[group.target].retry.maximum_event_age_seconds + on_hold_seconds
     return youngest + timedelta(seconds=age)

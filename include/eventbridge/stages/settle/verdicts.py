@@ -18,13 +18,13 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARG
 from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
+from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
 from eventbridge.stages.guards.claims import begin_settlement
-from eventbridge.stages.letters.queue_copies import QUEUE_EXHAUSTED, is_letter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import Places, batch_deliveries
-from eventbridge.stages.settle.ordered_pending import gives_nothing_up
+from eventbridge.stages.settle.ordered_pending import dead_letters_nothing
 from eventbridge.stages.settle.settlement import publish_settlement, settlement_key
 from eventbridge.store import schemas
 from eventbridge.store.columns import (
@@ -119,7 +119,7 @@ class Judge:
 
         A delivery without any outcome is Unknown and due now, or soon if its push failed by an error: trying again is
         safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed. One
-        without a payload is a dead letter or, where a target gives nothing up, waits.
+        without a payload is a dead letter or, where a target dead-letters nothing, waits.
         """
         answers = self._answers.of(ids_of(table["delivery_id"]))
         chunk_of, attempts = self._places.of(file, rows)
@@ -137,7 +137,7 @@ class Judge:
             due_at[waits] = self._due_at(table, answers, chunk_of)[waits]
             held[waits] = self._held_for(table, chunk_of)[waits]
         if failed.any():
-            kept = failed & _of_targets(table, self._gives_nothing_up)
+            kept = failed & _of_targets(table, self._dead_letters_nothing)
             verdict[failed] = _DEAD
             verdict[kept] = _RETRY
             due_at[kept] = self._now
@@ -147,7 +147,7 @@ class Judge:
             over = (verdict != _DELIVERED) & _of_targets(table, self._shadows.__contains__)
             verdict, reason = self._dealt_with(verdict, reason, over, failed)
             due_at[over], held[over] = NO_TIME, NO_CODE
-        if is_letter(file):  # a copy that is given up is on hold, and begins again if released
+        if is_dead_letter(file):  # a copy that is dead-lettered is on hold, and begins again if released
             dead = verdict == _DEAD
             verdict[dead], attempts[dead] = _RETRY, 0
             due_at[dead], held[dead] = self._now, _COPY_HELD
@@ -198,8 +198,8 @@ class Judge:
             held[_of_targets(table, self._disabled.__contains__)] = _DISABLED
         return held
 
-    def _gives_nothing_up(self, target: tuple[str, str]) -> bool:
-        return gives_nothing_up(self._rules, *target)
+    def _dead_letters_nothing(self, target: tuple[str, str]) -> bool:
+        return dead_letters_nothing(self._rules, *target)
 
     def _reasons(self, file: str, rows: Rows) -> pa.DictionaryArray:
         """Return why each row failed that did."""

@@ -54,7 +54,7 @@ def verdict_step(batch: Batch, row: _Row) -> Step:
     )
 
 
-def letter_step(batch: Batch, letter: _Row) -> Step:
+def dead_letter_step(batch: Batch, letter: _Row) -> Step:
     """Return the step of a dead letter."""
     return Step(
         at=letter["last_attempt_at"] or batch.committed_at or letter["arrived_at"],
@@ -68,7 +68,7 @@ def letter_step(batch: Batch, letter: _Row) -> Step:
     )
 
 
-def letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
+def dead_letter_attempt_step(batch: Batch, letter: _Row, attempt: _Row) -> Step:
     """Return the step of an attempt that a dead letter tells of."""
     return Step(
         at=attempt["started_at"],

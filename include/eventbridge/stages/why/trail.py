@@ -1,4 +1,4 @@
-"""Follows one event through every batch that took it up: attempts, verdicts, what is pending, letters, redrives.
+"""Follows one event through every batch that took it up: attempts, verdicts, what is pending, dead letters, redrives.
 
 The batches are known from the ledger, and of each only the files are read that can speak of the event: the ids of its
 deliveries follow from the rules, their chunks from the settlement, and the attempts lie in the segments of those.
@@ -20,15 +20,15 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.retention import is_kept
 from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventName, Landing, Step
-from eventbridge.stages.letters.files import read_letters
-from eventbridge.stages.letters.queue_copies import copy_id
+from eventbridge.stages.dead_letters.files import read_dead_letters
+from eventbridge.stages.dead_letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.why.shadows import as_shadow, failed_shadow, shadows_of
 from eventbridge.stages.why.steps import (
     attempt_step,
-    letter_attempt_step,
-    letter_step,
+    dead_letter_attempt_step,
+    dead_letter_step,
     pending_step,
     redrive_step,
     reference_step,
@@ -43,7 +43,7 @@ _ATTEMPT_COLUMNS = [
     "delivery_id", "rule", "target", "attempt", "sent", "started_at", "duration_ms", "outcome", "reason", "code",
     "error_class", "error", "response_head",
 ]  # fmt: skip
-_LETTER_COLUMNS = [
+_DEAD_LETTER_COLUMNS = [
     "delivery_id", "rule", "target", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id", "reason",
     "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
 ]  # fmt: skip
@@ -57,7 +57,7 @@ class Trail:
         self._work = work
         self._name = name
         self._replay_of: dict[bytes, str] = {}  # the ids that its deliveries can have, and the replay each is of
-        self._rows: dict[str, set[int]] = defaultdict(set)  # where it, its deliveries and its letters lie
+        self._rows: dict[str, set[int]] = defaultdict(set)  # where it, its deliveries and its dead letters lie
         self._seen: set[str] = set()
         self._waiting: list[str] = []
         self.steps: list[Step] = []
@@ -190,12 +190,14 @@ class Trail:
         for file in self._work.ledger.files(batch.batch_id, "dead_letter"):
             if file.path is None:
                 continue
-            names = read_letters(
+            names = read_dead_letters(
                 self._work.store, file.path, None, ["delivery_id", "topic", "broker", "queue_id", "offset"]
             )
             rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
             if rows:
-                letters = plain_rows(read_letters(self._work.store, file.path, rowset.encode(rows), _LETTER_COLUMNS))
+                letters = plain_rows(
+                    read_dead_letters(self._work.store, file.path, rowset.encode(rows), _DEAD_LETTER_COLUMNS)
+                )
                 for number, letter in zip(rows, letters, strict=True):
                     self._letter(batch, file.path, number, letter)
 
@@ -208,10 +210,10 @@ class Trail:
         name = letter["delivery_id"]
         if name is not None:
             self._replay_of[copy_id(letter)] = ""
-            if not is_kept(batch.kept, "all"):  # the letter is all that is left of it
-                self.steps += (letter_attempt_step(batch, letter, each) for each in letter["attempts"])
+            if not is_kept(batch.kept, "all"):  # the dead letter is all that is left of it
+                self.steps += (dead_letter_attempt_step(batch, letter, each) for each in letter["attempts"])
                 self._stands(batch, letter, "DeadLettered", len(letter["attempts"]), letter["reason"])
-        self.steps.append(letter_step(batch, letter))
+        self.steps.append(dead_letter_step(batch, letter))
         for taken in self._work.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):
                 self._go_on(taken.batch_id)

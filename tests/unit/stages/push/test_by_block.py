@@ -162,7 +162,7 @@ def test_lines_that_could_not_be_flushed_are_not_delivered() -> None:
 
 
 def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
-    """What is too old is given up without being sent, the rest is delivered."""
+    """What is too old is dead-lettered without being sent, the rest is delivered."""
     arrived = [now()] * 20
     arrived[7] -= timedelta(days=400)
     target = InMemoryBlockTarget()

@@ -53,7 +53,7 @@ def _piece(*numbers: int) -> ReadPiece:
 
 
 def test_what_is_answered_never_becomes_python_values() -> None:
-    """A piece all of which is delivered, or given up, is left out; of another it is told what was shown."""
+    """A piece all of which is delivered, or dead-lettered, is left out; of another it is told what was shown."""
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
     left, done = still_open(pieces, _shown(n1="Delivered", n2="DeadLettered", n3="Delivered"))

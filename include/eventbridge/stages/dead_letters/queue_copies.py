@@ -1,7 +1,7 @@
 """Copies of dead letters for the dead letter queues of their targets: deliveries of their own.
 
 A copy is pending, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
-delivery: under an id of its own, to the queue, with the letter as JSON for a payload.
+delivery: under an id of its own, to the queue, with the dead letter as JSON for a payload.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.pending import NO_CHUNK, PendingDeliveries
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.model import queue_of
-from eventbridge.stages.letters.files import read_letters
+from eventbridge.stages.dead_letters.files import read_dead_letters
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import schemas
 from eventbridge.store.parquet import read_rows, read_table
@@ -36,7 +36,7 @@ QUEUE_EXHAUSTED = "dead letter queue exhausted"
 _FOLDER = "dead_letters/"
 
 
-def is_letter(file: str) -> bool:
+def is_dead_letter(file: str) -> bool:
     """Return whether the deliveries of a file are copies of dead letters."""
     return file.startswith(_FOLDER)
 
@@ -46,12 +46,12 @@ def read_deliveries(
 ) -> pa.Table:
     """Return rows of a delivery file or, of a dead letter file, the copies that they stand for.
 
-    Columns of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` name the letter.
+    Columns of schema DELIVERY; a copy has no event of its own, so `event_file` and `event_row` name the dead letter.
     Of a delivery file the texts `coded` come as dictionaries.
     """
-    if not is_letter(file):
+    if not is_dead_letter(file):
         return read_rows(store, file, rows, columns=columns, coded=coded)
-    records = read_letters(store, file, rows).to_pylist()
+    records = read_dead_letters(store, file, rows).to_pylist()
     copies = [_copy(file, row, each) for row, each in zip(rowset.decode(rows), records, strict=True)]
     return pa.Table.from_pylist(copies, schema=schemas.DELIVERY).select(list(columns))
 
@@ -136,7 +136,7 @@ def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
         "order_key": None,
         "not_before": None,
         "published_at": record["last_attempt_at"] or record["arrived_at"],
-        "arrived_at": batch_time(record["batch_id"]),  # its age is that of the letter
+        "arrived_at": batch_time(record["batch_id"]),  # its age is that of the dead letter
         "event_file": file,
         "event_row": row,
         "payload": write_document(_plain(record | {"delivery_id": delivery_id_text(record["delivery_id"])})).encode(),
@@ -147,7 +147,7 @@ def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a letter as JSON values: times as ISO 8601, bytes as text, else as base64 behind `base64:`."""
+    """Return a dead letter as JSON values: times as ISO 8601, bytes as text, else as base64 behind `base64:`."""
     match value:
         case datetime():
             return value.isoformat()

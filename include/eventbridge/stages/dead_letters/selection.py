@@ -14,7 +14,7 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.rule.fields import nearest
 from eventbridge.stages.runtime.time_range import read_time
 
-#: Why a delivery, or an event that never became one, is given up.
+#: Why a delivery, or an event that never became one, is dead-lettered.
 REASONS = (
     "MaximumRetryAttempts",
     "MaximumEventAge",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from eventbridge.errors import NotFoundError, RuleFileError
 from eventbridge.rule.meant import meant
-from eventbridge.stages.letters.reader import letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.reader import letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -19,16 +19,20 @@ def refuse_unknown_names(work: Runtime, rule: str | None, target: str | None) ->
     except RuleFileError:  # dead letters can be delivered while somebody edits the rule files
         rules = {}
     targets = {name for each in rules.values() for name in each.destinations}
-    if rule is not None and rule not in rules and not _has_letters(work, Selection(rule=rule)):
+    if rule is not None and rule not in rules and not _has_dead_letters(work, Selection(rule=rule)):
         raise NotFoundError(
             f"no rule file names a rule {rule!r}, and no dead letter does. {meant('Rules', rule, rules)}"
         )
     if rule is not None and rule in rules and target is not None:
         targets = set(rules[rule].destinations)
-    if target is not None and target not in targets and not _has_letters(work, Selection(rule=rule, target=target)):
+    if (
+        target is not None
+        and target not in targets
+        and not _has_dead_letters(work, Selection(rule=rule, target=target))
+    ):
         of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
         raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {meant('Targets', target, targets)}")
 
 
-def _has_letters(work: Runtime, selection: Selection) -> bool:
+def _has_dead_letters(work: Runtime, selection: Selection) -> bool:
     return next(iter(letters(work, selection, damaged={})), None) is not None

@@ -1,4 +1,4 @@
-"""Stage write_dead_letters: settles the batch, then writes the whole record of everything that was given up."""
+"""Stage write_dead_letters: settles the batch, then writes the whole record of every dead letter."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import UnroutableEvent
 from eventbridge.model.verdict import Verdict
-from eventbridge.stages.letters.files import read_letters
-from eventbridge.stages.letters.queue_copies import is_letter
+from eventbridge.stages.dead_letters.files import read_dead_letters
+from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.notify.publish import DeadLetterNews, publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.runtime import Runtime
@@ -63,11 +63,11 @@ def write_dead_letters(work: Runtime, batch_id: str) -> None:
             publish_operational_events(work)
 
 
-def letters_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[BatchFile, pa.Table]]:
+def dead_letters_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[BatchFile, pa.Table]]:
     """Yield dead letter files of a settled batch with what they held, made again, one file at a time.
 
     One that nothing comes out for has no rows. Raises StoreFileMissing or StoreFileDamaged for what they are made of
-    and cannot be read, BooksError for letters of another batch that this one delivered again.
+    and cannot be read, BooksError for dead letters of another batch that this one delivered again.
     """
     wanted = {file.key: file for file in files}
     for key, rows in _numbered(work, batch, first_settlement(work, batch)) if wanted else ():
@@ -96,7 +96,7 @@ def _write(work: Runtime, batch: Batch) -> None:
 
 def _numbered(work: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
     """Yield the rows of each file with its key; both follow from the settlement, in every process the same."""
-    # a batch that was settled again has other letters: their files need other names than those of the first ones
+    # a batch that was settled again has other dead letters: their files need other names than those of the first ones
     for number, rows in enumerate(_parts(work, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
         yield f"{number:06d}", rows
 
@@ -170,7 +170,7 @@ def _event_place(row: Record) -> tuple[str, int]:
 
 def _is_redriven(row: Record) -> bool:
     """Return whether a delivery was made of a dead letter, which then holds its event and its attempts until then."""
-    return is_letter(str(row["event_file"]))
+    return is_dead_letter(str(row["event_file"]))
 
 
 def _rows_of(work: Runtime, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
@@ -179,7 +179,7 @@ def _rows_of(work: Runtime, places: list[tuple[str, int]], columns: list[str] | 
         by_file[file].add(number)
     found: dict[tuple[str, int], Record] = {}
     for file, numbers in by_file.items():
-        read = read_letters if is_letter(file) else read_rows
+        read = read_dead_letters if is_dead_letter(file) else read_rows
         table = read(work.store, file, rowset.encode(numbers), columns)
         found |= {(file, number): row for number, row in zip(sorted(numbers), table.to_pylist(), strict=True)}
     return [found[place] for place in places]

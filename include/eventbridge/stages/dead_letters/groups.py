@@ -14,7 +14,7 @@ _LONGEST = 100
 
 
 @dataclass(frozen=True)
-class LetterGroup:
+class DeadLetterGroup:
     """How many dead letters are of a rule, target and reason, and have an error that begins like this."""
 
     rule: str | None
@@ -24,10 +24,10 @@ class LetterGroup:
     count: int
 
 
-def letter_groups(records: Iterable[Mapping[str, Any]]) -> list[LetterGroup]:
+def dead_letter_groups(records: Iterable[Mapping[str, Any]]) -> list[DeadLetterGroup]:
     """Return the groups of dead letters, the largest first."""
     counts = Counter((each["rule"], each["target"], each["reason"], error_of(each["detail"])) for each in records)
-    return [LetterGroup(*key, count) for key, count in counts.most_common()]
+    return [DeadLetterGroup(*key, count) for key, count in counts.most_common()]
 
 
 def error_of(detail: str | None) -> str:

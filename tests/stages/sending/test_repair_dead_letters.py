@@ -9,9 +9,9 @@ from stages.repairing import repair, settled
 from eventbridge.errors import BooksError
 from eventbridge.model.batch import FileKind
 from eventbridge.routing.in_process import InProcessRouter
-from eventbridge.stages.letters.files import dead_letter_files
-from eventbridge.stages.letters.reader import dead_letters
-from eventbridge.stages.letters.selection import Selection
+from eventbridge.stages.dead_letters.files import dead_letter_files
+from eventbridge.stages.dead_letters.reader import dead_letters
+from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
@@ -52,7 +52,7 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
 
 
 def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
-    """One that can be read, but holds another row than was given up, is noticed, and its rows are made again."""
+    """One that can be read, but holds another row than was dead-lettered, is noticed, and its rows are made again."""
     batch = settled(sending)
     work = sending.work
     (path,) = dead_letter_files(work)
@@ -71,7 +71,7 @@ def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Send
 
 
 def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) -> None:
-    """Both files of a committed batch are gone: first the deliveries are routed again, then their letters written."""
+    """Both files of a committed batch are gone: first deliveries are routed again, then their dead letters written."""
     work = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     (batch,) = work.ledger.batches(limit=None)

@@ -25,7 +25,9 @@ def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[
     return [each.path for each in found if before is None or each.planned_at < before]
 
 
-def read_letters(store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None) -> pa.Table:
+def read_dead_letters(
+    store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None
+) -> pa.Table:
     """Return the rows that a row set names, or all of a dead letter file, of the named columns or of all.
 
     Raises BooksError, which names the repair of the file's batch, if it cannot be read.
@@ -37,16 +39,16 @@ def read_letters(store: Store, file: str, rows: str | None = None, columns: Sequ
 def read_unless_damaged(
     store: Store, file: str, rows: str | None = None, columns: Sequence[str] | None = None, *, damaged: Damaged | None
 ) -> pa.Table | None:
-    """Return what `read_letters` returns; None for a file that cannot be read, which is added to `damaged`.
+    """Return what `read_dead_letters` returns; None for a file that cannot be read, which is added to `damaged`.
 
     A file that is in `damaged` already is not tried again. Without `damaged` nothing is passed over.
     """
     if damaged is None:
-        return read_letters(store, file, rows, columns)
+        return read_dead_letters(store, file, rows, columns)
     if file in damaged:
         return None
     try:
-        return read_letters(store, file, rows, columns)
+        return read_dead_letters(store, file, rows, columns)
     except (BooksError, NewerFormatError, StoreFileUnreadable) as error:
         damaged[file] = error
         return None

@@ -10,8 +10,15 @@ from typing import Any
 from eventbridge.errors import NotFoundError
 from eventbridge.model import rowset
 from eventbridge.model.cursor import read_cursor, write_cursor
-from eventbridge.stages.letters.files import Damaged, dead_letter_files, read_letters, read_unless_damaged
-from eventbridge.stages.letters.selection import SELECTED_BY, Selection, checked_name, is_named, name_of, subject_of
+from eventbridge.stages.dead_letters.files import Damaged, dead_letter_files, read_dead_letters, read_unless_damaged
+from eventbridge.stages.dead_letters.selection import (
+    SELECTED_BY,
+    Selection,
+    checked_name,
+    is_named,
+    name_of,
+    subject_of,
+)
 from eventbridge.stages.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.sight import sight_of
@@ -30,10 +37,10 @@ PAGE_FILES = 100
 
 @dataclass(frozen=True)
 class DeadLetterName:
-    """Where one dead letter lies, the name that it alone has, and what it shares with other letters.
+    """Where one dead letter lies, the name that it alone has, and what it shares with other dead letters.
 
-    `subject` is the delivery id or, where there is none, the place of the event: several letters have it if a delivery
-    died several times.
+    `subject` is the delivery id or, where there is none, the place of the event: several dead letters have it if a
+    delivery died several times.
     """
 
     name: str
@@ -44,7 +51,7 @@ class DeadLetterName:
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetter:
     """One dead letter: its file in the store, its row there, and its columns; the long ones only if asked for."""
 
     file: str
@@ -59,7 +66,7 @@ def dead_letters(work: Runtime, selection: Selection | None = None, *, whole: bo
 
 def letters(
     work: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
-) -> Iterator[Letter]:
+) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
 
     A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises BooksError.
@@ -71,14 +78,14 @@ def letters(
     chosen = Chosen(work, selection, files, damaged)
     newest = (each.path for each in newest_files(work, "dead_letter", "dead_letters"))
     for file in files if asks_all else newest:
-        yield from _letters_of(work, chosen, file, None if whole else _LIST_COLUMNS, damaged)
+        yield from _dead_letters_of(work, chosen, file, None if whole else _LIST_COLUMNS, damaged)
 
 
 @dataclass(frozen=True)
-class LetterPage:
+class DeadLetterPage:
     """Some dead letters, and the cursor behind which there may be more; None: these are the last."""
 
-    letters: tuple[Letter, ...]
+    letters: tuple[DeadLetter, ...]
     cursor: str | None
 
     def records(self) -> list[dict[str, Any]]:
@@ -86,7 +93,7 @@ class LetterPage:
         return [each.record for each in self.letters]
 
 
-def letter_page(
+def dead_letter_page(
     work: Runtime,
     selection: Selection,
     limit: int,
@@ -94,37 +101,37 @@ def letter_page(
     *,
     damaged: Damaged | None = None,
     most_files: int = PAGE_FILES,
-) -> LetterPage:
+) -> DeadLetterPage:
     """Return at most so many selected dead letters, from behind a cursor on, those of the newest batch first.
 
     At most `most_files` are read: a page may be short, or empty, and have a cursor all the same. The selection has no
     SQL. Raises UserError for what is not a cursor.
     """
-    found: list[Letter] = []
+    found: list[DeadLetter] = []
     place = read_cursor(after) if after else None
     last = place
     chosen = Chosen(work, selection, [], damaged)
     for count, file in enumerate(files_from(work, "dead_letter", "dead_letters", place)):
         if count == most_files:
-            return LetterPage(tuple(found), write_cursor(place_of(file)))
+            return DeadLetterPage(tuple(found), write_cursor(place_of(file)))
         behind = rows_after(place, file)
-        for letter in _letters_of(work, chosen, file.path, _LIST_COLUMNS, damaged):
+        for letter in _dead_letters_of(work, chosen, file.path, _LIST_COLUMNS, damaged):
             if letter.row <= behind:
                 continue
             if len(found) == limit and last is not None:
-                return LetterPage(tuple(found), write_cursor(last))
+                return DeadLetterPage(tuple(found), write_cursor(last))
             found.append(letter)
             last = place_of(file, letter.row)
-    return LetterPage(tuple(found), None)
+    return DeadLetterPage(tuple(found), None)
 
 
-def _letters_of(
+def _dead_letters_of(
     work: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
-) -> Iterator[Letter]:
+) -> Iterator[DeadLetter]:
     rows = [row for row, _ in chosen.records_of(file)]
     table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
     if table is not None:
-        yield from (Letter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
+        yield from (DeadLetter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
 
 
 class Chosen:
@@ -187,7 +194,7 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     return found
 
 
-def whole_letters(work: Runtime, found: Sequence[Letter], damaged: Damaged) -> list[dict[str, Any]]:
+def whole_dead_letters(work: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
     """Return what letters hold, their long columns too.
 
     Those of a file that cannot be read are left out, and the file is added to `damaged`.
@@ -202,7 +209,7 @@ def whole_letters(work: Runtime, found: Sequence[Letter], damaged: Damaged) -> l
 
 def read_dead_letter(work: Runtime, file: str, row: int) -> dict[str, Any]:
     """Return one dead letter whole; raises BooksError if its file cannot be read."""
-    (record,) = plain_rows(read_letters(work.store, file, rowset.encode([row])))
+    (record,) = plain_rows(read_dead_letters(work.store, file, rowset.encode([row])))
     return record
 
 

@@ -19,8 +19,8 @@ from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import SLOW_LANE_POOL, SLOW_LANE_WEIGHT
 from eventbridge.routing.order_keys import UNORDERED, order_key
 from eventbridge.rule import RuleSet
-from eventbridge.stages.letters.files import dead_letter_files, read_letters
-from eventbridge.stages.letters.reader import Letter
+from eventbridge.stages.dead_letters.files import dead_letter_files, read_dead_letters
+from eventbridge.stages.dead_letters.reader import DeadLetter
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
 from eventbridge.store.parquet import write_table
@@ -34,50 +34,50 @@ _SAME = (
 
 
 @dataclass(frozen=True)
-class LetterFile:
+class DeadLetterFile:
     """A file that is in the store, as it is to be recorded, and the chunks of its rows (none: route cuts them)."""
 
     file: BatchFile
     chunks: tuple[Chunk, ...] = ()
 
 
-def write_deliveries(work: Runtime, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
-    """Write the letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
+def write_deliveries(work: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+    """Write dead letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
     path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
     rules = work.rules_of(batch)
     rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
     write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
     file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
-    return LetterFile(file, tuple(_chunks(work, batch, path, rows)))
+    return DeadLetterFile(file, tuple(_chunks(work, batch, path, rows)))
 
 
-def write_events(work: Runtime, batch: Batch, letters: Sequence[Letter]) -> LetterFile:
-    """Write the letters' events as a buffer file, whose age begins with the batch; return the file."""
+def write_events(work: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+    """Write the dead letters' events as a buffer file, whose age begins with the batch; return the file."""
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     rows = [_event(batch, letter) for letter in letters]
     write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
-    return LetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
+    return DeadLetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
 
 
-def newest(letters: Sequence[Letter]) -> list[Letter]:
+def newest(letters: Sequence[DeadLetter]) -> list[DeadLetter]:
     """Return one letter for each delivery id: the newest, as the oldest come first."""
     return list({letter.record["delivery_id"]: letter for letter in letters}.values())
 
 
-def is_of_letters(batch: Batch, file: BatchFile) -> bool:
+def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
     """Return whether a file is what a redrive began with."""
     return batch.kind == "redrive" and file.key == _KEY
 
 
-def make_again(work: Runtime, batch: Batch, file: BatchFile) -> LetterFile:
-    """Write what a redrive began with once more, at another place: the same rows from the same letters."""
+def make_again(work: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
+    """Write what a redrive began with once more, at another place: the same rows from the same dead letters."""
     taken = {each.file: each.rows for each in work.ledger.redriven_by(batch.batch_id)}
     letters = [
-        Letter(path, row, record)
+        DeadLetter(path, row, record)
         for path in reversed(dead_letter_files(work))  # the oldest come first, as when it was planned
         if path in taken
         for row, record in zip(
-            rowset.decode(taken[path]), read_letters(work.store, path, taken[path]).to_pylist(), strict=True
+            rowset.decode(taken[path]), read_dead_letters(work.store, path, taken[path]).to_pylist(), strict=True
         )
     ]
     write = write_events if file.kind == "buffer" else write_deliveries
@@ -88,13 +88,13 @@ def taken_ids(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
     ids: dict[str, set[bytes]] = {}
     for each in work.ledger.redriven_by(batch.batch_id):
-        table = read_letters(work.store, each.file, each.rows, ["delivery_id", "rule", "target"])
+        table = read_dead_letters(work.store, each.file, each.rows, ["delivery_id", "rule", "target"])
         for row in table.to_pylist():
             ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
     return {key: Fingerprint.of(found) for key, found in ids.items()}
 
 
-def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
+def _delivery(batch: Batch, rules: RuleSet, letter: DeadLetter) -> dict[str, Any]:
     record = letter.record
     target = rules.rules[record["rule"]].targets[record["target"]]
     return {name: record[name] for name in _SAME} | {
@@ -102,7 +102,7 @@ def _delivery(batch: Batch, rules: RuleSet, letter: Letter) -> dict[str, Any]:
         "not_before": None,
         "published_at": batch.planned_at,  # again: `deliver_within` counts from here
         "arrived_at": batch.planned_at,
-        # the letter itself: it holds the event, and the attempts made before
+        # the dead letter itself: it holds the event, and the attempts made before
         "event_file": letter.file,
         "event_row": letter.row,
         "payload": record["request"],
@@ -117,7 +117,7 @@ def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["queue_id"], row["offset"])
 
 
-def _event(batch: Batch, letter: Letter) -> dict[str, Any]:
+def _event(batch: Batch, letter: DeadLetter) -> dict[str, Any]:
     record = letter.record
     return {name: record[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id")} | {
         "message_id": "",
