@@ -335,7 +335,7 @@ def _wait_for(work: Runtime, events: int) -> None:
 def _heard(work: Runtime) -> Iterator[Heard]:
     columns = ["rule", "published_at", "settled_at"]
     for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["Delivered"], columns):
+        for _, table in settled_as(work, batch.batch_id, ["delivered"], columns):
             for row in table.to_pylist():
                 if row["rule"] in _OTHERS:
                     yield Heard(row["published_at"], row["settled_at"])

@@ -111,7 +111,7 @@ def _passages(work: Runtime) -> Iterator[Passage]:
         if batch.state == "committed" and batch.deadline_at is not None:
             started = {chunk.chunk_id: chunk.started_at for chunk in work.ledger.chunks(batch.batch_id)}
             for row in read_verdicts(work, batch.batch_id):
-                if row.verdict == "Delivered":
+                if row.verdict == "delivered":
                     yield _passage(work, batch, started, row)
 
 

@@ -188,7 +188,7 @@ def _push(place: Site, batch_id: str, chunk_id: int) -> str:
 def _standing(place: Site, batch_id: str) -> tuple[int, int, int]:
     """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
     with closing(place.open()) as work:
-        delivered = sum(table.num_rows for _, table in settled_as(work, batch_id, ["Delivered"], ["row"]))
+        delivered = sum(table.num_rows for _, table in settled_as(work, batch_id, ["delivered"], ["row"]))
         pending = sum(count.count for count in work.ledger.pending_counts())
         statuses = work.ledger.target_statuses().values()
         return delivered, pending, sum(status.state == "degraded" for status in statuses)

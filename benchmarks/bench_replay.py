@@ -234,7 +234,7 @@ def _heard(work: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
     found = []
     for batch in work.ledger.batches(limit=None):
         if batch.kind == "normal" and batch.planned_at >= began:
-            for _, table in settled_as(work, batch.batch_id, ["Delivered"], columns):
+            for _, table in settled_as(work, batch.batch_id, ["delivered"], columns):
                 rows = table.to_pylist()
                 found += [(row["published_at"], row["settled_at"]) for row in rows if row["published_at"] >= began]
     return found

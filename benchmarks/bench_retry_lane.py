@@ -130,7 +130,7 @@ def _median_ms(call: Callable[[], object]) -> float:
 
 
 def _settled(work: Runtime, batch_id: str) -> list[PendingDeliveries]:
-    """Settle a batch that nobody pushed, and return the rows that are to become pending, each of them Unknown."""
+    """Settle a batch that nobody pushed, and return the rows that are to become pending, each of them unknown."""
     write_dead_letters(work, batch_id)
     return pending_rows(work, work.ledger.batch(batch_id))
 
@@ -181,7 +181,17 @@ def _fail_at_random(work: Runtime, batch_id: str, began: datetime) -> dict[bytes
                 wanted[raw] = began + timedelta(seconds=dice.random() * _SPREAD_SECONDS)
                 failed.append(
                     OutcomeRow(
-                        raw, piece.rule, piece.target, 1, True, now, 0.0, "RetryAt", wanted[raw], "HTTP 503", 503
+                        raw,
+                        piece.rule,
+                        piece.target,
+                        1,
+                        True,
+                        now,
+                        0.0,
+                        "retry_scheduled",
+                        wanted[raw],
+                        "HTTP 503",
+                        503,
                     )
                 )
         write_segment(work, batch, chunk.chunk_id, claimed.claim, 0, outcome_table(failed))

@@ -248,7 +248,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 def deliveries(work: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
     """Yield when each event that was delivered was published, and when it was answered."""
     for batch in work.ledger.batches(limit=None, runner=runner):
-        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["published_at", "settled_at"]):
+        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             for row in table.to_pylist():
                 yield row["published_at"], row["settled_at"]
 

@@ -58,11 +58,11 @@ def table(tallies: dict[tuple[str, str], Tally], books: Audit) -> list[list[str]
 
 def _take(found: Tally, verdict: Verdict) -> None:
     webhook_id = delivery_id_text(verdict.delivery_id)
-    if verdict.verdict == "Delivered":
+    if verdict.verdict == "delivered":
         found.delivered.add(webhook_id)
         assert verdict.settled_at is not None, "what is delivered was answered"
         found.seconds.append((verdict.settled_at - verdict.published_at).total_seconds())
-    elif verdict.verdict == "DeadLettered":
+    elif verdict.verdict == "dead_lettered":
         found.dead.add(webhook_id)
 
 

@@ -181,7 +181,7 @@ def _found(work: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
 def _settled(work: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
     found = []
     for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["rule", "published_at", "settled_at"]):
+        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             found += [
                 (row["published_at"], row["settled_at"])
                 for row in table.to_pylist()

@@ -91,7 +91,7 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
 
 def _took(work: Runtime) -> Iterator[float]:
     for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["rule", "published_at", "settled_at"]):
+        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             for row in table.to_pylist():
                 if row["rule"] == "quiet":
                     yield (row["settled_at"] - row["published_at"]).total_seconds()

@@ -115,7 +115,7 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
     assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
     assert acting.get("/quality/2020-01-01T00:00:00Z").status_code == 404
     assert acting.get("/quality/9999-12-31T23:59:59Z").status_code == 400
-    assert {each["state"] for each in acting.get("/chunks").json()} == {"COMPLETED"}
+    assert {each["state"] for each in acting.get("/chunks").json()} == {"completed"}
     assert ["refused/crm" in each["targets"] for each in acting.get("/chunks?failures=true").json()] == [True]
     assert {each["rule"] for each in acting.get("/rule-changes").json()} == {"all-orders", "refused"}
     assert "shadow" in acting.get("/rules/refused/shadows").json()["detail"]

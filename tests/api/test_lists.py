@@ -93,7 +93,7 @@ def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monk
             cursor = page.cursor
 
         assert whole.cursor is None
-        assert whole.attempts[0].row["outcome"] != "Delivered"
+        assert whole.attempts[0].row["outcome"] != "delivered"
         assert sorted(told_by_pages) == sorted(each.delivery_id for each in whole.attempts)
         assert pieces == set(whole.chunk.pieces)
         assert len(pieces) > 1

@@ -32,10 +32,10 @@ WANTED = {
     "/backtests/{backtest_id}": "1 would be sent",
     "/batches": "committed",
     "/batches/{batch_id}": "every event of this batch is accounted for",
-    "/batches/{batch_id}/chunks/{chunk_id}": "DeadLettered",
+    "/batches/{batch_id}/chunks/{chunk_id}": "dead_lettered",
     "/dead-letters": "Malformed",
     "/dead-letters/{name:path}": "ConnectionRefused",
-    "/event": "DeadLettered",
+    "/event": "dead_lettered",
     "/events": "o1",
     "/redrive": "refused/crm",
     "/redrives": "Redrives",
@@ -216,7 +216,7 @@ def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Pag
     window.get_by_label("Reason").select_option("MaximumRetryAttempts")
     window.get_by_role("button", name="Find").click()
     window.get_by_role("link", name="o2").click()
-    expect(window.get_by_role("cell", name="DeadLettered").first).to_be_visible()
+    expect(window.get_by_role("cell", name="dead_lettered").first).to_be_visible()
     window.get_by_role("link", name="Rules").first.click()
     window.get_by_role("link", name="refused").click()
     expect(window.get_by_text("numeric").last).to_be_visible()

@@ -75,7 +75,7 @@ def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Pa
     window.get_by_label("Rule", exact=True).fill("letters")
     window.get_by_role("button", name="Find").click()
     window.get_by_role("link", name="letter-1", exact=True).click()
-    expect(window.get_by_role("cell", name="DeadLettered").first).to_be_visible()
+    expect(window.get_by_role("cell", name="dead_lettered").first).to_be_visible()
     expect(window.get_by_text("TransformFailed").first).to_be_visible()
 
     window.get_by_role("link", name="Test letters on this event").click()

@@ -117,7 +117,7 @@ def test_a_delivery_is_shown_as_a_call_of_curl(operator: httpx.Client) -> None:
 
 def test_a_dead_letter_shows_that_it_was_redriven(told: Server, operator: httpx.Client) -> None:
     """The list says when, and what came of it."""
-    redriven = re.compile(r"<td>[-\d]+ [\d:]+, DeadLettered</td>")
+    redriven = re.compile(r"<td>[-\d]+ [\d:]+, dead_lettered</td>")
     before = operator.get("/page/dead-letters?rule=refused").text
     post(operator, "/redrive", rule="refused", again="1")
     with told.installation.opened() as work:

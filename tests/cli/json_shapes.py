@@ -61,7 +61,7 @@ REDRIVE = {
     "retransform": "bool",
     "again": "bool",
     "taken": "int",
-    "outcomes": {"DeadLettered": "int"},
+    "outcomes": {"dead_lettered": "int"},
 }
 
 

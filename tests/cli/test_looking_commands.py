@@ -85,7 +85,7 @@ def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]
     pending = {row[1]: row for row in rows(out, "Pending deliveries")}
     assert pending["gone"][2] == "on_hold"
     assert pending["gone"][4:] == ["3", "target disabled"]
-    assert pending["flaky"][2:5] == ["scheduled", "RetryAt", "4"]
+    assert pending["flaky"][2:5] == ["scheduled", "retry_scheduled", "4"]
     assert rows(out, "Targets that are not well")[0][:3] == ["all-orders", "gone", "disabled"]
 
 

@@ -47,13 +47,13 @@ def test_dead_letters_are_redriven_and_marked(healed: Any, eventbridge: Callable
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     redrives = eventbridge("dead-letters", "redrives", "--json").json
 
-    assert done.out == "done: 1 batch, 4 dead letters taken: 4 Delivered\n"
+    assert done.out == "done: 1 batch, 4 dead letters taken: 4 delivered\n"
     assert (again.json["state"], again.json["taken"], again.json["outcomes"]) == ("done", 0, {})
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 4
-    assert {each["redriven"]["outcome"] for each in listed} == {"Delivered"}
+    assert {each["redriven"]["outcome"] for each in listed} == {"delivered"}
     assert [each["taken"] for each in redrives] == [0, 4]
     assert redrives[1]["selection"] == {"target": "bad", "reason": "NonRetryable"}
-    assert " Delivered" in eventbridge("dead-letters", "list", "--target", "bad").out
+    assert " delivered" in eventbridge("dead-letters", "list", "--target", "bad").out
     assert "redriven " in eventbridge("dead-letters", "show", listed[0]["name"]).out
     assert "target bad; reason NonRetryable" in eventbridge("dead-letters", "redrives").out
     assert eventbridge("audit").code == 0
@@ -95,7 +95,7 @@ def test_letters_to_redrive_are_chosen_by_names(healed: Any, eventbridge: Callab
 
     listed = eventbridge("dead-letters", "list", "--target", "bad", "--json").json
     marked = [each["name"] for each in listed if each["redriven"]]
-    assert done["outcomes"] == {"Delivered": 2}
+    assert done["outcomes"] == {"delivered": 2}
     assert set(marked) == {one, other}
 
 
@@ -107,7 +107,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
         out, err = running.communicate(timeout=60)
 
     assert cancelled.out == f"{redrive_id} is cancelled; what it has not taken stays a dead letter\n"
-    assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 Delivered\n"), err
+    assert (running.returncode, out) == (0, "cancelled: 1 batch, 1 dead letter taken: 1 delivered\n"), err
     assert len((healed.folder / "bad.jsonl").read_text().splitlines()) == 1
     assert eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["taken"] == 3
     assert eventbridge("audit").code == 0
@@ -116,7 +116,7 @@ def test_a_running_redrive_is_cancelled(healed: Any, eventbridge: Callable[..., 
 def _delivered_one(eventbridge: Callable[..., Any]) -> str:
     """Return the id of a running redrive that has delivered a letter, "" if there is none."""
     for each in eventbridge("dead-letters", "redrives", "--json").json:
-        if each["state"] == "running" and each["outcomes"] == {"Delivered": 1}:
+        if each["state"] == "running" and each["outcomes"] == {"delivered": 1}:
             return str(each["redrive_id"])
     return ""
 
@@ -133,7 +133,7 @@ def test_what_fails_again_is_a_new_dead_letter_or_pending(delivered: Any, eventb
     """A target that still refuses gives new dead letters; the old ones say so."""
     done = eventbridge("dead-letters", "redrive", "--target", "bad", "--rate", "1000")
 
-    assert "4 DeadLettered" in done.out
+    assert "4 dead_lettered" in done.out
     assert len(eventbridge("dead-letters", "list", "--target", "bad", "--json").json) == 8
     assert eventbridge("audit").code == 0
 
@@ -147,7 +147,7 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
     resumed = eventbridge("dead-letters", "redrive", "--resume", redrive_id[:8])
 
     assert ended.out == f"{redrive_id} has ended already: done\n"
-    assert (unknown.code, resumed.out) == (2, "done: 0 batches, 4 dead letters taken: 4 Delivered\n")
+    assert (unknown.code, resumed.out) == (2, "done: 0 batches, 4 dead letters taken: 4 delivered\n")
     assert "there is no redrive 'zzz'" in unknown.err
 
 

@@ -56,13 +56,13 @@ def test_a_stop_sends_nothing_twice(
     assert process.returncode == 128 + number, err
     assert "Traceback" not in err
     assert at_stop == IN_FLIGHT, "nothing was started after the signal"
-    assert _attempts(shop) == {("Delivered", None, 1): IN_FLIGHT}
+    assert _attempts(shop) == {("delivered", None, 1): IN_FLIGHT}
     with shop.process(*MODES[mode]) as process:
         receiver.wait_for(EVENTS, 60)
         process.send_signal(number)
         process.communicate(timeout=60)
     assert Counter(Counter(each["webhook_id"] for each in receiver.requests()).values()) == {1: EVENTS}
-    assert _attempts(shop) == {("Delivered", None, 1): EVENTS}
+    assert _attempts(shop) == {("delivered", None, 1): EVENTS}
     assert shop.run_process("audit").code == 0
 
 
@@ -78,7 +78,7 @@ def test_a_stop_waits_for_a_hanging_target_until_its_time_out(
     assert process.returncode == 143, err
     assert 2 <= took < 12, "the time-out is 3 s"
     assert len(receiver.requests()) == IN_FLIGHT
-    assert _attempts(shop) == {("RetryAt", "Timeout", 1): IN_FLIGHT}
+    assert _attempts(shop) == {("retry_scheduled", "Timeout", 1): IN_FLIGHT}
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -97,7 +97,7 @@ def test_a_second_signal_ends_the_wait(
     assert process.returncode == 143, err
     assert took < 15, "the time-out is 30 s"
     assert len(receiver.requests()) == IN_FLIGHT
-    assert _attempts(shop) == {("RetryAt", "Interrupted", 1): IN_FLIGHT}
+    assert _attempts(shop) == {("retry_scheduled", "Interrupted", 1): IN_FLIGHT}
 
 
 def _make_ready(mode: str, shop: Any, url: str, timeout: str, eventbridge: Callable[..., Any]) -> None:

@@ -64,7 +64,7 @@ class ChunksContract:
         route(ledger, chunks=500)
 
         assert len(ledger.chunks("batch-1")) == 500
-        assert ledger.chunk_counts() == {"NEW": 500}
+        assert ledger.chunk_counts() == {"new": 500}
 
     def test_what_is_handed_out_is_summed_by_pool(self, ledger: Ledger) -> None:
         """Chunks, deliveries and bytes of each pool; not what is withheld or on hold."""
@@ -96,7 +96,7 @@ class ChunksContract:
 
         chunk = ledger.claim_chunk("batch-1", 1, "host:17")
 
-        assert chunk == a_chunk(1, claim=1, state="STARTED", worker="host:17", started_at=after(3))
+        assert chunk == a_chunk(1, claim=1, state="started", worker="host:17", started_at=after(3))
         assert chunk == ledger.chunk("batch-1", 1)
         assert ledger.chunk("batch-1", 0).claim == 0
 
@@ -136,9 +136,9 @@ class ChunksContract:
         assert again is not None
         assert again.claim == 2
         assert not ledger.record_segment(segment(1, 1), 0, 1)
-        assert not ledger.end_chunk("batch-1", 0, 1, "COMPLETED", 11, 0)
+        assert not ledger.end_chunk("batch-1", 0, 1, "completed", 11, 0)
         assert rival.record_segment(segment(2), 0, 2)
-        assert rival.end_chunk("batch-1", 0, 2, "COMPLETED", 10, 1)
+        assert rival.end_chunk("batch-1", 0, 2, "completed", 10, 1)
         assert [file.key for file in rival.files("batch-1", "outcome")] == ["0-1-0", "0-2-0"]
 
     def test_nobody_takes_a_chunk_before_its_claim_runs_out(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:
@@ -171,7 +171,7 @@ class ChunksContract:
         """Others need not wait until it would have run out."""
         route(ledger)
         assert ledger.claim_chunk("batch-1", 0, "host:1", after(6)) is not None
-        assert ledger.end_chunk("batch-1", 0, 1, "TIMEOUT", 3, 2)
+        assert ledger.end_chunk("batch-1", 0, 1, "timeout", 3, 2)
 
         assert rival.live_claims("batch-1") == []
         assert not ledger.renew_claim("batch-1", 0, 1, after(9))
@@ -193,7 +193,7 @@ class ChunksContract:
     def test_a_completed_chunk_cannot_be_claimed(self, ledger: Ledger, rival: Ledger) -> None:
         """A push that runs again finds nothing to do; after an error or a time-out it does."""
         route(ledger)
-        for claim, state in enumerate(("ERROR", "TIMEOUT", "COMPLETED"), 1):
+        for claim, state in enumerate(("error", "timeout", "completed"), 1):
             chunk = rival.claim_chunk("batch-1", 0, "host:2")
             assert chunk is not None
             assert chunk.claim == claim
@@ -208,9 +208,9 @@ class ChunksContract:
         ledger.claim_chunk("batch-1", 0, "host:1")
         end = clock.pass_seconds(4)
 
-        assert ledger.end_chunk("batch-1", 0, 1, "ERROR", 7, 4, "odd \x00 \ud800 " + "x" * 5000)
+        assert ledger.end_chunk("batch-1", 0, 1, "error", 7, 4, "odd \x00 \ud800 " + "x" * 5000)
         chunk = ledger.chunk("batch-1", 0)
-        assert (chunk.state, chunk.succeeded, chunk.failed, chunk.ended_at) == ("ERROR", 7, 4, end)
+        assert (chunk.state, chunk.succeeded, chunk.failed, chunk.ended_at) == ("error", 7, 4, end)
         assert chunk.error.startswith("odd \ufffd ? xxx")
         assert len(chunk.error) == 4000
         again = ledger.claim_chunk("batch-1", 0, "host:2")
@@ -229,25 +229,25 @@ class ChunksContract:
         assert [rival.chunk("batch-1", number).claim for number in (0, 1)] == [2, 1]
         assert not ledger.record_segment(segment(1, 1), 0, 1)
         assert not ledger.record_segment(segment(2), 0, 2)
-        assert not ledger.end_chunk("batch-1", 0, 1, "COMPLETED", 11, 0)
+        assert not ledger.end_chunk("batch-1", 0, 1, "completed", 11, 0)
         assert ledger.claim_chunk("batch-1", 0, "host:1") is None
         assert rival.files("batch-1", "outcome") == frozen
 
     def test_a_chunk_whose_push_said_nothing_ended_in_error(self, ledger: Ledger, clock: Clock) -> None:
-        """Settlement ends what is STARTED, and says so; how the others ended, or that they did not begin, stays."""
+        """Settlement ends what is started, and says so; how the others ended, or that they did not begin, stays."""
         route(ledger, chunks=3)
         for number in (0, 1):
             assert ledger.claim_chunk("batch-1", number, "host:1") is not None
-        ledger.end_chunk("batch-1", 1, 1, "TIMEOUT", 3, 2)
+        ledger.end_chunk("batch-1", 1, 1, "timeout", 3, 2)
         end = clock.pass_seconds(9)
 
         ledger.begin_settlement("batch-1")
 
         silent, timeout, new = ledger.chunks("batch-1")
-        assert (silent.state, silent.ended_at) == ("ERROR", end)
+        assert (silent.state, silent.ended_at) == ("error", end)
         assert "killed" in silent.error
-        assert (timeout.state, timeout.ended_at, timeout.error) == ("TIMEOUT", after(0), "")
-        assert (new.state, new.ended_at, new.error) == ("NEW", None, "")
+        assert (timeout.state, timeout.ended_at, timeout.error) == ("timeout", after(0), "")
+        assert (new.state, new.ended_at, new.error) == ("new", None, "")
 
     def test_settlement_begins_once_and_only_from_routed(self, ledger: Ledger, rival: Ledger) -> None:
         """Of two that settle the first begins; claims are raised once; an unrouted batch is left alone."""
@@ -268,5 +268,5 @@ class ChunksContract:
         route(ledger, "batch-3", chunks=1, runner="trains")
         ledger.claim_chunk("batch-2", 0, "host:1")
 
-        assert ledger.chunk_counts() == {"NEW": 3, "STARTED": 1}
-        assert ledger.chunk_counts("trains") == {"NEW": 1}
+        assert ledger.chunk_counts() == {"new": 3, "started": 1}
+        assert ledger.chunk_counts("trains") == {"new": 1}

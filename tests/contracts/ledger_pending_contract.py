@@ -62,7 +62,7 @@ class PendingContract:
             {"chunk_id": 1},
             {"rule": "early"},
             {"target": "mail"},
-            {"reason": "Unknown"},
+            {"reason": "unknown"},
             {"attempts": 2},
             {"lane": "normal"},
             {"due_at": after(6)},
@@ -223,13 +223,13 @@ class PendingContract:
         """By rule, target, state and reason, with the first due time; taken rows count until they are closed."""
         settle(ledger)
         ledger.add_pending(
-            [a_pending(5), a_pending(4), a_pending(3, reason="Unknown"), a_pending(2, held="pool closed")]
+            [a_pending(5), a_pending(4), a_pending(3, reason="unknown"), a_pending(2, held="pool closed")]
         )
         ledger.plan_taken(a_retry_batch(), [], [1])
 
-        held = PendingCount("late", "crm", "on_hold", "RetryAt", 1, 5, after(2))
-        retry = PendingCount("late", "crm", "scheduled", "RetryAt", 2, 10, after(4))
-        unknown = PendingCount("late", "crm", "scheduled", "Unknown", 1, 5, after(3))
+        held = PendingCount("late", "crm", "on_hold", "retry_scheduled", 1, 5, after(2))
+        retry = PendingCount("late", "crm", "scheduled", "retry_scheduled", 2, 10, after(4))
+        unknown = PendingCount("late", "crm", "scheduled", "unknown", 1, 5, after(3))
         assert ledger.pending_counts() == [held, retry, unknown]
         assert ledger.pending_counts("trains") == []
         ledger.begin_settlement("retry-1")

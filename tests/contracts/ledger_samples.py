@@ -104,7 +104,9 @@ def a_chunk(chunk_id: int = 0, batch_id: str = "batch-1", **changes: Any) -> Chu
 def a_pending(due_in_seconds: float = 5, **changes: Any) -> PendingDeliveries:
     """Return deliveries of batch-1 that are to be tried again after that time, and expire after an hour."""
     files = (("deliveries/1.parquet", "0-2,7"), ("deliveries/2.parquet", "1"))
-    row = PendingDeliveries("batch-1", 0, "flights", "late", "crm", "RetryAt", 1, after(due_in_seconds), files, 5, 450)
+    row = PendingDeliveries(
+        "batch-1", 0, "flights", "late", "crm", "retry_scheduled", 1, after(due_in_seconds), files, 5, 450
+    )
     return replace(replace(row, lineage=(("batch-1", 0),), expires_at=after(3600)), **changes)
 
 

@@ -107,10 +107,10 @@ class TargetsContract:
         """In one transaction, and only under the claim: who lost it tells nothing."""
         chunk = claimed_chunk(ledger)
         told = [Tally("late", "crm", ended=Ended(settled=1, allowed=10, delivered=1, spent=True))]
-        assert not rival.end_chunk("batch-1", 0, chunk.claim + 1, "TIMEOUT", 1, 0, tallies=told)
+        assert not rival.end_chunk("batch-1", 0, chunk.claim + 1, "timeout", 1, 0, tallies=told)
         assert rival.target_statuses() == {}
 
-        assert ledger.end_chunk("batch-1", 0, chunk.claim, "TIMEOUT", 1, 0, tallies=told)
+        assert ledger.end_chunk("batch-1", 0, chunk.claim, "timeout", 1, 0, tallies=told)
 
         status = rival.target_statuses()["late", "crm"]
         assert (status.state, status.slow, status.until) == ("degraded", True, after(0))

@@ -72,7 +72,7 @@ def _late(directed: Running) -> list[float]:
     """
     work, found = directed.work, []
     for batch in work.ledger.batches(limit=None, runner=QUICK):
-        for _, table in settled_as(work, batch.batch_id, ["Delivered"], ["published_at", "settled_at"]):
+        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             found += [(row["published_at"], row["settled_at"]) for row in table.to_pylist()]
     first = min(published for published, _ in found)
     return [(at - published).total_seconds() for published, at in found if (published - first).total_seconds() > 20]

@@ -22,7 +22,7 @@ def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk 
     unfinished = running.work.ledger.unfinished_batch(runner)
     for chunk in running.work.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
-        if of_rule and chunk.state == "STARTED" and answered(running, chunk):
+        if of_rule and chunk.state == "started" and answered(running, chunk):
             return chunk
     return None
 

@@ -80,11 +80,11 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     running.until_settled()
 
     assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
-    assert running.work.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("TIMEOUT", "ERROR")
+    assert running.work.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
     ended = running.airflow.call("GET", task)
     assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
     received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
-    taken = answered(running, chunk, "Delivered")
+    taken = answered(running, chunk, "delivered")
     assert len(received) == 100
     assert 0 < len(taken) < 100
     assert {received[name] for name in taken} == {1}
@@ -255,7 +255,7 @@ def one_of_two_waits(running: Running) -> str | None:
         return None
     chunks = [chunk for chunk in running.work.ledger.chunks(batch.batch_id) if chunk.pool == "rule.narrow"]
     states = sorted(chunk.state for chunk in chunks if chunk.handed_out)
-    return batch.batch_id if states == ["NEW", "STARTED"] else None
+    return batch.batch_id if states == ["new", "started"] else None
 
 
 def held(running: Running, rule: str) -> int:

@@ -124,7 +124,7 @@ def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
     (found,) = [json.loads(line) for line in told(directed, "explain_event", run_id, "explain") if line[:1] == "{"]
     (event,) = found["events"]
     assert {each["rule"]: each["matched"] for each in event["rules"]} == {"invoices": True, "accounts": True}
-    assert [each["state"] for each in event["deliveries"]] == ["Delivered", "Delivered"]
+    assert [each["state"] for each in event["deliveries"]] == ["delivered", "delivered"]
     assert "orders-99" in directed.task_log("explain_event", unknown, "explain")
 
 

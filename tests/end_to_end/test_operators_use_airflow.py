@@ -206,7 +206,7 @@ def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Br
     browser.open(links["extra_links"]["Deliveries of this chunk"].lstrip("/"))
     frame = browser.page.frame_locator("iframe[title='EventBridge']")
     expect(frame.get_by_role("heading", name="Chunk 0")).to_be_visible()
-    expect(frame.get_by_text("Delivered").first).to_be_visible()
+    expect(frame.get_by_text("delivered").first).to_be_visible()
     frame.get_by_role("link", name=f"{run}, push 0").click()
     browser.page.wait_for_url("**/tasks/push/mapped/0**")
     browser.page.evaluate("history.back()")

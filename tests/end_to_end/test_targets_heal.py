@@ -122,7 +122,7 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     assert begun_by_a_dry_run == []
     assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
     (redrive,) = running.work.ledger.redrives()
-    assert Marks(running.work).counts(redrive) == {"Delivered": 5}
+    assert Marks(running.work).counts(redrive) == {"delivered": 5}
     assert running.differences() == []
 
 

@@ -22,9 +22,9 @@ def look(work: World) -> dict[str, Any]:
     dead: set[str] = set()
     delivered: dict[str, list[str]] = {}
     for row in _outcomes(work):
-        if row["outcome"] == "DeadLettered":
+        if row["outcome"] == "dead_lettered":
             dead.add(delivery_id_text(row["delivery_id"]))
-        if row["outcome"] == "Delivered":
+        if row["outcome"] == "delivered":
             delivered.setdefault(row["target"], []).append(delivery_id_text(row["delivery_id"]))
     return {"dead": sorted(dead), "delivered": delivered, "wrong": [*_ahead(work), *_not_durable(work)]}
 

@@ -176,7 +176,7 @@ def _marked_wrong(work: World) -> Iterator[str]:
             if letter.record["delivery_id"] is not None:
                 mark = marks.of(letter)
                 found["never redriven" if mark is None else mark.outcome] += 1
-        if set(found) != {"Delivered"}:
+        if set(found) != {"delivered"}:
             yield f"dead letters that were redriven came to {dict(found)}"
 
 
@@ -185,5 +185,5 @@ def _replayed_wrong(work: World) -> Iterator[str]:
     replays = work.ledger.replays()
     for each in replays:
         account = account_of(work, each)
-        if (len(replays), each.state, set(account.outcomes)) != (1, "done", {"Delivered"}):
+        if (len(replays), each.state, set(account.outcomes)) != (1, "done", {"delivered"}):
             yield f"of {len(replays)} replays one is {each.state} and came to {dict(account.outcomes)}"

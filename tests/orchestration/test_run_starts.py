@@ -464,7 +464,7 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
         commit(watch, take(watch, runner))
     batch = watch.work.ledger.batches(runner="orders")[0]
     row = PendingDeliveries(
-        batch.batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
+        batch.batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
     )
     watch.work.ledger.add_pending([row])
     assert watch.look() == []
@@ -485,7 +485,7 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
     batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
-    first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)
+    first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)
     watch.work.ledger.add_pending([first])
     assert watch.look() == ["due_deliveries"]
     watch.work.ledger.hold_pending("big", "log", "rule disabled")
@@ -504,7 +504,7 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
         commit(watch, take(watch, runner))
     batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
     watch.work.ledger.add_pending(
-        [PendingDeliveries(batch_id, 0, "orders", "big", "log", "RetryAt", 1, NOW, (("f", "0"),), 1, 9)]
+        [PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)]
     )
     watch.work.ledger.hold_pending("big", "log", "pool closed")
     with serving() as airflow:

@@ -43,10 +43,10 @@ def test_a_bus_is_replayed_by_command(spark_server: SparkConnectServer, tmp_path
         "taken": 2,
         "deliveries": [{"of": "all-orders/archive", "deliveries": 2, "samples": ["1", "3"]}],
     }
-    assert told == "done: 1 batch, 2 events taken: 2 Delivered\n"
+    assert told == "done: 1 batch, 2 events taken: 2 delivered\n"
     assert shown == listed
     assert (listed["state"], listed["looked_at"], listed["taken"]) == ("done", 4, 2)
-    assert listed["outcomes"] == {"Delivered": 2}
+    assert listed["outcomes"] == {"delivered": 2}
     assert listed["selection"] == {"pattern": '{"id": ["1", "3"]}', "as_of": "today"}
     assert resumed.startswith("done: 0 batches, 2 events taken")
     assert "stays done" in run("replay", "cancel", begun)

@@ -268,5 +268,5 @@ def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:
 
     assert left == {("cast/a", NO_REQUEST): 2}
     assert place.received("cast-a") == [{"n": "MANY"}]
-    assert Marks(work).counts(work.ledger.redrive(wish.redrive_id)) == {"Delivered": 1, "unmatched": 1}
+    assert Marks(work).counts(work.ledger.redrive(wish.redrive_id)) == {"delivered": 1, "unmatched": 1}
     assert audit(work).differences == ()

@@ -117,8 +117,8 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
     assert (batch.state, batch.deadline_at) == ("routed", clock() + timedelta(seconds=60))
     assert handed_out == [0]
     assert [(c.chunk_id, c.pool, c.weight, c.rows, c.handed_out, c.map_index, c.state) for c in chunks] == [
-        (0, "rules.high", 750, 8, True, 0, "NEW"),
-        (1, "rules.medium", 500, 4, False, None, "NEW"),
+        (0, "rules.high", 750, 8, True, 0, "new"),
+        (1, "rules.medium", 500, 4, False, None, "new"),
     ]
     pieces = [piece for chunk in chunks for piece in chunk.pieces]
     assert sum(piece.count for piece in pieces) == 12

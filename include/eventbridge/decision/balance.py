@@ -41,7 +41,7 @@ class Books:
     unroutable: int = 0
     malformed_records: int = 0
     unroutable_records: int = 0
-    unproven: int = 0  # settled as Delivered without an outcome that says so
+    unproven: int = 0  # settled as delivered without an outcome that says so
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
     survived: Fingerprints = field(default_factory=dict)

@@ -199,7 +199,7 @@ delivery_chunk = Table(
     Column("failed", BigInteger, nullable=False),
     Column("error", Message, nullable=False),
     Column("cpu", BigInteger, nullable=False, server_default="0"),  # microseconds that its pushes took
-    Column("claimed_until", UtcTime),  # while STARTED: no other push claims it before, unless its push is dead
+    Column("claimed_until", UtcTime),  # while started: no other push claims it before, unless its push is dead
     Column("pieces", JsonText, nullable=False),  # last: what comes after a long column is slow to reach
     PrimaryKeyConstraint("batch_id", "chunk_id"),
     one_of("state", ChunkState),

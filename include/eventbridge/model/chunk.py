@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal, NamedTuple
 
-ChunkState = Literal["NEW", "STARTED", "ERROR", "TIMEOUT", "COMPLETED"]
+ChunkState = Literal["new", "started", "error", "timeout", "completed"]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ PUSH_LOST = "Its push was killed, or was still at work when the batch was settle
 
 @dataclass(frozen=True)
 class Chunk:
-    """What one push task handles. Not handed out = settled as Unknown and pending, due now or on hold."""
+    """What one push task handles. Not handed out = settled as unknown and pending, due now or on hold."""
 
     batch_id: str
     chunk_id: int
@@ -49,7 +49,7 @@ class Chunk:
     map_index: int | None = None  # position among the chunks handed out
     held: str = ""  # not handed out and to be put on hold: why
     claim: int = 0
-    state: ChunkState = "NEW"
+    state: ChunkState = "new"
     started_at: datetime | None = None
     ended_at: datetime | None = None
     worker: str = ""  # host and process that claimed it last
@@ -57,7 +57,7 @@ class Chunk:
     failed: int = 0
     error: str = ""
     cpu: int = 0  # microseconds that its pushes took
-    claimed_until: datetime | None = None  # while STARTED: no other push claims it before, unless its push is dead
+    claimed_until: datetime | None = None  # while started: no other push claims it before, unless its push is dead
 
 
 class LiveClaim(NamedTuple):

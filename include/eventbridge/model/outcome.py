@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import ClassVar, Literal
 
-VerdictName = Literal["Delivered", "DeadLettered", "RetryAt", "Unknown"]
+StatusName = Literal["delivered", "dead_lettered", "retry_scheduled", "unknown"]
 
 #: Highest first. Two outcomes of one delivery are merged by rank, never by clock.
-VERDICT_RANK: tuple[VerdictName, ...] = ("Delivered", "DeadLettered", "RetryAt", "Unknown")
+STATUS_RANK: tuple[StatusName, ...] = ("delivered", "dead_lettered", "retry_scheduled", "unknown")
 
 
 #: Why a delivery is deferred that may not be sent yet.
@@ -29,10 +29,14 @@ SHADOW_NOT_SENT = "ShadowNotSent"
 class Delivered:
     """The target has it."""
 
+    status: ClassVar[StatusName] = "delivered"
+
 
 @dataclass(frozen=True)
 class RetryAt:
     """It is to be tried again, not before `due_at`; `reason` has few values (`HTTP 503`, `Timeout`), to group by."""
+
+    status: ClassVar[StatusName] = "retry_scheduled"
 
     due_at: datetime
     reason: str
@@ -41,6 +45,8 @@ class RetryAt:
 @dataclass(frozen=True)
 class DeadLettered:
     """It is dead-lettered; `disable_target` where the target said that it is gone (410)."""
+
+    status: ClassVar[StatusName] = "dead_lettered"
 
     reason: str
     detail: str

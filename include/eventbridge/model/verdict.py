@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.model.outcome import VerdictName
+from eventbridge.model.outcome import StatusName
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Verdict:
     chunk_id: int | None
     file: str
     row: int
-    verdict: VerdictName
+    verdict: StatusName
     attempts: int
     due_at: datetime | None
     lane: str | None

@@ -9,8 +9,8 @@ from typing import Literal
 EventStatus = Literal["valid", "duplicate", "malformed"]
 #: How a rule of then stands to that of today.
 ComparedToday = Literal["same", "changed", "removed", "added", "unknown"]
-#: `Shadow`: a shadow did not accept it, or was not sent it, and nothing more becomes of it.
-DeliveryState = Literal["Delivered", "DeadLettered", "Shadow", "scheduled", "on_hold", "under way"]
+#: `shadow`: a shadow did not accept it, or was not sent it, and nothing more becomes of it.
+DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on_hold", "under way"]
 StepName = Literal[
     "published",
     "landed",

@@ -43,8 +43,8 @@ def of_push(work: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> 
             f"{each.rule}/{each.target}",
             each.total,
             each.delivered,
-            _trouble(each.dead_lettered, why.get((each.rule, each.target, "DeadLettered"), ())),
-            _trouble(each.retried, why.get((each.rule, each.target, "RetryAt"), ())),
+            _trouble(each.dead_lettered, why.get((each.rule, each.target, "dead_lettered"), ())),
+            _trouble(each.retried, why.get((each.rule, each.target, "retry_scheduled"), ())),
         )
         for each in lines
     )

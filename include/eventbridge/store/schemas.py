@@ -63,9 +63,9 @@ OUTCOME = pa.schema(
         pa.field("sent", pa.bool_(), nullable=False),
         pa.field("started_at", _TIME, nullable=False),
         pa.field("duration_ms", pa.float64(), nullable=False),
-        pa.field("outcome", pa.string(), nullable=False),  # Delivered | RetryAt | DeadLettered | Unknown
-        pa.field("due_at", _TIME),  # RetryAt
-        pa.field("reason", pa.string()),  # RetryAt, DeadLettered: why
+        pa.field("outcome", pa.string(), nullable=False),  # delivered | retry_scheduled | dead_lettered | unknown
+        pa.field("due_at", _TIME),  # retry_scheduled
+        pa.field("reason", pa.string()),  # retry_scheduled, dead_lettered: why
         pa.field("code", pa.int32()),  # HTTP status
         pa.field("error_class", pa.string()),
         pa.field("error", pa.string()),
@@ -82,11 +82,11 @@ SETTLEMENT = pa.schema(
         pa.field("chunk_id", pa.int32()),  # null: never in a chunk (its transform failed)
         pa.field("file", pa.string(), nullable=False),  # delivery file
         pa.field("row", pa.int32(), nullable=False),  # row in that file, from 0
-        pa.field("verdict", pa.string(), nullable=False),  # Delivered | DeadLettered | RetryAt | Unknown
+        pa.field("verdict", pa.string(), nullable=False),  # delivered | dead_lettered | retry_scheduled | unknown
         pa.field("attempts", pa.int32(), nullable=False),  # attempts so far, over all batches
-        pa.field("due_at", _TIME),  # RetryAt, Unknown: when it may be tried again
-        pa.field("lane", pa.string()),  # RetryAt, Unknown: slow
-        pa.field("held", pa.string()),  # RetryAt, Unknown: why it waits for a person; null = due at due_at
+        pa.field("due_at", _TIME),  # retry_scheduled, unknown: when it may be tried again
+        pa.field("lane", pa.string()),  # retry_scheduled, unknown: slow
+        pa.field("held", pa.string()),  # retry_scheduled, unknown: why it waits for a person; null = due at due_at
         pa.field("reason", pa.string()),
         pa.field("detail", pa.string()),
         pa.field("published_at", _TIME, nullable=False),

@@ -24,7 +24,7 @@ from eventbridge.version import __version__
 
 _SCOPE = InstrumentationScope("eventbridge", __version__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_ENDED = ("Delivered", "DeadLettered")
+_ENDED = ("delivered", "dead_lettered")
 
 #: How long the end of a process waits for a collector that does not answer.
 FLUSH_MS = 3_000
@@ -83,14 +83,14 @@ class OpenTelemetry:
             if first is not None:
                 self._tell("routed", below, span_id(name, "routed"), settled.arrived_at, first, words)
         for each in settled.attempts:
-            status = Status() if each.outcome == "Delivered" else Status(StatusCode.ERROR, each.error or each.outcome)
+            status = Status() if each.outcome == "delivered" else Status(StatusCode.ERROR, each.error or each.outcome)
             made = {"http.response.status_code": each.code, "eventbridge.attempt": each.number}
             own = span_id(name, settled.batch_id, each.number)
             self._tell(
                 "attempt", below, own, each.started_at, each.started_at + each.duration, words | made, status=status
             )
         if settled.verdict in _ENDED:
-            dead = settled.verdict == "DeadLettered"
+            dead = settled.verdict == "dead_lettered"
             status = Status(StatusCode.ERROR, settled.reason) if dead else Status()
             end = settled.settled_at or first or settled.arrived_at
             ended = "dead letter" if dead else "delivered"

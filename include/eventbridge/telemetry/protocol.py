@@ -72,7 +72,7 @@ class AttemptMade:
 class DeliverySettled:
     """What a committed batch came to for one delivery that is traced; `traceparent`: what its event brought.
 
-    `verdict`: Delivered, DeadLettered, or RetryAt and Unknown, after which another batch goes on.
+    `verdict`: delivered, dead_lettered, or retry_scheduled and unknown, after which another batch goes on.
     """
 
     batch_id: str

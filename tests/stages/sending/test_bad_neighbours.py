@@ -36,12 +36,12 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in segment_rows(work, batch.batch_id):
         rows[row["target"]].append(row)
-    assert [row["outcome"] for row in rows["healthy"]] == ["Delivered"] * _COUNT
+    assert [row["outcome"] for row in rows["healthy"]] == ["delivered"] * _COUNT
     done = max(map(_ended_at, rows["healthy"]))
     for slow in ("drip", "hang"):
         assert {row["error_class"] for row in rows[slow]} <= {"Timeout", "Interrupted"}
         assert done < min(map(_ended_at, rows[slow])), f"{slow} answered nothing before its time-out"
     assert done < max(map(_ended_at, rows["huge"]))
     assert {(row["outcome"], row["code"], len(row["response_head"])) for row in rows["huge"]} == {
-        ("Delivered", 200, 20 * 1024)
+        ("delivered", 200, 20 * 1024)
     }

@@ -109,7 +109,7 @@ def test_what_somebody_can_mend_is_tried_again(
 
     (row,) = shop.work.ledger.pending()
     (batch,) = shop.work.ledger.batches(limit=None)
-    assert (row.reason, row.count, row.state) == ("RetryAt", 1, "scheduled")
+    assert (row.reason, row.count, row.state) == ("retry_scheduled", 1, "scheduled")
     assert {each["error_class"] for each in segment_rows(shop.work, batch.batch_id)} == {reason}
 
 

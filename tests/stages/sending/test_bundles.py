@@ -94,7 +94,7 @@ def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sen
     first = sending.deliver_batch()
 
     assert first is not None
-    assert Counter(row.verdict for row in verdicts(work, first)["crm"]) == {"Delivered": 15, "RetryAt": 15}
+    assert Counter(row.verdict for row in verdicts(work, first)["crm"]) == {"delivered": 15, "retry_scheduled": 15}
     clock.advance(4_400)
     sending.deliver()
     assert Counter(map(tuple, statuses(sending.requests(), path).values())) == {(200,): 15, (429, 200): 15}
@@ -113,8 +113,8 @@ def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
     told = statuses(sending.requests(), path)
     assert {each.count(200) for each in told.values()} == {1}
     rows = segment_rows(work, batch_id)
-    assert Counter(row["outcome"] for row in rows)["Delivered"] == 20
-    assert {row["error_class"] for row in rows if row["outcome"] == "RetryAt"} == {"NotAcknowledged"}
+    assert Counter(row["outcome"] for row in rows)["delivered"] == 20
+    assert {row["error_class"] for row in rows if row["outcome"] == "retry_scheduled"} == {"NotAcknowledged"}
     assert len(rows) < sum(map(len, told.values())), "who was not looked at has no attempt"
     assert books(work)["delivered"] == 20
 
@@ -128,7 +128,7 @@ def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None
 
     assert batch_id is not None
     rows = segment_rows(work, batch_id)
-    assert [(row["outcome"], row["attempt"], row["code"]) for row in rows] == [("Delivered", 1, 200)] * 20
+    assert [(row["outcome"], row["attempt"], row["code"]) for row in rows] == [("delivered", 1, 200)] * 20
     assert books(work)["delivered"] == 20
 
 
@@ -154,7 +154,9 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert {(row["outcome"], row["reason"]) for row in segment_rows(work, batch_id)} == {("RetryAt", "UnclearResults")}
+    assert {(row["outcome"], row["reason"]) for row in segment_rows(work, batch_id)} == {
+        ("retry_scheduled", "UnclearResults")
+    }
     assert books(work) | {"delivered": 0, "pending": 10} == books(work)
 
 
@@ -172,7 +174,7 @@ def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
     assert sizes(sending.requests(), "/healthy/note") == [5, 5, 5, 5]
     assert all(datetime.fromisoformat(request["at"]) < given_up for request in note)
     rows = [row for row in segment_rows(work, batch.batch_id) if row["target"] == "crm"]
-    assert {(row["outcome"], row["reason"]) for row in rows} == {("RetryAt", "Timeout")}
+    assert {(row["outcome"], row["reason"]) for row in rows} == {("retry_scheduled", "Timeout")}
     assert len(rows) == 20
 
 
@@ -229,7 +231,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         died = statuses(sending.requests()[before:], path)
         work = wreck.reopen()
         rows = segment_rows(work, batch.batch_id)
-        written = {delivery_id_text(row["delivery_id"]) for row in rows if row["outcome"] == "Delivered"}
+        written = {delivery_id_text(row["delivery_id"]) for row in rows if row["outcome"] == "delivered"}
         before = len(sending.requests())
         push(work, batch.batch_id, 0)
         again = statuses(sending.requests()[before:], path)
@@ -238,7 +240,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         assert written <= died.keys(), "what is called delivered was sent"
         assert not written & again.keys(), "what is written down is not sent again"
         assert len(died.keys() | again.keys()) == 9
-        assert {row.verdict for row in verdicts(work, batch.batch_id)["crm"]} == {"Delivered"}
+        assert {row.verdict for row in verdicts(work, batch.batch_id)["crm"]} == {"delivered"}
         assert commit(work, batch.batch_id)
         assert books(work)["delivered"] == 9
         wreck.close()

@@ -50,6 +50,6 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
 
     told = [each for page in pages for each in page.attempts]
     assert len({each.delivery_id for each in told}) == len(told) == 12
-    outcomes = [each.row["outcome"] == "Delivered" for each in told]
+    outcomes = [each.row["outcome"] == "delivered" for each in told]
     assert outcomes == sorted(outcomes)
     assert [page.goes_on for page in pages] == [False, *[True] * (len(pages) - 1)]

@@ -82,7 +82,7 @@ def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sendi
     work = sending.work
     (rule,) = work.rule_set().rules
     hour = rule_hours(work, list(work.rule_set().rules.values()))[rule]
-    chart = success_chart(rule_course(work, rule, "hour")[""], "success", "Delivered")
+    chart = success_chart(rule_course(work, rule, "hour")[""], "success", "delivered")
 
     assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
     assert hour.pending > 0

@@ -61,7 +61,7 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     clock.advance(2 * 3600)  # an hour, and its jitter
     carry(work, RUNNER, sending.mode)
 
-    assert (second.verdict, second.attempts) == ("Delivered", 1)
+    assert (second.verdict, second.attempts) == ("delivered", 1)
     answers = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
     assert set(answers[:-2]) == {401}
     assert answers[-2:] == [200, 200]
@@ -83,7 +83,7 @@ def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
     assert batch_id is not None
 
     [second] = verdicts(work, batch_id)["crm"]
-    assert (second.verdict, second.attempts) == ("Delivered", 1)
+    assert (second.verdict, second.attempts) == ("delivered", 1)
     assert [each["path"] for each in sending.requests()][-1] == "/with-token/1/crm"
     assert "/token/600/later/crm" in {each["path"] for each in sending.requests()}
     assert audit(work).differences == ()

@@ -38,7 +38,7 @@ def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> Non
     assert {each["event_id"] for each in copies} == {"1", "2", "3"}
     assert {each["event"] for each in copies} == {each["event"].decode() for each in letters}
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
-        ("MaximumRetryAttempts", "DeadLettered")
+        ("MaximumRetryAttempts", "dead_lettered")
     }
     assert sending.work.ledger.pending_counts() == []
     found = audit(sending.work)

@@ -150,7 +150,7 @@ def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending,
     assert event["subject"] == "orders/crm"
     assert event["data"]["count"] == 2
     assert event["data"]["deliver_by"] > event["time"]
-    assert event["data"]["waits_for"] == ["RetryAt"]
+    assert event["data"]["waits_for"] == ["retry_scheduled"]
 
 
 def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock: RunningClock) -> None:

@@ -40,7 +40,7 @@ def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, 
 
     fault_points.install(None)
     sending.settle(batch)
-    assert {row.verdict for rows in verdicts(work, batch.batch_id).values() for row in rows} == {"Delivered"}
+    assert {row.verdict for rows in verdicts(work, batch.batch_id).values() for row in rows} == {"delivered"}
     assert work.ledger.target_statuses() == {}
 
 

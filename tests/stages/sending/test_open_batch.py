@@ -46,7 +46,7 @@ def delivered(sending: Sending, numbers: Sequence[int]) -> Any:
     events = [parse_event(sending.order(number), max_bytes=1 << 20) for number in numbers]
     ids = [delivery_id("orders", event.source, event.id, "orders", "crm") for event in events]
     now = datetime.now(UTC)
-    return outcome_table([OutcomeRow(each, "orders", "crm", 1, True, now, 1.0, "Delivered", code=200) for each in ids])
+    return outcome_table([OutcomeRow(each, "orders", "crm", 1, True, now, 1.0, "delivered", code=200) for each in ids])
 
 
 def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: RunningClock) -> None:

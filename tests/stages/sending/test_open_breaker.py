@@ -38,8 +38,8 @@ def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending
     rows = verdicts(work, batch.batch_id)["crm"]
     assert 10 <= len(attempts) <= 13
     assert standing(sending).state == "degraded"
-    assert {row.verdict for row in rows} == {"RetryAt", "Unknown"}
-    assert {row.attempts for row in rows if row.verdict == "Unknown"} == {0}
+    assert {row.verdict for row in rows} == {"retry_scheduled", "unknown"}
+    assert {row.attempts for row in rows if row.verdict == "unknown"} == {0}
     assert {row.lane for row in rows} == {"slow"}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 200
     assert commit(work, batch.batch_id)
@@ -131,7 +131,7 @@ def test_what_another_push_found_out_ends_this_one(sending: Sending) -> None:
 
     assert not thread.is_alive()
     assert len(sending.requests()) < 60
-    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
 
 
 def test_a_push_that_was_handed_out_before_leaves_everything(sending: Sending) -> None:

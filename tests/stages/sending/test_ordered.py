@@ -319,8 +319,8 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
         assert [number for one, number in recorder.asked if one == customer] == [0, 0, 1, 1, 2, 2]
     assert batch_id is not None
     rows = segment_rows(work, batch_id)
-    due = {row["delivery_id"]: row["due_at"] for row in rows if row["outcome"] == "RetryAt"}
-    assert all(row["started_at"] >= due[row["delivery_id"]] for row in rows if row["outcome"] == "Delivered")
+    due = {row["delivery_id"]: row["due_at"] for row in rows if row["outcome"] == "retry_scheduled"}
+    assert all(row["started_at"] >= due[row["delivery_id"]] for row in rows if row["outcome"] == "delivered")
 
 
 @pytest.mark.parametrize(("path", "leased"), [("/hang/crm", [shard_of('"a"')]), ("/healthy/crm", [])])

@@ -64,9 +64,9 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     assert len(sent(sending, "/throttle/60/long")) == 1
     assert sorted(row.attempts for row in rows) == [0] * 39 + [1]
     assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
-        ("RetryAt", "TargetPaused", until)
+        ("retry_scheduled", "TargetPaused", until)
     }
-    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
     assert len(sent(sending, "/healthy/note")) == 40
     assert commit(work, batch.batch_id)
     assert plan_retries(work).batch_id is None
@@ -204,7 +204,7 @@ def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
 
     assert len(sent(sending, "/throttle/60/ordered")) == 1
     assert sorted(row.attempts for row in verdicts(work, batch.batch_id)["crm"]) == [0] * 39 + [1]
-    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
     assert standing(sending).paused_until is not None
     assert plan_retries(work).batch_id is None
     assert audit(work).differences == ()

@@ -37,9 +37,9 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
 
     rows = segment_rows(work, batch.batch_id)
     assert (report.claimed, report.delivered, report.left) == (True, 30, 0)
-    assert {row["outcome"] for row in rows} == {"Delivered"}
+    assert {row["outcome"] for row in rows} == {"delivered"}
     assert len({request["webhook_id"] for request in sending.requests()}) == 30
-    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
 
 
 def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
@@ -85,7 +85,7 @@ def test_push_after_the_deadline_returns_at_once(sending: Sending, clock: Runnin
 
     assert not report.claimed
     assert sending.requests() == []
-    assert work.ledger.chunk(batch.batch_id, 0).state == "NEW"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "new"
 
 
 def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
@@ -186,7 +186,7 @@ def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) 
         write_dead_letters(sending.work, batch.batch_id)
 
     assert pushed.result().delivered == 20
-    assert Counter(row.verdict for row in read_verdicts(work, batch.batch_id)) == {"Delivered": 20}
+    assert Counter(row.verdict for row in read_verdicts(work, batch.batch_id)) == {"delivered": 20}
 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
@@ -206,7 +206,7 @@ def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) 
 
 
 def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
-    """What is in flight has its response, and what was not sent is settled as Unknown."""
+    """What is in flight has its response, and what was not sent is settled as unknown."""
     batch = sending.routed(50, crm=http("/slow/crm", max_in_flight=1))
     work = sending.work
     stop = Stop()
@@ -219,10 +219,10 @@ def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
 
     assert not thread.is_alive()
     assert len(sending.requests()) - sent <= 1, "one that began while the stop was asked for"
-    assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "timeout"
     write_dead_letters(work, batch.batch_id)
     found = Counter(row.verdict for row in verdicts(work, batch.batch_id)["crm"])
-    assert found == {"Delivered": len(sending.requests()), "Unknown": 50 - len(sending.requests())}
+    assert found == {"delivered": len(sending.requests()), "unknown": 50 - len(sending.requests())}
 
 
 def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sending) -> None:
@@ -238,7 +238,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
     thread.join(60)
 
     assert 2 < time.monotonic() - began < 5
-    assert work.ledger.chunk(batch.batch_id, 0).state == "TIMEOUT"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "timeout"
     assert {row["reason"] for row in segment_rows(work, batch.batch_id) if row["sent"]} == {"Interrupted"}
 
 
@@ -260,7 +260,7 @@ def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
 
     rows = [row for row in segment_rows(work, batch.batch_id) if row["sent"]]
     assert [(row["outcome"], row["reason"], row["attempt"]) for row in rows] == [
-        ("RetryAt", "Interrupted", 1)
+        ("retry_scheduled", "Interrupted", 1)
     ] * in_flight
     assert {row["error"] for row in rows} == {"the push was stopped before a response came"}
     assert all(row["due_at"] - row["started_at"] == timedelta(seconds=30) for row in rows)
@@ -299,7 +299,7 @@ def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_a
         assert not thread.is_alive()
         rows = segment_rows(work, batch.batch_id)
         found = [(row["sent"], row["outcome"], row["reason"], row["attempt"]) for row in rows]
-        assert found == [(True, "RetryAt", "Interrupted", 1)]
+        assert found == [(True, "retry_scheduled", "Interrupted", 1)]
         assert rows[0]["due_at"] - rows[0]["started_at"] >= timedelta(seconds=timeout)
     finally:
         goes_on.set()
@@ -316,9 +316,9 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: S
     rows = segment_rows(work, batch.batch_id)
     assert report.delivered == 1
     assert [(row["attempt"], row["outcome"]) for row in sorted(rows, key=lambda row: row["attempt"])] == [
-        (1, "RetryAt"),
-        (2, "RetryAt"),
-        (3, "Delivered"),
+        (1, "retry_scheduled"),
+        (2, "retry_scheduled"),
+        (3, "delivered"),
     ]
 
 
@@ -347,7 +347,7 @@ def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Se
     stuck = work.ledger.target_statuses()["orders", "stuck"]
     assert (stuck.state, stuck.slow, stuck.reason) == ("degraded", True, "2 requests had no response in time")
     rows = segment_rows(work, batch.batch_id)
-    assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("RetryAt", "Interrupted", True)}
+    assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("retry_scheduled", "Interrupted", True)}
 
 
 def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
@@ -361,7 +361,7 @@ def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) 
     rows = verdicts(work, batch.batch_id)["crm"]
     assert work.ledger.target_statuses()["orders", "crm"].state == "disabled"
     assert 1 <= sum(row.reason == "TargetGone" for row in rows) <= 2
-    assert {row.held for row in rows if row.verdict == "Unknown"} == {"target disabled"}
+    assert {row.held for row in rows if row.verdict == "unknown"} == {"target disabled"}
 
 
 def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_served(sending: Sending) -> None:
@@ -374,7 +374,7 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
         push(work, batch.batch_id, 0)
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
-    assert work.ledger.chunk(batch.batch_id, 0).state == "ERROR"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "error"
 
 
 def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
@@ -394,7 +394,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     report = push(sending.work, batch.batch_id, 0)
 
     assert not closed.acquire(blocking=False)
-    assert (report.delivered, sending.work.ledger.chunk(batch.batch_id, 0).state) == (6, "COMPLETED")
+    assert (report.delivered, sending.work.ledger.chunk(batch.batch_id, 0).state) == (6, "completed")
     answered.set()
     assert closed.acquire(timeout=10.0)
 
@@ -408,7 +408,7 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
     sending.settle(batch)
 
     (pending,) = work.ledger.pending_counts()
-    assert (pending.reason, pending.count) == ("Unknown", 3)
+    assert (pending.reason, pending.count) == ("unknown", 3)
     assert 25 < (pending.next_due_at - clock()).total_seconds() <= 30
     sending.rules(broken="/healthy/x")
     clock.advance(31)
@@ -426,9 +426,9 @@ def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     first = [request["webhook_id"] for request in sending.requests()]
     rows = verdicts(work, batch_id)["crm"]
     found = sorted((row.verdict, row.reason or "", row.attempts, row.lane) for row in rows)
-    assert found == [("RetryAt", "Interrupted", 1, "slow")] * 2 + [("Unknown", "", 0, "slow")]
+    assert found == [("retry_scheduled", "Interrupted", 1, "slow")] * 2 + [("unknown", "", 0, "slow")]
     assert all(row.due_at > clock() + timedelta(seconds=15) for row in rows if row.due_at and row.attempts)
-    assert work.ledger.chunk(batch_id, 0).state == "TIMEOUT"
+    assert work.ledger.chunk(batch_id, 0).state == "timeout"
     sending.rules(crm="/healthy/crm")
     clock.advance(31)
 
@@ -451,7 +451,7 @@ def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
     (chunk,) = chunk_statuses(work, batches=5)
     (failure,) = chunk_failures(work, limit=5)
 
-    assert (chunk.state, chunk.kind, chunk.source, chunk.claim) == ("ERROR", "normal", "orders", 1)
+    assert (chunk.state, chunk.kind, chunk.source, chunk.claim) == ("error", "normal", "orders", 1)
     assert (chunk.rows, chunk.succeeded, chunk.failed) == (8, 0, 4)
     assert chunk.targets == ("orders/broken", "orders/crm")
     assert chunk.seconds is not None

@@ -46,7 +46,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     sending.settle(batch)
 
     rows = verdicts(work, batch.batch_id)["crm"]
-    waiting = [row for row in rows if row.verdict == "Unknown"]
+    waiting = [row for row in rows if row.verdict == "unknown"]
     assert len(rows) - len(waiting) <= 21
     assert {(row.attempts, row.lane) for row in waiting} == {(0, "slow")}
     assert work.ledger.target_statuses() == {}
@@ -69,7 +69,7 @@ def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     sending.push(batch)
 
     assert 25 <= len(segment_rows(work, batch.batch_id)) <= 10 * 4 + 1
-    assert work.ledger.chunk(batch.batch_id, 0).state == "COMPLETED"
+    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
 
 
 def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) -> None:

@@ -60,9 +60,9 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
     verdicts = [row.verdict for row in read_verdicts(work, batch.batch_id)]
     assert len(verdicts) == 12
     if kind == "outcome":
-        assert done.unproven == verdicts.count("Unknown") > 0
+        assert done.unproven == verdicts.count("unknown") > 0
     else:
-        assert Counter(verdicts) == {"Delivered": 4, "DeadLettered": 4, "RetryAt": 4}
+        assert Counter(verdicts) == {"delivered": 4, "dead_lettered": 4, "retry_scheduled": 4}
 
 
 def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
@@ -197,7 +197,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
 
 
 def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
-    """Its deliveries are Unknown, and delivered by the retries under their ids."""
+    """Its deliveries are unknown, and delivered by the retries under their ids."""
     batch = sending.routed(4, good="/healthy/good")
     work = sending.work
     sending.push(batch)

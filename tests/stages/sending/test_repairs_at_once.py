@@ -101,8 +101,8 @@ def test_a_repair_in_between_loses_nothing(
     assert work.ledger.batch(batch.batch_id).state == "committed"
     assert audit(work).differences == ()
     verdicts = list(read_verdicts(work, batch.batch_id))
-    dead = sum(row.verdict == "DeadLettered" for row in verdicts)
-    waiting = sum(row.verdict in ("RetryAt", "Unknown") for row in verdicts)
+    dead = sum(row.verdict == "dead_lettered" for row in verdicts)
+    waiting = sum(row.verdict in ("retry_scheduled", "unknown") for row in verdicts)
     assert len(verdicts) == 12
     assert len(list(dead_letters(work))) == dead
     assert sum(row.count for row in work.ledger.pending_of(batch.batch_id)) == waiting

@@ -97,7 +97,7 @@ def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> 
     expected = delivery_id("orders", event["source"], event["id"], "orders", "crm", done.replay_id)
     assert again[0]["webhook_id"] == delivery_id_text(expected)
     account = account_of(sending.work, done)
-    assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"Delivered": 3})
+    assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"delivered": 3})
 
 
 def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
@@ -189,9 +189,9 @@ def test_what_was_delivered_is_left_out_on_wish(sending: Sending) -> None:
 @pytest.mark.parametrize(
     ("condition", "count"),
     [
-        ("outcome = 'DeadLettered' AND code = 503", 3),
-        ("outcome = 'DeadLettered' AND code = 400", 0),
-        ("outcome = 'Delivered'", 3),
+        ("outcome = 'dead_lettered' AND code = 503", 3),
+        ("outcome = 'dead_lettered' AND code = 400", 0),
+        ("outcome = 'delivered'", 3),
         ("delivered_at > TIMESTAMPTZ '2020-01-01'", 3),
         ("attempts = 1 AND reason = 'MaximumRetryAttempts'", 3),
         ("event->>'$.id' = event_id AND target = 'crm'", 3),
@@ -349,7 +349,7 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     sending.site.clock.advance((waiting.due_at - sending.work.ledger.now()).total_seconds() + 1)
     assert sending.retry() is not None
-    assert account_of(sending.work, done).outcomes == {"Delivered": 1}
+    assert account_of(sending.work, done).outcomes == {"delivered": 1}
     assert sending.requests()[-1]["headers"]["eventbridge-replay-id"] == done.replay_id
     assert audit(sending.work).differences == ()
 

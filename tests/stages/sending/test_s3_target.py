@@ -164,7 +164,7 @@ def test_what_passes_is_tried_again_under_the_same_name(
     sending.deliver()
     rows = waiting(sending)
     assert sum(row.count for row in rows) == 5
-    assert [(row.reason, row.attempts) for row in rows] == [("RetryAt", 1)] * QUEUES
+    assert [(row.reason, row.attempts) for row in rows] == [("retry_scheduled", 1)] * QUEUES
     assert bucket.objects() == {}
 
     bucket.server.refuse = lambda request: None
@@ -234,7 +234,7 @@ def test_a_server_that_does_not_answer_is_tried_again(
         sending.begin(2, lake=bucket.target + "}")
         sending.deliver()
 
-    assert [(row.count, row.reason) for row in waiting(sending)] == [(1, "RetryAt")] * QUEUES
+    assert [(row.count, row.reason) for row in waiting(sending)] == [(1, "retry_scheduled")] * QUEUES
     batches = sending.work.ledger.batches(limit=None)  # after a time-out the rest is sent in the slow lane
     rows = [row for batch in batches for row in segment_rows(sending.work, batch.batch_id)]
     assert [row["error_class"] for row in rows] == [error_class] * QUEUES

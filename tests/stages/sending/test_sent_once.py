@@ -52,7 +52,7 @@ def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sendin
     ]
     assert Counter(received.values()) == {1: DELIVERIES + 10}
     assert Counter((row["outcome"], row["sent"], row["attempt"]) for row in rows) == {
-        ("Delivered", True, 1): DELIVERIES + 10
+        ("delivered", True, 1): DELIVERIES + 10
     }
     assert ("orders", "crm") not in work.ledger.target_statuses()
     assert audit(work).differences == ()

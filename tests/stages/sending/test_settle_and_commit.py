@@ -66,7 +66,7 @@ def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
 
 
 def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sending) -> None:
-    """Deliveries without any outcome are Unknown: pending in the slow lane, due at once, no attempt counted."""
+    """Deliveries without any outcome are unknown: pending in the slow lane, due at once, no attempt counted."""
     batch = sending.routed(7, crm=REFUSED)
     work = sending.work
     sending.settle(batch)
@@ -74,12 +74,12 @@ def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sendi
     assert commit(work, batch.batch_id)
 
     (row,) = work.ledger.pending()
-    assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("Unknown", 7, 0, "slow", "scheduled")
+    assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("unknown", 7, 0, "slow", "scheduled")
     assert row.lineage == ()
 
 
 def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: Sending) -> None:
-    """RetryAt keeps the policy's due time and counts the attempt that was made."""
+    """retry_scheduled keeps the policy's due time and counts the attempt that was made."""
     batch = sending.routed(5, crm=REFUSED)
     work = sending.work
     sending.push(batch)
@@ -89,7 +89,7 @@ def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: 
 
     rows = work.ledger.pending()
     assert sum(row.count for row in rows) == 5
-    assert {(row.reason, row.attempts) for row in rows} == {("RetryAt", 1)}
+    assert {(row.reason, row.attempts) for row in rows} == {("retry_scheduled", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
     assert all(3600 * 0.8 <= wait <= 3600 * 1.2 + 20 for wait in waits)
     due_by_policy = [row.due_at for row in verdicts(work, batch.batch_id)["crm"]]
@@ -111,7 +111,7 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Se
     assert record["event"] == body
     assert record["request"] == body
     assert record["reason"] == "NonRetryable"
-    assert (attempt["number"], attempt["code"], attempt["outcome"]) == (1, 400, "DeadLettered")
+    assert (attempt["number"], attempt["code"], attempt["outcome"]) == (1, 400, "dead_lettered")
     assert attempt["response_head"] == b"no such customer\n"
     assert delivery_id_text(record["delivery_id"]) == sending.requests()[0]["webhook_id"]
 
@@ -189,7 +189,7 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
-    """Deliveries a settlement forgot are given Unknown by a supplement and pending, with an alarm; then it commits."""
+    """Deliveries a settlement forgot are given unknown by a supplement and pending, with an alarm; then it commits."""
     batch = sending.routed(10, crm="/healthy/crm")
     work = sending.work
     sending.push(batch)
@@ -216,7 +216,7 @@ def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
 
     assert commit(work, batch.batch_id)
 
-    assert [row.verdict for row in verdicts(work, batch.batch_id)["crm"]] == ["RetryAt", "RetryAt"]
+    assert [row.verdict for row in verdicts(work, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
     assert sum(row.count for row in work.ledger.pending()) == 2
     assert list(dead_letters(work)) == []
     assert audit(work).differences == ()
@@ -241,7 +241,7 @@ def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Se
     """A settlement cannot claim a delivery that no recorded answer shows."""
     batch = sending.routed(1, crm=REFUSED)
     work = sending.work
-    _settle_with(work, batch, lambda rows: [replace(row, verdict="Delivered") for row in rows])
+    _settle_with(work, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])
     sending.settle(batch)
 
     with pytest.raises(BooksError, match="without a proof"):

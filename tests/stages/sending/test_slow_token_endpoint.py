@@ -37,7 +37,7 @@ def test_other_targets_do_not_wait_for_a_token_endpoint(sending: Sending, path: 
     assert batch_id is not None
     found = verdicts(work, batch_id)
     for name in ("z", "plain"):
-        assert [(row.verdict, row.attempts) for row in found[name]] == [("Delivered", 1)] * 2, name
-    assert {row.verdict for name in hanging for row in found[name]} == {"RetryAt"}
+        assert [(row.verdict, row.attempts) for row in found[name]] == [("delivered", 1)] * 2, name
+    assert {row.verdict for name in hanging for row in found[name]} == {"retry_scheduled"}
     asked = [each for each in sending.requests() if each["path"] == path]
     assert len(asked) <= 2, "each takes a second, in which calls of other targets wait"

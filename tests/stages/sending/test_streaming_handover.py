@@ -241,7 +241,7 @@ def test_a_handover_sends_nothing_twice_to_a_target_that_answers_slowly(sending:
         for batch in sending.work.ledger.batches()
         for row in segment_rows(sending.work, batch.batch_id)
     ]
-    assert outcomes == [("Delivered", True, 1)] * 40
+    assert outcomes == [("delivered", True, 1)] * 40
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()
 
@@ -266,6 +266,6 @@ def test_a_stop_just_after_the_change_leaves_the_last_batch_to_the_former_stream
         for batch in sending.work.ledger.batches()
         for row in segment_rows(sending.work, batch.batch_id)
     ]
-    assert outcomes == [("Delivered", True, 1)] * 20
+    assert outcomes == [("delivered", True, 1)] * 20
     assert set(ids(sending).values()) == {1}
     assert audit(sending.work).differences == ()

@@ -83,7 +83,7 @@ def test_the_abort_header_ends_it(code: int) -> None:
 
 
 def test_the_abort_header_takes_nothing_back() -> None:
-    """A 2xx is Delivered even with the abort header."""
+    """A 2xx is delivered even with the abort header."""
     assert decided(answer(200, abort=True)) == Delivered()
 
 

@@ -146,7 +146,7 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
     claims = [claim for answer in in_processes(work) for claim in answer]
 
     assert sorted(claims) == list(range(1, RIVALS * each + 1))
-    assert [ledger.end_chunk("batch-1", 0, claim, "COMPLETED", 0, 0) for claim in range(1, RIVALS * each + 1)] == [
+    assert [ledger.end_chunk("batch-1", 0, claim, "completed", 0, 0) for claim in range(1, RIVALS * each + 1)] == [
         False
     ] * (RIVALS * each - 1) + [True]
 

@@ -58,7 +58,7 @@ PLACES_OF_RUNNER = (
 #: Whether a chunk still stands under a claim, which it then does until the transaction ends.
 CHUNK_CLAIMED = select(delivery_chunk.c.claim).where(_CHUNK, _CLAIM).with_for_update(read=True)
 
-_UNDER_WAY = delivery_chunk.c.state == "STARTED"
+_UNDER_WAY = delivery_chunk.c.state == "started"
 _LIVE = _UNDER_WAY & (delivery_chunk.c.claimed_until > _NOW)
 
 #: The claims of a batch that have not run out.
@@ -92,11 +92,11 @@ RELEASE_CLAIM = (
 #: Claims a chunk that is not completed, and that no live push has: an earlier claim is lost.
 CLAIM_CHUNK = (
     update(delivery_chunk)
-    .where(_CHUNK, delivery_chunk.c.state != "COMPLETED", ~func.coalesce(_LIVE, False))
+    .where(_CHUNK, delivery_chunk.c.state != "completed", ~func.coalesce(_LIVE, False))
     .values(
         claim=delivery_chunk.c.claim + 1,
         claimed_until=bindparam("until", type_=UtcTime),
-        state="STARTED",
+        state="started",
         worker=bindparam("by"),
         started_at=_NOW,
         ended_at=None,
@@ -126,7 +126,7 @@ RAISE_CLAIMS = (
     .where(delivery_chunk.c.batch_id == bindparam("of_batch"))
     .values(
         claim=delivery_chunk.c.claim + 1,
-        state=case((_UNDER_WAY, "ERROR"), else_=delivery_chunk.c.state),
+        state=case((_UNDER_WAY, "error"), else_=delivery_chunk.c.state),
         ended_at=case((_UNDER_WAY, _NOW), else_=delivery_chunk.c.ended_at),
         error=case((_UNDER_WAY, bindparam("lost")), else_=delivery_chunk.c.error),
     )

@@ -61,7 +61,7 @@ def replay_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
             None,
             type=text,
             title="SQL",
-            description="Only events that meet a DuckDB condition, e.g. outcome = 'DeadLettered' AND code = 503.",
+            description="Only events that meet a DuckDB condition, e.g. outcome = 'dead_lettered' AND code = 503.",
         ),
         "as_of": Param(
             "today",

@@ -16,7 +16,7 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, UnroutableEvent
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.stages.dead_letters.batch_files import taken_ids
@@ -52,12 +52,12 @@ def books_of(work: Runtime, batch: Batch) -> Books:
         turned_down=add({share.rule: _of_events(share.turned_down)} for share in shares),
         admitted=_admitted(work, batch),
         referred=add({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id)),
-        delivered=verdicts["Delivered"],
-        pending_by_settlement=add([verdicts["RetryAt"], verdicts["Unknown"]]),
+        delivered=verdicts["delivered"],
+        pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
         pending=of_pending(work, (row for row in pending if row.reason != COPY)),
         copies_due=copy_fingerprints(work, batch),
         copies=of_pending(work, (row for row in pending if row.reason == COPY)),
-        dead_by_settlement=verdicts["DeadLettered"],
+        dead_by_settlement=verdicts["dead_lettered"],
         dead=dead,
         transform_failures=transform_failures,
     )
@@ -133,8 +133,8 @@ def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
 
 
 def _verdicts(work: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
-    """Return the fingerprints of each verdict, and the ids of what is Delivered."""
-    parts: dict[str, list[Fingerprints]] = {name: [] for name in VERDICT_RANK}
+    """Return the fingerprints of each verdict, and the ids of what is delivered."""
+    parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
     delivered = []
     for _, table in settlements(work, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
         codes, names = codes_of(table["verdict"])
@@ -142,7 +142,7 @@ def _verdicts(work: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], 
             chosen = codes == number
             rows = table if chosen.all() else table.filter(flag_column(chosen))
             parts[name].append(by_target(rows))
-            if name == "Delivered":
+            if name == "delivered":
                 delivered.append(ids_of(rows["delivery_id"])[~_unsent_of_shadows(rows)])
     return {name: add(found) for name, found in parts.items()}, delivered
 
@@ -155,13 +155,13 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _unproven(work: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
-    """Return how many of what is settled as Delivered no outcome proves; nothing is looked up if all were, once."""
+    """Return how many of what is settled as delivered no outcome proves; nothing is looked up if all were, once."""
     proofs = []
     for file in segments(work, batch.batch_id):
         if file.path is not None:
             table = read_table(work.store, file.path, columns=["delivery_id", "outcome"], coded=["outcome"])
             codes, names = codes_of(table["outcome"])
-            proven = np.array([name == "Delivered" for name in [*names, ""]])[codes]
+            proven = np.array([name == "delivered" for name in [*names, ""]])[codes]
             proofs.append(ids_of(table["delivery_id"])[proven])
     if _sum(proofs) == _sum(delivered):
         return 0

@@ -25,7 +25,7 @@ _IDS_SHOWN = 20
 
 
 def close_deficit(work: Runtime, batch: Batch, first: str) -> bool:
-    """Give Unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
+    """Give unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
 
     Returns whether there were any. A delivery it names twice, or that the batch never had, is a surplus: raises
     BooksError with the ids.

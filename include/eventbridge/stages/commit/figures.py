@@ -25,10 +25,10 @@ from eventbridge.store.columns import NO_TIME, codes_of, times_of
 
 _COLUMNS = ("rule", "target", "verdict", "published_at", "settled_at")
 _OUTCOMES: Mapping[str, str] = {
-    "Delivered": "delivered",
-    "DeadLettered": "dead_lettered",
-    "RetryAt": "pending",
-    "Unknown": "pending",
+    "delivered": "delivered",
+    "dead_lettered": "dead_lettered",
+    "retry_scheduled": "pending",
+    "unknown": "pending",
 }
 _BOUNDS = np.array(BOUNDS_MS, np.int64) * 1_000
 _MICROSECOND = timedelta(microseconds=1)
@@ -112,7 +112,7 @@ def _count(table: pa.Table, found: dict[_Outcome, _Sums]) -> None:
     codes = (rule_of * len(targets) + target_of) * len(verdicts) + verdict_of
     groups, group_of = _groups(codes, len(rules) * len(targets) * len(verdicts))
     settled, published = times_of(table["settled_at"]), times_of(table["published_at"])
-    timed = (settled != NO_TIME) & np.array([name == "Delivered" for name in [*verdicts, ""]])[verdict_of]
+    timed = (settled != NO_TIME) & np.array([name == "delivered" for name in [*verdicts, ""]])[verdict_of]
     passed = np.maximum(settled[timed] - published[timed], 0)
     counts = np.bincount(group_of, minlength=len(groups))
     latencies = np.bincount(group_of[timed], weights=passed, minlength=len(groups))

@@ -124,7 +124,7 @@ class _Segments:
             rows = self._rows(place.segment)
             if rows is None:
                 return pa.concat_tables(told), place
-            fits = pc.equal(rows["outcome"], "Delivered")
+            fits = pc.equal(rows["outcome"], "delivered")
             rows = rows.filter(fits if place.delivered else pc.invert(fits))
             told.append(rows.slice(place.row, left))
             left -= told[-1].num_rows

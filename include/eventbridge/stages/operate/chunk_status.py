@@ -64,7 +64,7 @@ def chunk_failures(work: Runtime, *, limit: int, payloads: bool = True) -> list[
         for chunk in work.ledger.chunks(batch.batch_id):
             if len(failures) == limit:
                 return failures
-            if chunk.state in ("ERROR", "TIMEOUT") or chunk.failed:
+            if chunk.state in ("error", "timeout") or chunk.failed:
                 failures.append(_status(batch, chunk, _last_failure(work, batch, chunk, payloads)))
     return failures
 
@@ -104,7 +104,7 @@ def _failures(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iter
     for file in reversed(segments(work, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:
             for row in reversed(read_table(work.store, file.path, columns=columns).to_pylist()):
-                if row["outcome"] != "Delivered":
+                if row["outcome"] != "delivered":
                     said = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
                     error = row["error"] if payloads or row["reason"] not in QUOTING_REASONS else None
                     yield ": ".join(filter(None, [f"{row['rule']}/{row['target']}", said, error]))

@@ -158,7 +158,7 @@ def push_and_settle(
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):
-            # an everyday thing: what the push left without an outcome is settled as Unknown and becomes pending
+            # an everyday thing: what the push left without an outcome is settled as unknown and becomes pending
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error

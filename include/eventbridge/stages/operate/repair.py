@@ -45,7 +45,7 @@ class Repair:
     set_aside: tuple[str, ...] = ()  # files that count for nothing any more
     made_again: tuple[str, ...] = ()  # files that are made again, at their place
     settled_anew: bool = False
-    unproven: int = 0  # deliveries whose answers are in a file set aside: Unknown, tried again
+    unproven: int = 0  # deliveries whose answers are in a file set aside: unknown, tried again
     committed: bool = False
     record: str = ""
     unreadable: tuple[str, ...] = field(default=())
@@ -64,7 +64,7 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     replay began with is written from what it took, letters are written from the settlement, and the manifest of a
     committed batch from all of these. With an outcome segment or a settlement that cannot be read, or a surplus, a
     batch that is not committed is settled again from what its readable segments show: a delivery without an answer is
-    Unknown and tried again under the same id.
+    unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
     if (batch := work.ledger.batch(batch_id)).kept != "all":
@@ -244,7 +244,7 @@ def _settled_anew(
         surplus=surplus,
         set_aside=tuple(str(file.path) for file in aside),
         settled_anew=batch.state == "settling",
-        unproven=sum(table["verdict"].to_pylist().count("Unknown") for table in verdicts),
+        unproven=sum(table["verdict"].to_pylist().count("unknown") for table in verdicts),
     )
     if dry_run:
         return found

@@ -22,7 +22,7 @@ from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
 
 #: Verdicts after which nothing can come of a delivery. What is to be tried again may hold up others of its order.
-_LAST = ("Delivered", "DeadLettered")
+_LAST = ("delivered", "dead_lettered")
 
 
 @dataclass(frozen=True)

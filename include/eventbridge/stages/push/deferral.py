@@ -20,7 +20,8 @@ def deferred(
 ) -> list[Item]:
     """Return the deliveries of a target that may be sent now; of the others rows of schema OUTCOME go to `rows`.
 
-    Such a row is not an attempt: a RetryAt that says when the delivery may be sent; its end, where that is too late.
+    Such a row is not an attempt: a retry_scheduled that says when the delivery may be sent; its end, where that is too
+    late.
     """
     ready, early = [], []
     for item in items:

@@ -48,8 +48,8 @@ class InTurn:
     """Sends what a chunk has of one shard.
 
     A delivery goes once every earlier one of its key has its verdict; one that fails, or may not be sent yet, blocks
-    its key, the others go on. What must wait is reported as RetryAt without an attempt. Nothing starts that the shard's
-    lease would not outlast.
+    its key, the others go on. What must wait is reported as retry_scheduled without an attempt. Nothing starts that the
+    shard's lease would not outlast.
     """
 
     def __init__(self, run: TargetRun, send: Send, shard: Shard, in_flight: int) -> None:

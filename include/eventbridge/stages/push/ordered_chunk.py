@@ -59,9 +59,9 @@ def ordered_deliveries(
     for item in _items(work, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
-        if seen is None or seen.verdict == "Unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
+        if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
             items[shard].append(item)
-        elif seen.verdict == "RetryAt":
+        elif seen.verdict == "retry_scheduled":
             failed[shard].append(item)
     gone = threading.Event()
     in_flight = max(1, spec.max_in_flight // max(1, len(items)))

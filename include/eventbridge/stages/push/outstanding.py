@@ -88,7 +88,7 @@ def items_of(
             continue
         attempts = piece.attempts
         if done and (seen := done.get(delivery_id)) is not None:
-            if seen.verdict != "Unknown":
+            if seen.verdict != "unknown":
                 continue
             attempts = max(attempts, seen.attempts)
         request = Request(

@@ -48,7 +48,7 @@ def outcome_row(item: Item, outcome: Outcome, answer: Answer) -> OutcomeRow:
         True,
         answer.started_at,
         answer.duration_ms,
-        type(outcome).__name__,
+        outcome.status,
         due_at,
         reason,
         answer.code,
@@ -61,7 +61,7 @@ def outcome_row(item: Item, outcome: Outcome, answer: Answer) -> OutcomeRow:
 def unsent_row(item: Item, outcome: Outcome, now: datetime) -> OutcomeRow:
     """Return the row for a decision that was made without an attempt."""
     due_at, reason, detail = _said(outcome)
-    name = type(outcome).__name__
+    name = outcome.status
     return OutcomeRow(
         item.delivery_id, item.rule, item.target, item.attempts, False, now, 0.0, name, due_at, reason, error=detail
     )
@@ -109,7 +109,7 @@ def accepted_row(rule: str, target: str, attempt: int, answer: Answer) -> Outcom
         True,
         answer.started_at,
         answer.duration_ms,
-        "Delivered",
+        "delivered",
         code=answer.code,
         response_head=answer.response_head,
     )
@@ -118,7 +118,7 @@ def accepted_row(rule: str, target: str, attempt: int, answer: Answer) -> Outcom
 def alike_row(of: tuple[str, str, int], outcome: Outcome, answer: Answer | None, now: datetime) -> OutcomeRow:
     """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `answer` None: none was made."""
     due_at, reason, detail = _said(outcome)
-    name = type(outcome).__name__
+    name = outcome.status
     if answer is None:
         return OutcomeRow(b"", *of, False, now, 0.0, name, due_at, reason, error=detail)
     row = OutcomeRow(b"", *of, True, answer.started_at, answer.duration_ms, name, due_at, reason)

@@ -153,7 +153,7 @@ class _Push:
             for run in runs:
                 run.abandon()
             self._let_go(NOTICE_SECONDS)
-            self._end("ERROR", runs, error)
+            self._end("error", runs, error)
             raise
         return self._finish(runs)
 
@@ -164,9 +164,9 @@ class _Push:
         if not self._stale:
             if crash is None:
                 spent = self._stop.is_set() or self._only is not None or any(report.spent for report in reports)
-                self._end("TIMEOUT" if spent else "COMPLETED", runs, None)
+                self._end("timeout" if spent else "completed", runs, None)
             else:
-                self._end("ERROR", runs, crash)
+                self._end("error", runs, crash)
         self._let_go(_LET_GO_SECONDS)
         if crash is not None:
             raise crash

@@ -21,7 +21,7 @@ PENDING = "pending"
 UNMATCHED = "unmatched"
 UNREADABLE = "unreadable"
 PRUNED = "pruned"
-_OPEN = ("RetryAt", "Unknown")
+_OPEN = ("retry_scheduled", "unknown")
 _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 
 
@@ -29,7 +29,7 @@ _ID_COLUMNS = ["delivery_id", "bus", "source", "event_id", "rule", "target"]
 class Mark:
     """That a dead letter was redriven: by which redrive and batch, when, and what came of it.
 
-    `outcome` is Delivered, DeadLettered (there is a newer dead letter), `pending` (it is tried again), `unmatched`
+    `outcome` is delivered, dead_lettered (there is a newer dead letter), `pending` (it is tried again), `unmatched`
     (today's rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or
     `under way`, also while some of its batch is a reference.
     """

@@ -14,7 +14,7 @@ from eventbridge.stages.settle.settlement import settlements
 UNDER_WAY = "under way"
 PENDING = "pending"
 PRUNED = "pruned"
-_OPEN = ("RetryAt", "Unknown")
+_OPEN = ("retry_scheduled", "unknown")
 
 
 @dataclass

@@ -16,7 +16,7 @@ from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import settlements
 from eventbridge.store.parquet import read_table
 
-DELIVERED = "Delivered"
+DELIVERED = "delivered"
 _PENDING = "pending"
 #: Batches whose outcomes are kept: those of the files that are looked through one after the other.
 _KEPT = 8
@@ -24,7 +24,7 @@ _KEPT = 8
 
 @dataclass(frozen=True)
 class PastOutcome:
-    """What a delivery came to: `Delivered`, `DeadLettered` or `pending`, why, and after how many attempts.
+    """What a delivery came to: `delivered`, `dead_lettered` or `pending`, why, and after how many attempts.
 
     `code` is the HTTP status of its last attempt; None: there was none, or nobody asked.
     """
@@ -63,7 +63,7 @@ class Past:
                 name, verdict = row["delivery_id"], row["verdict"]
                 if name not in found or found[name].outcome != DELIVERED:
                     found[name] = PastOutcome(
-                        outcome=verdict if verdict in (DELIVERED, "DeadLettered") else _PENDING,
+                        outcome=verdict if verdict in (DELIVERED, "dead_lettered") else _PENDING,
                         reason=row["reason"],
                         attempts=row["attempts"],
                         delivered_at=row["settled_at"] if verdict == DELIVERED else None,

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.fingerprints import Ids
-from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.outcome import STATUS_RANK
 from eventbridge.store import schemas
 from eventbridge.store.columns import (
     NO_CODE,
@@ -35,7 +35,7 @@ _COLUMNS = [
     "error", "code",
 ]  # fmt: skip
 _TEXTS = ["outcome", "reason", "error_class", "error"]
-_RANK: dict[str, int] = {name: rank for rank, name in enumerate(VERDICT_RANK)}
+_RANK: dict[str, int] = {name: rank for rank, name in enumerate(STATUS_RANK)}
 
 _Vector = npt.NDArray[np.int64]
 _Half = npt.NDArray[np.uint64]
@@ -46,7 +46,7 @@ class Answers:
     """The best outcome of each delivery that segments show: by rank, among equals of the latest attempt.
 
     `rows` are all of the segments, of which `best` names one a delivery, in order of the ids. Their columns are
-    `delivery_id`, `verdict` (a dictionary of all VERDICT_RANK, in that order), `attempts` (of the best row the highest
+    `delivery_id`, `verdict` (a dictionary of all STATUS_RANK, in that order), `attempts` (of the best row the highest
     number seen), `due_at`, `reason`, `detail` and `answered_at`.
     """
 
@@ -120,7 +120,7 @@ def _rows(table: pa.Table) -> pa.Table:
     answered_at = np.where(flags_of(table["sent"]), times_of(table["started_at"]) + took, NO_TIME)
     columns = {
         "delivery_id": table["delivery_id"],
-        "verdict": texts(ranks[outcomes], list(VERDICT_RANK)),
+        "verdict": texts(ranks[outcomes], list(STATUS_RANK)),
         "attempts": table["attempt"],
         "due_at": table["due_at"],
         "reason": coded(table["reason"]),

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.outcome import VerdictName
+from eventbridge.model.outcome import StatusName
 from eventbridge.model.queue import Queue
 from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
@@ -32,7 +32,7 @@ _GROUP_ROWS = 20_000
 class Shown:
     """What the segments show of one delivery: its best outcome and the highest attempt number seen."""
 
-    verdict: VerdictName
+    verdict: StatusName
     attempts: int
     due_at: datetime | None
     reason: str | None

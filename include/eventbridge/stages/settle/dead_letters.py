@@ -51,7 +51,7 @@ Record = dict[str, Any]
 
 @told("write_dead_letters")
 def write_dead_letters(work: Runtime, batch_id: str) -> None:
-    """Settle a routed batch and write a record for each DeadLettered delivery and each malformed or unroutable event.
+    """Settle a routed batch and write a record for each dead_lettered delivery and each malformed or unroutable event.
 
     Does nothing before the batch is routed or after it is committed; running it again writes the same files.
     Raises BooksError for a file that cannot be read.
@@ -102,7 +102,7 @@ def _numbered(work: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, li
 
 
 def _parts(work: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    tables = [table for _, table in settled_as(work, batch.batch_id, ["DeadLettered"], schemas.SETTLEMENT.names)]
+    tables = [table for _, table in settled_as(work, batch.batch_id, ["dead_lettered"], schemas.SETTLEMENT.names)]
     if tables:
         dead = _sorted(pa.concat_tables(tables))
         attempts = _Attempts(work, batch)

@@ -29,7 +29,7 @@ from eventbridge.store.columns import time_at
 
 @told("schedule_retries")
 def schedule_retries(work: Runtime, batch_id: str) -> None:
-    """Record every RetryAt and Unknown of a settled batch, with due time, attempts and lane as the settlement says.
+    """Record what a settled batch tries again, with due time, attempts and lane as the settlement says.
 
     And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
     The only inserter of pending rows. Does nothing before the batch is settled or after it is committed;
@@ -55,7 +55,7 @@ def _on_hold_events(work: Runtime, batch: Batch, pending: Sequence[PendingDelive
     if not held:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
-    found = (table.to_pylist() for _, table in settled_as(work, batch.batch_id, ["RetryAt"], columns))
+    found = (table.to_pylist() for _, table in settled_as(work, batch.batch_id, ["retry_scheduled"], columns))
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
     times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
     return [
@@ -73,7 +73,7 @@ def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
     """Return the pending rows that follow from a batch's settlement, supplements included."""
     rows = []
     order, spans, context = OrderedPending(work, batch), SpanPending(work, batch), _Context(work, batch)
-    for number, table in settled_as(work, batch.batch_id, ["RetryAt", "Unknown"], COLUMNS):
+    for number, table in settled_as(work, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
         waiting = Waiting(table)
         order.enter(waiting)
         spans.enter(waiting)

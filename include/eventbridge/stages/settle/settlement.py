@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
-from eventbridge.model.outcome import VerdictName
+from eventbridge.model.outcome import StatusName
 from eventbridge.model.verdict import Verdict
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout, schemas
@@ -64,7 +64,7 @@ def settlements(work: Runtime, batch_id: str, columns: Sequence[str]) -> Iterato
 
 
 def settled_as(
-    work: Runtime, batch_id: str, verdicts: Sequence[VerdictName], columns: Sequence[str]
+    work: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) as `settlements` does, of these verdicts only; a file without any is hardly read."""
     for file in work.ledger.files(batch_id, "settlement"):

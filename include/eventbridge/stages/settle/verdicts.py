@@ -15,7 +15,7 @@ from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import PUSH_LOST, Chunk
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_DISABLED, TARGET_PAUSED
-from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, VERDICT_RANK
+from eventbridge.model.outcome import SHADOW_FAILED, SHADOW_NOT_SENT, STATUS_RANK
 from eventbridge.model.routed import RoutedShare
 from eventbridge.model.row_vectors import Rows
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
@@ -52,7 +52,9 @@ _SLOW = "slow"
 #: How long what a push could not even begin is left alone: a connection that nobody defined would fail again at once.
 _PAUSE = timedelta(seconds=30)
 
-_DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(VERDICT_RANK.index, ("Delivered", "DeadLettered", "RetryAt", "Unknown"))
+_DELIVERED, _DEAD, _RETRY, _UNKNOWN = map(
+    STATUS_RANK.index, ("delivered", "dead_lettered", "retry_scheduled", "unknown")
+)
 
 _DISABLED, _COPY_HELD = 0, 1  # places in `Judge._held`
 
@@ -93,7 +95,7 @@ class Judge:
     """Gives deliveries of a batch their verdicts: from the answers, and else from their chunks, targets and rules."""
 
     def __init__(self, work: Runtime, batch: Batch, answers: Answers | None = None) -> None:
-        """Without `answers` every delivery that could be sent is Unknown."""
+        """Without `answers` every delivery that could be sent is unknown."""
         chunks = work.ledger.chunks(batch.batch_id)
         self._answers = answers or read_answers(work.store, ())
         self._places = Places(chunks)
@@ -117,13 +119,13 @@ class Judge:
     def verdicts(self, file: str, rows: Rows, table: pa.Table) -> pa.Table:
         """Return the verdicts of rows of a delivery file; `table` has their MATCHED_COLUMNS.
 
-        A delivery without any outcome is Unknown and due now, or soon if its push failed by an error: trying again is
+        A delivery without any outcome is unknown and due now, or soon if its push failed by an error: trying again is
         safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed. One
         without a payload is a dead letter or, where a target dead-letters nothing, waits.
         """
         answers = self._answers.of(ids_of(table["delivery_id"]))
         chunk_of, attempts = self._places.of(file, rows)
-        verdict, _ = codes_of(answers["verdict"])  # a rank: the dictionary is VERDICT_RANK
+        verdict, _ = codes_of(answers["verdict"])  # a rank: the dictionary is STATUS_RANK
         found = verdict != NO_CODE
         verdict[~found] = _UNKNOWN
         attempts = np.where(found, numbers_of(answers["attempts"]), attempts)
@@ -157,7 +159,7 @@ class Judge:
                 column_of(self._chunk_ids[chunk_of], pa.int32(), chunk_of == NO_CODE),
                 same(file, len(rows)),
                 column_of(rows, pa.int32()),
-                texts(verdict, list(VERDICT_RANK)),
+                texts(verdict, list(STATUS_RANK)),
                 column_of(attempts, pa.int32()),
                 times(due_at),
                 texts(np.where(verdict >= _RETRY, 0, NO_CODE), [_SLOW]),
@@ -212,7 +214,7 @@ class Judge:
 
 
 def _pause(chunk: Chunk) -> int:
-    failed = chunk.state == "ERROR" and chunk.error != PUSH_LOST
+    failed = chunk.state == "error" and chunk.error != PUSH_LOST
     return _PAUSE // timedelta(microseconds=1) if failed else 0
 
 

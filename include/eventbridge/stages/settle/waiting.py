@@ -160,7 +160,7 @@ class Waiting:
 
         Those of one second share a row. What makes few retry runs of many rows is the watcher.
         """
-        after_answer = self.has(self.verdict, "RetryAt") & self.answered
+        after_answer = self.has(self.verdict, "retry_scheduled") & self.answered
         # any other may go at once, or at the whole second from which on it may be sent
         return np.where(after_answer, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 

@@ -33,4 +33,4 @@ def failed_shadow(
 
 def as_shadow(step: Step, failed: str | None) -> Step:
     """Return a step as that of a shadow, if it failed."""
-    return step if failed is None else replace(step, outcome="Shadow")
+    return step if failed is None else replace(step, outcome="shadow")

@@ -50,7 +50,7 @@ def verdict_step(batch: Batch, row: _Row) -> Step:
         delivery_id=delivery_id_text(row["delivery_id"]),
         outcome=row["verdict"],
         reason=row["reason"],
-        detail=row["detail"] or (_NO_RESPONSE if row["verdict"] == "Unknown" else None),
+        detail=row["detail"] or (_NO_RESPONSE if row["verdict"] == "unknown" else None),
     )
 
 

@@ -47,7 +47,7 @@ _DEAD_LETTER_COLUMNS = [
     "delivery_id", "rule", "target", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id", "reason",
     "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
 ]  # fmt: skip
-_STATES: dict[str, DeliveryState] = {"Delivered": "Delivered", "DeadLettered": "DeadLettered"}
+_STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": "dead_lettered"}
 
 
 class Trail:
@@ -155,8 +155,8 @@ class Trail:
     def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it."""
         state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
-        failed = failed_shadow(shadows_of(self._work, batch), row, attempt) if state == "Delivered" else None
-        state = state if failed is None else "Shadow"
+        failed = failed_shadow(shadows_of(self._work, batch), row, attempt) if state == "delivered" else None
+        state = state if failed is None else "shadow"
         self._stands(
             batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
         )
@@ -168,7 +168,7 @@ class Trail:
     ) -> None:
         """Note how a delivery stands by the newest batch; what was delivered once, is."""
         name = row["delivery_id"]
-        if name in self.deliveries and self.deliveries[name].state == "Delivered" and state != "Delivered":
+        if name in self.deliveries and self.deliveries[name].state == "delivered" and state != "delivered":
             return
         self.deliveries[name] = DeliveryAnswer(
             rule=row["rule"],
@@ -212,7 +212,7 @@ class Trail:
             self._replay_of[copy_id(letter)] = ""
             if not is_kept(batch.kept, "all"):  # the dead letter is all that is left of it
                 self.steps += (dead_letter_attempt_step(batch, letter, each) for each in letter["attempts"])
-                self._stands(batch, letter, "DeadLettered", len(letter["attempts"]), letter["reason"])
+                self._stands(batch, letter, "dead_lettered", len(letter["attempts"]), letter["reason"])
         self.steps.append(dead_letter_step(batch, letter))
         for taken in self._work.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):

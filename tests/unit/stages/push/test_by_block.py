@@ -143,7 +143,7 @@ def test_what_a_block_target_refuses_is_decided_one_by_one_and_the_rest_goes_on(
     run = bench.run(deliveries(35))
     outcomes = {int.from_bytes(row["delivery_id"]): row["outcome"] for row in bench.written()}
 
-    assert {n for n, outcome in outcomes.items() if outcome == "RetryAt"} == set(range(10, 20))
+    assert {n for n, outcome in outcomes.items() if outcome == "retry_scheduled"} == set(range(10, 20))
     assert sorted(numbers(target.received)) == [*range(10), *range(20, 35)]
     assert (run.report.delivered, run.report.retried) == (25, 10)
     assert len(outcomes) == 35
@@ -157,7 +157,7 @@ def test_lines_that_could_not_be_flushed_are_not_delivered() -> None:
     bench.run(deliveries(15))
 
     assert {(row["outcome"], row["reason"], row["error"], row["attempt"]) for row in bench.written()} == {
-        ("RetryAt", "FlushFailed", "the disk is gone", 3)
+        ("retry_scheduled", "FlushFailed", "the disk is gone", 3)
     }
 
 
@@ -170,7 +170,7 @@ def test_a_block_with_something_too_old_is_looked_at_one_by_one() -> None:
     run = bench.run(deliveries(20, arrived_at=arrived))
 
     assert sorted(numbers(target.received)) == [n for n in range(20) if n != 7]
-    assert [row["reason"] for row in bench.written() if row["outcome"] == "DeadLettered"] == ["MaximumEventAge"]
+    assert [row["reason"] for row in bench.written() if row["outcome"] == "dead_lettered"] == ["MaximumEventAge"]
     assert (run.report.delivered, run.report.dead_lettered) == (19, 1)
 
 

@@ -24,7 +24,7 @@ LIKE = accepted_row("orders", "lines", 4, Answer(True, AT, 2.0))
 
 
 def row(number: int) -> OutcomeRow:
-    return OutcomeRow(number.to_bytes(16), "orders", "crm", 1, True, AT, 1.5, "Delivered", code=200, response_head=b"")
+    return OutcomeRow(number.to_bytes(16), "orders", "crm", 1, True, AT, 1.5, "delivered", code=200, response_head=b"")
 
 
 def test_a_segment_has_the_oldest_rows_and_no_more_than_are_enough() -> None:
@@ -61,7 +61,7 @@ def test_rows_and_tables_have_the_schema_of_segments() -> None:
     assert table.schema == outcome_table([row(1)]).schema == schemas.OUTCOME
     assert (
         table.to_pylist()[1]
-        == OutcomeRow(bytes(16), "orders", "lines", 4, True, AT, 2.0, "Delivered", response_head=b"")._asdict()
+        == OutcomeRow(bytes(16), "orders", "lines", 4, True, AT, 2.0, "delivered", response_head=b"")._asdict()
     )
     assert outcome_table(list(accepted_rows([bytes(16)] * 2, LIKE))) == table
 

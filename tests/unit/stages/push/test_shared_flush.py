@@ -61,9 +61,9 @@ def test_targets_of_one_disk_are_flushed_together_and_each_hears_what_it_lost() 
 
     assert asked == [3]
     assert [[row["outcome"] for row in bench.written()] for bench, _ in found] == [
-        ["Delivered"] * 2,
-        ["RetryAt"] * 2,
-        ["Delivered"] * 2,
+        ["delivered"] * 2,
+        ["retry_scheduled"] * 2,
+        ["delivered"] * 2,
     ]
 
 

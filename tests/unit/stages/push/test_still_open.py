@@ -33,7 +33,7 @@ def _shown(**outcomes: str) -> Answers:
             "started_at": _NOW,
             "duration_ms": 1.0,
             "outcome": outcome,
-            "due_at": _NOW if outcome == "RetryAt" else None,
+            "due_at": _NOW if outcome == "retry_scheduled" else None,
         }
         for name, outcome in outcomes.items()
     ]
@@ -56,18 +56,18 @@ def test_what_is_answered_never_becomes_python_values() -> None:
     """A piece all of which is delivered, or dead-lettered, is left out; of another it is told what was shown."""
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
-    left, done = still_open(pieces, _shown(n1="Delivered", n2="DeadLettered", n3="Delivered"))
+    left, done = still_open(pieces, _shown(n1="delivered", n2="dead_lettered", n3="delivered"))
 
     assert left == pieces[1:]
-    assert {raw: shown.verdict for raw, shown in done.items()} == {_id(3): "Delivered"}
+    assert {raw: shown.verdict for raw, shown in done.items()} == {_id(3): "delivered"}
 
 
-@pytest.mark.parametrize("outcome", ["RetryAt", "Unknown"])
+@pytest.mark.parametrize("outcome", ["retry_scheduled", "unknown"])
 def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
     """A delivery that failed holds up those behind it in its order, and nobody knows of one without an answer."""
     pieces = [_piece(1, 2)]
 
-    left, done = still_open(pieces, _shown(n1="Delivered", n2=outcome))
+    left, done = still_open(pieces, _shown(n1="delivered", n2=outcome))
 
     assert left == pieces
     assert done[_id(2)].verdict == outcome
@@ -75,4 +75,4 @@ def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
 
 def test_of_a_chunk_that_has_nothing_for_the_targets_that_are_pushed_to_nothing_is_left() -> None:
     """As where the close of a batch sends to its ordered target alone, and the chunk is another's."""
-    assert still_open([], _shown(n1="Delivered")) == ([], {})
+    assert still_open([], _shown(n1="delivered")) == ([], {})

@@ -105,8 +105,8 @@ def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
 
     assert run.report.delivered == 3
     assert [item.attempts for item in deliveries] == [1, 1, 1, 1, 0, 0]
-    [sent] = [row for row in run.settings.rows.take()[1] if row.outcome != "Delivered"]
-    assert (sent.delivery_id, sent.outcome, sent.sent, sent.reason) == (b"1", "RetryAt", True, "Interrupted")
+    [sent] = [row for row in run.settings.rows.take()[1] if row.outcome != "delivered"]
+    assert (sent.delivery_id, sent.outcome, sent.sent, sent.reason) == (b"1", "retry_scheduled", True, "Interrupted")
     assert sent.due_at is not None
     assert sent.due_at - sent.started_at == timedelta(seconds=10)
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.event.ids import delivery_id
-from eventbridge.model.outcome import VERDICT_RANK
+from eventbridge.model.outcome import STATUS_RANK
 from eventbridge.stages.segments.answers import read_answers
 from eventbridge.store import schemas
 from eventbridge.store.columns import ids_of
@@ -23,7 +23,7 @@ IDS = [delivery_id("bus", "source", str(number), "rule", "target") for number in
 
 
 def _row(chance: random.Random, raw: bytes) -> dict[str, Any]:
-    outcome = chance.choice(VERDICT_RANK)
+    outcome = chance.choice(STATUS_RANK)
     return {
         "delivery_id": raw,
         "rule": "rule",
@@ -33,7 +33,7 @@ def _row(chance: random.Random, raw: bytes) -> dict[str, Any]:
         "started_at": AT + timedelta(seconds=chance.randint(0, 9)),
         "duration_ms": chance.random() * 100,
         "outcome": outcome,
-        "due_at": AT + timedelta(hours=chance.randint(1, 9)) if outcome == "RetryAt" else None,
+        "due_at": AT + timedelta(hours=chance.randint(1, 9)) if outcome == "retry_scheduled" else None,
         "reason": chance.choice([None, "Timeout", "HTTP 503"]),
         "code": chance.choice([None, 200, 503]),
         "error_class": chance.choice([None, "Timeout"]),
@@ -47,7 +47,7 @@ def _detail(row: dict[str, Any]) -> str | None:
 
 
 def _expected(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    best = min(rows, key=lambda row: (VERDICT_RANK.index(row["outcome"]), -row["attempt"], row["reason"] or ""))
+    best = min(rows, key=lambda row: (STATUS_RANK.index(row["outcome"]), -row["attempt"], row["reason"] or ""))
     # rows that are equal so far may be of either: then all that follows is compared as a set
     equals = [
         row for row in rows if all((row[name] or "") == (best[name] or "") for name in ("outcome", "attempt", "reason"))
