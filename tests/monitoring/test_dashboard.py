@@ -42,8 +42,8 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
                 events = [order(number) for number in numbers]
                 shop.post("/buses/orders/events", json=events, headers=HEADERS).raise_for_status()
                 _deliver(made)
-                _wait(url, f'eventbridge_deliveries_total{{outcome="delivered"}} == {numbers.stop}')
-            _wait(url, 'rate(eventbridge_deliveries_total{outcome="delivered"}[1m]) > 0')
+                _wait(url, f'eventbridge_deliveries_total{{status="delivered"}} == {numbers.stop}')
+            _wait(url, 'rate(eventbridge_deliveries_total{status="delivered"}[1m]) > 0')
             yield url
 
 

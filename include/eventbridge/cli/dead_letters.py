@@ -181,7 +181,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     say()
     show_table(
         "Attempts, times in UTC",
-        ["number", "started", "ms", "outcome", "code", "error"],
+        ["number", "started", "ms", "status", "code", "error"],
         [[a["number"], a["started_at"], a["duration_ms"], a["outcome"], _code(a), _error(a)] for a in attempts],
     )
     answer = attempts[-1]["response_head"] if attempts else None

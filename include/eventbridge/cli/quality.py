@@ -56,7 +56,7 @@ def list_checks(
         show_json(found)
         return
     rows = [[c.hour, "passed" if c.passed else "failed", c.measures, c.failures, c.checked_at] for c in found]
-    show_table("Quality checks, times in UTC", ["hour", "verdict", "measures", "failures", "checked"], rows)
+    show_table("Quality checks, times in UTC", ["hour", "status", "measures", "failures", "checked"], rows)
 
 
 @app.command("show", short_help="Show what the check of an hour found.")

@@ -95,7 +95,7 @@ def _show_event(event_id: str, event: EventAnswer) -> None:
     say()
     show_table(
         "What happened, times in UTC",
-        ["time", "what", "rule/target", "attempt", "outcome", "detail", "batch"],
+        ["time", "what", "rule/target", "attempt", "status", "detail", "batch"],
         [_step(each) for each in event.steps],
         ids=["batch"],
     )

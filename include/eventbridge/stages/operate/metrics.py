@@ -99,15 +99,15 @@ def _of_buses(figures: list[Figure]) -> Iterator[Family]:
         "counter",
         "Events that committed batches landed, by outcome; tombstone: messages without a body; "
         "gap: offsets that the log had lost.",
-        ("bus", "outcome"),
+        ("bus", "status"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in events],
     )
     yield _summed("event_bytes_total", "Bytes of events that committed batches landed.", events, "size")
     yield _family(
         "deliveries_total",
         "counter",
-        "Deliveries of committed batches, by outcome; pending counts each time that one is deferred.",
-        ("bus", "outcome"),
+        "Deliveries of committed batches, by status; pending counts each time that one is deferred.",
+        ("bus", "status"),
         [Sample((each.key.bus, each.key.outcome), each.count) for each in deliveries],
     )
     yield _summed("matched_total", "Deliveries that events gave rise to.", deliveries, "matched")
@@ -148,7 +148,7 @@ def _histogram(labels: tuple[str, ...], figure: Figure) -> Sample:
 def _of_targets(figures: list[Figure], *, asked_for: bool) -> Iterator[Family]:
     if not asked_for:
         return
-    labels = ("bus", "rule", "target", "outcome")
+    labels = ("bus", "rule", "target", "status")
 
     def of(name: str, text: str, field: str, unit: float = 1.0) -> Family:
         samples = [
