@@ -47,7 +47,7 @@ LATER = timedelta(hours=2)
 
 _READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read"}
 _RETRY = "retry: {policy: own, attempts: 9, initial: 1h, multiplier: 1, maximum: 1h}"
-_BY = "ordered_by: $.data.customer"
+_BY = "ordering_key: $.data.customer"
 
 
 def write_rules(folder: Path, *, late: bool) -> None:

@@ -74,7 +74,7 @@ rules:
     bus: orders
     pattern: {{type: [stock.moved]}}
     targets:
-      strict: {{{_HTTP}, connection: strict, timeout: 3s, ordered_by: $.data.item, {_RETRY}}}
+      strict: {{{_HTTP}, connection: strict, timeout: 3s, ordering_key: $.data.item, {_RETRY}}}
   {COSTLY_RULE}:
     bus: orders
     pattern: {{type: [bill.sent]}}

@@ -67,7 +67,7 @@ class Recorder:
 RETRY = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
 
 
-def ordered(by: str = "ordered_by: $.data.customer", retry: str = RETRY) -> str:
+def ordered(by: str = "ordering_key: $.data.customer", retry: str = RETRY) -> str:
     """Return an ordered target as flow YAML."""
     return f"{{type: http, url: https://shop.example/hook, {by}, {retry}}}"
 

@@ -50,7 +50,7 @@ rules:
         type: http
         url: "{late}"
         allow_http: true
-        ordered_by: $.data.customer
+        ordering_key: $.data.customer
         retry: {{policy: own, attempts: 9, initial: 0s, maximum: 0s}}
       bad:
         type: http

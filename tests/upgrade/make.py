@@ -34,7 +34,7 @@ rules:
         type: http
         url: "{flaky}"
         allow_http: true
-        ordered_by: $.data.customer
+        ordering_key: $.data.customer
         retry: {{policy: own, attempts: 9, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 30d}}
 """
 

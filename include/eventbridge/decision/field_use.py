@@ -24,7 +24,7 @@ def rules_using(rules: RuleSet, change: SchemaChange) -> list[str]:
     """Return the names of the bus's rules whose patterns or transforms use what changed, sorted.
 
     Of a new type those whose patterns ask for the type, and take it. Of a field those that take the type and name the
-    field, or what it lies in, in the pattern, `where`, `ordered_by`, `not_before`, `expect` or a transform; of an
+    field, or what it lies in, in the pattern, `where`, `ordering_key`, `not_before`, `expect` or a transform; of an
     expression, those that have its name as a word. A rule that hands on whole events does not count for that.
     """
     return sorted(rule.name for rule in rules.rules.values() if rule.bus == change.bus and _uses(rule, change))
@@ -113,7 +113,7 @@ def _texts(target: Target) -> Iterator[str]:
     if transform is not None and transform.form in _BY_PATHS:
         yield from _strings(transform.value)
         yield from _strings(transform.steps)
-    for name in ("ordered_by", "not_before"):
+    for name in ("ordering_key", "not_before"):
         if isinstance(value := getattr(target, name, None), str):
             yield value
 

@@ -26,11 +26,11 @@ def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str |
     """Return the order key of one delivery, None if its target is not ordered; `row` says where its event lay."""
     if not target.ordered:
         return None
-    if target.ordered_by is None:
+    if target.ordering_key is None:
         return SINGLE_KEY
-    if target.ordered_by == "queue":
+    if target.ordering_key == "queue":
         return _queue_key(Queue(row["topic"], row["broker"], row["queue_id"]))
-    return find_order_key(target.ordered_by, document) or SINGLE_KEY
+    return find_order_key(target.ordering_key, document) or SINGLE_KEY
 
 
 def order_keys(
@@ -69,12 +69,12 @@ def by_shard(rows: Iterable[tuple[int, dict[str, Any]]]) -> dict[int | None, lis
 def _keys_of(target: Target, events: SliceEvents, numbers: npt.NDArray[np.int64]) -> pa.Array:
     if not target.ordered:
         return pa.nulls(len(numbers), pa.string())
-    if target.ordered_by is None:
+    if target.ordering_key is None:
         return pa.array([SINGLE_KEY] * len(numbers), pa.string())
-    if target.ordered_by == "queue":
+    if target.ordering_key == "queue":
         columns = events.places.select(["topic", "broker", "queue_id"]).take(pa.array(numbers)).to_pylist()
         return pa.array([_queue_key(Queue(**row)) for row in columns], pa.string())
-    path = target.ordered_by
+    path = target.ordering_key
     found = (find_order_key(path, events.parsed(number).document) for number in numbers.tolist())
     return pa.array([key or SINGLE_KEY for key in found], pa.string())
 

@@ -173,7 +173,7 @@ def as_target(given: Any) -> Any:
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
-    `timeout_seconds` is for an attempt in all. `ordered_by` is a JSONPath, or `queue`; `not_before` a path to a time in
+    `timeout_seconds` is for one attempt. `ordering_key` is a JSONPath, or `queue`; `not_before` a path to a time in
     the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
     """
 
@@ -182,7 +182,7 @@ class Target(_Frozen):
     transform: Transform = Transform()
     retry: RetryPolicy = RetryPolicy()
     errors_tolerance: Literal["all", "none"] = "all"
-    ordered_by: str | None = None
+    ordering_key: str | None = None
     content_mode: Literal["structured", "binary", "data"] = "structured"
     timeout_seconds: float = 10.0
     max_in_flight: int = 32
@@ -198,7 +198,7 @@ class Target(_Frozen):
     @property
     def ordered(self) -> bool:
         """Whether deliveries of one key go one after the other; with `errors_tolerance: none` all are of one key."""
-        return self.ordered_by is not None or self.errors_tolerance == "none"
+        return self.ordering_key is not None or self.errors_tolerance == "none"
 
     @property
     def deliver_within_seconds(self) -> float | None:

@@ -38,7 +38,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         "retry": _retry(fields.get("retry"), mistakes),
         "dead_letter_queue": _queue(name, fields.get("dead_letter_queue"), mistakes),
         "errors_tolerance": fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
-        "ordered_by": _ordered_by(fields),
+        "ordering_key": _ordering_key(fields),
         "disable_after_seconds": fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         "rate_per_second": fields.rate("rate"),
         "shadow_of": fields.name("shadow_of") or None,
@@ -50,14 +50,14 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
     return _of_type(fields, kind, transform, values)
 
 
-def _ordered_by(fields: Fields) -> str | None:
-    text = fields.text("ordered_by")
+def _ordering_key(fields: Fields) -> str | None:
+    text = fields.text("ordering_key")
     node = fields.get("errors_tolerance")
     if text and node is not None and node.value == "none":
         message = "errors_tolerance: none keeps all deliveries of the target in one order, by no key"
-        fields.add_to("ordered_by", message, "Remove ordered_by, or write errors_tolerance: all")
+        fields.add_to("ordering_key", message, "Remove ordering_key, or write errors_tolerance: all")
     elif text and text != "queue" and (problem := order_path_problem(text)):
-        fields.add_to("ordered_by", *problem)
+        fields.add_to("ordering_key", *problem)
     return text or None
 
 

@@ -40,7 +40,7 @@ FIELDS: Final = {
         "transform",
         "retry",
         "errors_tolerance",
-        "ordered_by",
+        "ordering_key",
         "disable_after",
         "rate",
         "not_before",
@@ -96,7 +96,7 @@ POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 NOT_FOR_QUEUES: Final = ("content_mode", "batch")
 #: Fields of a target that a shadow has not: it is tried once, at once, and nothing becomes of its failures.
 NOT_FOR_SHADOWS: Final = (
-    "retry", "errors_tolerance", "ordered_by", "disable_after", "not_before", "deliver_between", "deliver_within",
+    "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue",
 )  # fmt: skip
 #: What only the policy `own` leaves open.

@@ -26,9 +26,9 @@ def read_batch(fields: Fields, transform: Transform) -> Batching | None:
     if node is None:
         return None
     tolerance, mode = fields.get("errors_tolerance"), fields.get("content_mode")
-    if fields.has("ordered_by") or (tolerance is not None and tolerance.value == "none"):
+    if fields.has("ordering_key") or (tolerance is not None and tolerance.value == "none"):
         message = "{} is not for a target that is ordered: its deliveries go one after the other"
-        fields.refuse(("batch",), message, "Remove it, or ordered_by and errors_tolerance")
+        fields.refuse(("batch",), message, "Remove it, or ordering_key and errors_tolerance")
     if mode is not None and mode.value == "binary":
         message = "{} puts deliveries into one JSON array, and content_mode binary has headers for each"
         fields.refuse(("batch",), message, "Remove it, or write content_mode: structured or content_mode: data")

@@ -1,4 +1,4 @@
-"""The value that deliveries are ordered by: `ordered_by` names it by a path, as transforms name parts of an event."""
+"""The value that deliveries are ordered by: `ordering_key` names it by a path, as transforms name parts of an event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UNIQUE: Final = ("id",)
 
 
 def order_path_problem(text: str) -> tuple[str, str] | None:
-    """Return what is wrong with an `ordered_by` that is not `queue`, and the remedy; None if nothing is."""
+    """Return what is wrong with an `ordering_key` that is not `queue`, and the remedy; None if nothing is."""
     if not text.startswith("$"):
         return f"{text!r} is not a path", "Write a path, such as $.data.customer, or queue"
     try:

@@ -80,7 +80,7 @@ def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: O
 def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker, order: Order, example: str) -> None:
     """At once, and its copy is in the queue that is a topic; the others are delivered."""
     broker.bound_messages("placed-orders")
-    shop.write_rules(example.replace("ordered_by: $.data.customer", "content_mode: binary"))
+    shop.write_rules(example.replace("ordering_key: $.data.customer", "content_mode: binary"))
     large = "x" * 40_000
     publish(shop, order("small"), order("large", subject=large, data={"text": large}), order("small too"))
     deliver(shop)
@@ -102,7 +102,7 @@ def test_what_somebody_can_mend_is_tried_again(
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection
     more = "timeout: 2s\n        retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
-    rules = example.replace("        ordered_by: $.data.customer\n", f"        {more}\n")
+    rules = example.replace("        ordering_key: $.data.customer\n", f"        {more}\n")
     shop.write_rules(rules.replace("topic: placed-orders", f"topic: {topic}"))
     publish(shop, order("1"))
     deliver(shop)

@@ -77,7 +77,7 @@ def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
 def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """A paused one has no turns: what is late ends at its deadline, and nothing is due over and over."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
-    sending.write(rules({"crm": ordered("ordered_by: $.data.customer, deliver_within: 1h")}))
+    sending.write(rules({"crm": ordered("ordering_key: $.data.customer, deliver_within: 1h")}))
     operate(sending.work, "pause target", "orders", "crm")
     sending.deliver()
     clock.advance(3601)
@@ -104,7 +104,7 @@ def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
 
 def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock: RunningClock) -> None:
     """The first of its key cannot be delivered; at the deadline it ends, as does what waited behind it."""
-    ordered = {"ordered_by": "$.source", **WITHIN}
+    ordered = {"ordering_key": "$.source", **WITHIN}
     work = sending.begin(3, crm=http(REFUSED, **ordered))
     sending.deliver()
     clock.advance(3601)

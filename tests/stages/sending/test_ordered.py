@@ -149,10 +149,10 @@ def test_events_without_a_value_are_ordered_among_themselves(
 
 
 def test_by_queue_a_queue_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """`ordered_by: queue`: what lies in the queue of the failed one waits, the other queue goes on."""
+    """`ordering_key: queue`: what lies in the queue of the failed one waits, the other queue goes on."""
     bodies = [keyed(n, "a") for n in range(6)]
     places = [place for body in bodies for place in sending.site.publish(body)]
-    sending.begin(crm=ordered("ordered_by: queue"))
+    sending.begin(crm=ordered("ordering_key: queue"))
     (failing,) = {queue for queue, _ in places if queue == places[0][0]}
     mine = [n for n, (queue, _) in enumerate(places) if queue == failing]
     recorder.refused["a", mine[0]] = 503
@@ -329,10 +329,10 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
 ) -> None:
     """A request that nobody waits for any more may still arrive: until it cannot, nothing of its shard is sent."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
-    crm = http(path, timeout="20s", ordered_by="$.data.customer")
+    crm = http(path, timeout="20s", ordering_key="$.data.customer")
     work = sending.begin(settings={"push_budget_seconds": 1}, crm=crm)
     sending.deliver_batch()
-    sending.rules(crm=http("/healthy/crm", timeout="20s", ordered_by="$.data.customer"))
+    sending.rules(crm=http("/healthy/crm", timeout="20s", ordering_key="$.data.customer"))
 
     assert sorted(work.ledger.leases("orders", "crm")) == leased
     assert sending.retry() is None
@@ -379,7 +379,7 @@ def test_shards_share_the_in_flight_limit(
 
     monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(answer))
     publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
-    work = sending.begin(crm=ordered("ordered_by: $.data.customer, max_in_flight: 2"))
+    work = sending.begin(crm=ordered("ordering_key: $.data.customer, max_in_flight: 2"))
     sending.deliver()
 
     assert most == 2

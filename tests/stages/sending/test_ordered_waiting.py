@@ -21,7 +21,7 @@ from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
 NOON = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0) + timedelta(days=1)
 TOMORROW = NOON + timedelta(hours=20)
 HOUR = timedelta(hours=1)
-BY_CUSTOMER = "ordered_by: $.data.customer"
+BY_CUSTOMER = "ordering_key: $.data.customer"
 AT = f"{BY_CUSTOMER}, not_before: $.data.at"
 HOURS = "deliver_between: {time_zone: UTC, hours: 08:00-12:30}"
 NONE = "errors_tolerance: none"

@@ -195,7 +195,7 @@ def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -
 
 def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
     """The keys of all its shards wait; they have no attempt, and are not taken up before the pause is over."""
-    batch = sending.routed(40, crm=http("/throttle/60/ordered", ordered_by="$.data.id", max_in_flight=1))
+    batch = sending.routed(40, crm=http("/throttle/60/ordered", ordering_key="$.data.id", max_in_flight=1))
     work = sending.work
 
     sending.push(batch)

@@ -242,7 +242,7 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
     assert {row["reason"] for row in segment_rows(work, batch.batch_id) if row["sent"]} == {"Interrupted"}
 
 
-@pytest.mark.parametrize("by_key", [{}, {"ordered_by": "$.source"}])
+@pytest.mark.parametrize("by_key", [{}, {"ordering_key": "$.source"}])
 def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
     sending: Sending, clock: RunningClock, by_key: dict[str, str]
 ) -> None:

@@ -57,7 +57,7 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     assert audit(work).differences == ()
 
 
-@pytest.mark.parametrize("more", [{}, {"ordered_by": "$.data.id"}], ids=["in any order", "ordered"])
+@pytest.mark.parametrize("more", [{}, {"ordering_key": "$.data.id"}], ids=["in any order", "ordered"])
 def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     sending: Sending, more: dict[str, object]
 ) -> None:

@@ -284,9 +284,9 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
 
 def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
     """They get their order keys, and go one after the other as their events lie on the bus."""
-    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordered_by="queue"))
+    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordering_key="queue"))
     sending.deliver()
-    sending.rules(crm=http("/healthy/crm", ordered_by="queue"))
+    sending.rules(crm=http("/healthy/crm", ordering_key="queue"))
 
     assert redrive(sending) == 1
     sending.deliver()

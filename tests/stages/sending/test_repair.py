@@ -93,11 +93,11 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
     """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
-    sending.begin(3, crm=http(REFUSED, retry="{policy: own, attempts: 0}", ordered_by="$.data.id"))
+    sending.begin(3, crm=http(REFUSED, retry="{policy: own, attempts: 0}", ordering_key="$.data.id"))
     sending.deliver()
     sending.publish(2)
     sending.deliver()
-    sending.rules(crm=http("/healthy/crm", ordered_by="$.data.id"))
+    sending.rules(crm=http("/healthy/crm", ordering_key="$.data.id"))
     work = sending.work
     router = InProcessRouter(work.store)
     wish = begin_redrive(work, Selection(), "run", rate=None, retransform=retransform, again=False)

@@ -75,7 +75,7 @@ def deliver(site: Any) -> None:
 
 def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock) -> None:
     """Orderly consumption, as RocketMQ calls it: one attempt a queue, then all of it waits; later it comes in order."""
-    rules = RULES.replace("MORE", "ordered_by: queue")
+    rules = RULES.replace("MORE", "ordering_key: queue")
     both_ways.write_rules(rules.replace("TOPIC", "trains"))
     lies_in = publish(rocketmq, *(order(number) for number in range(12)))
     deliver(both_ways)

@@ -237,8 +237,8 @@ def test_a_target_that_is_slow_by_its_own_rate_is_neither_waited_for_nor_degrade
 
 def test_an_ordered_target_that_hangs_costs_its_runner_one_time_out_once(sending: Sending, clock: RunningClock) -> None:
     """What is not sent waits by key in the slow lane, and comes once and in order when the target is well again."""
-    quick = http("/healthy/crm", ordered_by="$.source")
-    work = sending.begin(2, crm=http("/hang/crm", timeout="3s", ordered_by="$.source"), note="/healthy/note")
+    quick = http("/healthy/crm", ordering_key="$.source")
+    work = sending.begin(2, crm=http("/hang/crm", timeout="3s", ordering_key="$.source"), note="/healthy/note")
 
     first = sending.deliver_batch()
     sending.publish(4)
@@ -264,11 +264,11 @@ def test_an_ordered_target_that_hangs_costs_its_runner_one_time_out_once(sending
 
 def test_an_ordered_target_that_is_slow_heals_in_the_slow_lane(sending: Sending, clock: RunningClock) -> None:
     """Five quick chunks bring it back, and it gets its deliveries with the others again."""
-    sending.begin(1, crm=http("/hang/crm", timeout="1s", ordered_by="$.source"), note="/healthy/note")
+    sending.begin(1, crm=http("/hang/crm", timeout="1s", ordering_key="$.source"), note="/healthy/note")
     sending.deliver_batch()
     assert getattr(standing(sending), "slow", None) is True
 
-    sending.rules(crm=http("/healthy/crm", ordered_by="$.source"), note="/healthy/note")
+    sending.rules(crm=http("/healthy/crm", ordering_key="$.source"), note="/healthy/note")
     clock.advance(7_300)
     for _ in range(5):
         sending.deliver()

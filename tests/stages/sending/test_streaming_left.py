@@ -52,7 +52,7 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
     sending.site.environ["EVENTBRIDGE_CHUNK_MAX_DELIVERIES"] = "4"
     targets = {
         "crm": "/healthy/crm",
-        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordered_by: $.data.customer}}",
+        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordering_key: $.data.customer}}",
     }
     sending.write(SHORT + rules(targets))
     with a_streaming_task(sending):
@@ -78,7 +78,7 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     bucket = Bucket(s3_server, uuid.uuid4().hex)
     targets = {
         "crm": "/healthy/crm",
-        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordered_by: $.data.customer}}",
+        "turns": f"{{type: file, path: {tmp_path}/turns.jsonl, ordering_key: $.data.customer}}",
         "bucket": bucket.target + "}",
         "later": f"{{type: file, path: {tmp_path}/later.jsonl, not_before: 2s}}",
         "mirror": '{type: http, url: "/healthy/mirror", allow_http: true, shadow_of: crm}',

@@ -15,7 +15,7 @@ _PREFIX: Final = re.compile(r"[\w!*'()=-][\w.!*'()=-]*(/[\w!*'()=-][\w.!*'()=-]*
 FORMATS: Final = ("jsonl", "parquet")
 
 #: What is said of single deliveries; a span is sent, tried again and dead-lettered as a whole.
-_OF_ONE_DELIVERY: Final = ("ordered_by", "not_before", "deliver_within")
+_OF_ONE_DELIVERY: Final = ("ordering_key", "not_before", "deliver_within")
 
 
 class S3Fields(Target):
