@@ -60,7 +60,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             if name == "url":
                 held["extra"]["secret_url"], given = receiver.url(held["extra"]["secret_url"]), ""
             environ[f"EVENTBRIDGE_CONN_{name.upper()}"] = json.dumps({"conn_type": "http", **held})
-            never = "retry: {policy: own, attempts: 0}"
+            never = "retry: {policy: custom, max_retries: 0}"
             targets.append(f"      {name}: {{type: http, {given}allow_http: true, connection: {name}, {never}}}")
         made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES=ADDRESSES, **environ)
         rule = ["rules:", "  guarded:", "    bus: orders", "    pattern: {}", "    targets:", *targets, ""]

@@ -15,7 +15,8 @@ rules:
     bus: orders
     pattern: {{type: [order.placed], data: {{amount: [{{numeric: [">", 1]}}]}}}}
     targets:
-      crm: {{type: http, url: "http://127.0.0.1:9/nowhere", allow_http: true, retry: {{policy: own, attempts: 0}}}}
+      crm: {{type: http, url: "http://127.0.0.1:9/nowhere", allow_http: true,
+            retry: {{policy: custom, max_retries: 0}}}}
 """
 
 

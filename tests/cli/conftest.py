@@ -51,7 +51,7 @@ HTTP_TARGETS = """
         type: http
         url: "{flaky}"
         allow_http: true
-        retry: {{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}}
+        retry: {{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}}
 """
 
 

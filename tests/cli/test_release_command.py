@@ -145,7 +145,7 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     """A shop with a rule that dead-letters nothing, on hold at one of two events: a refusal, and a failed transform."""
     shop.write_rules()
     rules = shop.rules / "orders.yaml"
-    more = STRICT.replace("RETRY", "retry: {policy: own, attempts: 0}").replace("FOLDER", str(shop.folder))
+    more = STRICT.replace("RETRY", "retry: {policy: custom, max_retries: 0}").replace("FOLDER", str(shop.folder))
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
     eventbridge("bus", "publish", "orders", shop.orders(1))

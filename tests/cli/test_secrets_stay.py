@@ -51,7 +51,7 @@ FAILURES = {
     "inside": "http://169.254.169.254",
     "large": "/head",
 }
-NEVER = "retry: {policy: own, attempts: 0}"
+NEVER = "retry: {policy: custom, max_retries: 0}"
 #: Dead letters that are shown one by one: whatever was written down of them is read anyway.
 SHOWN = {
     "basic-mirror",
@@ -78,7 +78,7 @@ LOOKING = [
     ["rules", "show", "all-orders"],
     ["rules", "check"],
 ]
-IN_AN_HOUR = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+IN_AN_HOUR = "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
 
 
 @dataclass(frozen=True)

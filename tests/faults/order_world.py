@@ -46,7 +46,7 @@ DIED = 77
 LATER = timedelta(hours=2)
 
 _READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read"}
-_RETRY = "retry: {policy: own, attempts: 9, initial: 1h, multiplier: 1, maximum: 1h}"
+_RETRY = "retry: {policy: custom, max_retries: 9, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
 _BY = "ordering_key: $.data.customer"
 
 

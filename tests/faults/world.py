@@ -48,7 +48,9 @@ ITEMS = ("cog", "pin", "cog", "rod", "cog")
 
 _MOVED = "moved"
 
-_RETRY = "retry: {policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
+_RETRY = (
+    "retry: {policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
+)
 _HTTP = "type: http, allow_http: true"
 #: Where a target sends to says its connection, so that each run of a world has URLs of its own (see `receiver.py`).
 #: The lease of a shard is over 16 s after it was taken, with a time-out of 3 s: before the next run of a world begins.

@@ -42,7 +42,9 @@ _POLICIES: dict[str, tuple[RetryPolicy, list[tuple[float, float]]]] = {
         [(each, each) for each in (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)] + [(512, 512)] * 166,
     ),
     "own": (
-        RetryPolicy(policy="own", attempts=4, initial_seconds=2, multiplier=3, maximum_seconds=20, jitter=0.5),
+        RetryPolicy(
+            policy="custom", max_retries=4, initial_delay_seconds=2, multiplier=3, max_delay_seconds=20, jitter=0.5
+        ),
         [(1, 3), (3, 9), (9, 27), (10, 30)],
     ),
 }
@@ -201,7 +203,7 @@ class _Product(RuleBasedStateMachine):
             assert rounds > 0, "events are never taken"
             self.plan(slots=1, free=1, most=3)
             self.commit(wrong="")
-        rounds = 3 * max(policy.attempts + 2 for policy, _ in _POLICIES.values()) * 4
+        rounds = 3 * max(policy.max_retries + 2 for policy, _ in _POLICIES.values()) * 4
         while pending := [each for each in self.all.values() if each.state == "pending"]:
             rounds -= 1
             assert rounds > 0, f"{pending[0]} never ends"
@@ -284,14 +286,16 @@ class _Product(RuleBasedStateMachine):
                 assert max(shortest, asked) <= due_at - self.now <= max(longest, asked)
                 assert due_at - each.arrived_at < age
             case DeadLettered("MaximumRetryAttempts"):
-                assert attempts > policy.attempts  # by more than one only where two attempts overlapped
+                assert attempts > policy.max_retries  # by more than one only where two attempts overlapped
             case DeadLettered("MaximumEventAge"):
                 assert self.now + timedelta(seconds=waits[attempts - 1][1]) - each.arrived_at >= age
             case DeadLettered(reason):
                 assert (reason, how) in {("TargetGone", "410"), ("NonRetryable", "400"), ("NonRetryable", "abort")}
             case Delivered():
                 assert how == "200"
-        assert attempts <= policy.attempts + 1 or how == "interrupted" or isinstance(outcome, Delivered | DeadLettered)
+        assert (
+            attempts <= policy.max_retries + 1 or how == "interrupted" or isinstance(outcome, Delivered | DeadLettered)
+        )
         return outcome
 
     def _take(self, raw: bytes, outcome: Outcome) -> None:

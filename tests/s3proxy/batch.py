@@ -213,7 +213,7 @@ def _targets(receiver: Receiver, folder: Path) -> dict[str, dict[str, Any]]:
         else:
             url = receiver.url(paths.get(number, _HEALTHY))
             targets[f"r{number}"] = {"hook": {"type": "http", "url": url, "allow_http": True, "connection": "signed"}}
-    soon = {"policy": "own", "attempts": 1_000, "initial": "1s", "multiplier": 1, "maximum": "1s"}
+    soon = {"policy": "custom", "max_retries": 1_000, "initial_delay": "1s", "multiplier": 1, "max_delay": "1s"}
     targets["r5"]["hook"]["retry"] = soon
     targets["r3"]["hook"]["dead_letter_queue"] = {"type": "file", "path": str(folder / "letters.jsonl")}
     return targets

@@ -26,7 +26,7 @@ rules:
     pattern: {}
     targets:
       log: {type: file, path: days/log.jsonl}
-      lost: {type: http, url: "https://nobody.invalid/", retry: {policy: own, attempts: 0}}
+      lost: {type: http, url: "https://nobody.invalid/", retry: {policy: custom, max_retries: 0}}
 """
 EVENT = '{"specversion":"1.0","id":"o1","source":"/shop","type":"placed","data":{"card":"4711"}}\n'
 

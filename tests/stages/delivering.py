@@ -77,7 +77,7 @@ def http(url: str, **fields: object) -> str:
 
     A URL that is only a path, such as `/healthy/crm`, is the receiver's once the rules are written by `Sending`.
     """
-    policy = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+    policy = "{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     fields = {"url": f'"{url}"', "allow_http": "true", "timeout": "1s", "retry": policy} | fields
     return "{type: http, " + ", ".join(f"{name}: {value}" for name, value in fields.items()) + "}"
 

@@ -64,7 +64,7 @@ class Recorder:
         return Answer(accepted=False, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=code)
 
 
-RETRY = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+RETRY = "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
 
 
 def ordered(by: str = "ordering_key: $.data.customer", retry: str = RETRY) -> str:

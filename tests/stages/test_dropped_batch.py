@@ -39,7 +39,7 @@ def away_on(site: Any, broker: Broker, folder: Path) -> Any:
     """Return the installation of the page's example with a second target, whose folder cannot be made."""
     shop = shop_on(site, broker, folder)
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    retry = "{policy: own, attempts: 3, initial: 1h, maximum: 1h}"
+    retry = "{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h}"
     shop.write_rules(f"{rules}      away: {{type: file, path: {folder}/away/big.jsonl, retry: {retry}}}\n")
     (folder / "away").write_text("no folder")
     broker.make_topics("orders")

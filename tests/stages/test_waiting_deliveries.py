@@ -44,7 +44,8 @@ rules:
 """
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RETRIES = (
-    "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h, jitter: 0, maximum_event_age: AGE}"
+    "retry: {policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, "
+    "max_delay: 1h, jitter: 0, maximum_event_age: AGE}"
 )
 
 

@@ -51,7 +51,7 @@ rules:
         url: "{late}"
         allow_http: true
         ordering_key: $.data.customer
-        retry: {{policy: own, attempts: 9, initial: 0s, maximum: 0s}}
+        retry: {{policy: custom, max_retries: 9, initial_delay: 0s, max_delay: 0s}}
       bad:
         type: http
         url: "{bad}"

@@ -35,7 +35,8 @@ rules:
         url: "{flaky}"
         allow_http: true
         ordering_key: $.data.customer
-        retry: {{policy: own, attempts: 9, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 30d}}
+        retry: {{policy: custom, max_retries: 9, initial_delay: 1h, multiplier: 1,
+          max_delay: 1h, maximum_event_age: 30d}}
 """
 
 

@@ -67,8 +67,10 @@ def decide(
         return DeadLettered("TargetGone", _describe(answer), disable_target=True)
     if answer.abort or not _is_retryable(answer):
         return DeadLettered("NonRetryable", _describe(answer))
-    if attempts > policy.attempts:
-        return DeadLettered("MaximumRetryAttempts", f"{_describe(answer)}, attempt {attempts} of {policy.attempts + 1}")
+    if attempts > policy.max_retries:
+        return DeadLettered(
+            "MaximumRetryAttempts", f"{_describe(answer)}, attempt {attempts} of {policy.max_retries + 1}"
+        )
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
     asked = retry_after(answer.retry_after, now, retry_after_max)
     if asked is not None:
@@ -115,11 +117,11 @@ def delay_seconds(policy: RetryPolicy, attempts_made: int, draw: float) -> float
     so that deliveries at the maximum stay spread.
     """
     try:
-        grown = policy.initial_seconds * policy.multiplier ** (attempts_made - 1)
+        grown = policy.initial_delay_seconds * policy.multiplier ** (attempts_made - 1)
     except OverflowError:
-        grown = policy.maximum_seconds
+        grown = policy.max_delay_seconds
     factor = 1.0 - policy.jitter + 2.0 * policy.jitter * draw
-    return min(grown, policy.maximum_seconds) * factor
+    return min(grown, policy.max_delay_seconds) * factor
 
 
 def retry_after(header: str | None, now: datetime, longest: timedelta) -> datetime | None:

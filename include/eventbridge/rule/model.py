@@ -22,7 +22,7 @@ from eventbridge.rule.webhook import Webhook
 from eventbridge.rule.window import DeliverBetween, DeliverWithin
 
 Priority = Literal["high", "medium", "low"]
-PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "own"]
+PolicyName = Literal["BACKOFF_RETRY", "EXPONENTIAL_DECAY_RETRY", "custom"]
 
 DAY_SECONDS = 86_400.0
 
@@ -129,34 +129,34 @@ def queue_of(target: str) -> str:
 class RetryPolicy(_Frozen):
     """How often and when a delivery is tried again.
 
-    The n-th retry comes `min(initial * multiplier ** (n - 1), maximum)` seconds after its failure, times a random
-    factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
-    `attempts` are those after the first. Semantics: Alibaba EventBridge's two policies, and one's own.
+    The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
+    random factor of 1 - jitter to 1 + jitter: 10-20 s for BACKOFF_RETRY; 1, 2, 4 ... 512 s for EXPONENTIAL_DECAY_RETRY.
+    `max_retries` does not count the first attempt. Semantics: Alibaba EventBridge's two policies, and a custom one.
     """
 
     policy: PolicyName = "EXPONENTIAL_DECAY_RETRY"
-    attempts: int = 176
-    initial_seconds: float = 1.0
+    max_retries: int = 176
+    initial_delay_seconds: float = 1.0
     multiplier: float = 2.0
-    maximum_seconds: float = 512.0
+    max_delay_seconds: float = 512.0
     jitter: float = 0.0
     maximum_event_age_seconds: float = DAY_SECONDS
 
     @classmethod
     def named(cls, policy: PolicyName, maximum_event_age_seconds: float = DAY_SECONDS) -> RetryPolicy:
-        """Return a policy with the numbers its name stands for; `own` starts from 3 attempts, 1 s, doubling, ±20 %."""
+        """Return the policy of a name; `custom` starts from 3 retries, 1 s, doubling, ±20 %."""
         numbers: dict[PolicyName, tuple[int, float, float, float, float]] = {
             "BACKOFF_RETRY": (3, 15.0, 1.0, 15.0, 1 / 3),
             "EXPONENTIAL_DECAY_RETRY": (176, 1.0, 2.0, 512.0, 0.0),
-            "own": (3, 1.0, 2.0, 512.0, 0.2),
+            "custom": (3, 1.0, 2.0, 512.0, 0.2),
         }
-        attempts, initial, multiplier, maximum, jitter = numbers[policy]
+        max_retries, initial_delay, multiplier, max_delay, jitter = numbers[policy]
         return cls(
             policy=policy,
-            attempts=attempts,
-            initial_seconds=initial,
+            max_retries=max_retries,
+            initial_delay_seconds=initial_delay,
             multiplier=multiplier,
-            maximum_seconds=maximum,
+            max_delay_seconds=max_delay,
             jitter=jitter,
             maximum_event_age_seconds=maximum_event_age_seconds,
         )

@@ -13,10 +13,10 @@ from eventbridge.rule.read_type import close_fields, likely_type, read_by_model,
 from eventbridge.rule.read_waiting import read_waiting
 from eventbridge.rule.types import TARGET_TYPES, TargetType
 from eventbridge.rule.vocabulary import (
+    CUSTOM_ONLY,
     ERRORS_TOLERANCE,
     NOT_FOR_QUEUES,
     NOT_FOR_SHADOWS,
-    OWN_ONLY,
     POLICIES,
     POLICY_ALIASES,
     TARGET_TYPES_LATER,
@@ -100,22 +100,22 @@ def _retry(node: Node | None, mistakes: list[Mistake]) -> RetryPolicy:
         return RetryPolicy()
     fields = Fields(node, mistakes, "a retry policy")
     fields.close()
-    policy = fields.choice("policy", "own" if fields.has("policy") else POLICIES[0], (*POLICIES, *POLICY_ALIASES))
+    policy = fields.choice("policy", "custom" if fields.has("policy") else POLICIES[0], (*POLICIES, *POLICY_ALIASES))
     policy = POLICY_ALIASES.get(policy, policy)
     age = fields.duration("maximum_event_age", DAY_SECONDS, 1.0, 30 * DAY_SECONDS)
     named = RetryPolicy.named(policy, age)
-    if policy != "own":
-        fields.refuse(OWN_ONLY, f"{{}} is fixed by the policy {policy}", "Remove it, or write policy: own")
+    if policy != "custom":
+        fields.refuse(CUSTOM_ONLY, f"{{}} is fixed by the policy {policy}", "Remove it, or write policy: custom")
         return named
-    own = RetryPolicy(
-        policy="own",
-        attempts=fields.whole("attempts", named.attempts, 0, 1_000),
-        initial_seconds=fields.duration("initial", named.initial_seconds, 0.0, DAY_SECONDS),
+    custom = RetryPolicy(
+        policy="custom",
+        max_retries=fields.whole("max_retries", named.max_retries, 0, 1_000),
+        initial_delay_seconds=fields.duration("initial_delay", named.initial_delay_seconds, 0.0, DAY_SECONDS),
         multiplier=fields.real("multiplier", named.multiplier, 1.0, 100.0),
-        maximum_seconds=fields.duration("maximum", named.maximum_seconds, 0.0, DAY_SECONDS),
+        max_delay_seconds=fields.duration("max_delay", named.max_delay_seconds, 0.0, DAY_SECONDS),
         jitter=fields.real("jitter", named.jitter, 0.0, 1.0),
         maximum_event_age_seconds=age,
     )
-    if own.maximum_seconds < own.initial_seconds:
-        fields.add_to("maximum", "the maximum delay is below the initial one", "Write a maximum of at least initial")
-    return own
+    if custom.max_delay_seconds < custom.initial_delay_seconds:
+        fields.add_to("max_delay", "max_delay is below initial_delay", "Write a max_delay of at least initial_delay")
+    return custom

@@ -54,7 +54,15 @@ FIELDS: Final = {
     "a delivery window": ("hours", "weekdays", "time_zone", "blackout_dates"),
     "a batch": ("count", "bytes"),
     "a transform": ("form", "value", "template", "steps", "missing"),
-    "a retry policy": ("policy", "attempts", "initial", "multiplier", "maximum", "jitter", "maximum_event_age"),
+    "a retry policy": (
+        "policy",
+        "max_retries",
+        "initial_delay",
+        "multiplier",
+        "max_delay",
+        "jitter",
+        "maximum_event_age",
+    ),
 }
 
 FIELDS_LATER: Final[dict[str, tuple[str, ...]]] = {
@@ -89,7 +97,7 @@ SIGNATURES: Final = ("github", "stripe", "standard")
 MODES: Final = ("batch", "streaming")
 CONTENT_MODES: Final = ("structured", "binary", "data")
 PRIORITIES: Final = ("high", "medium", "low")
-POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "own")
+POLICIES: Final = ("EXPONENTIAL_DECAY_RETRY", "BACKOFF_RETRY", "custom")
 POLICY_ALIASES: Final = {"REGULAR_INTERVAL_RETRY": "BACKOFF_RETRY"}
 
 #: Fields of a type that its targets have and its dead letter queues have not: a letter is sent as it is, by itself.
@@ -99,5 +107,5 @@ NOT_FOR_SHADOWS: Final = (
     "retry", "errors_tolerance", "ordering_key", "disable_after", "not_before", "deliver_between", "deliver_within",
     "dead_letter_queue",
 )  # fmt: skip
-#: What only the policy `own` leaves open.
-OWN_ONLY: Final = ("attempts", "initial", "multiplier", "maximum", "jitter")
+#: What only the policy `custom` leaves open.
+CUSTOM_ONLY: Final = ("max_retries", "initial_delay", "multiplier", "max_delay", "jitter")

@@ -101,7 +101,9 @@ def test_what_somebody_can_mend_is_tried_again(
     connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection
-    more = "timeout: 2s\n        retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+    more = (
+        "timeout: 2s\n        retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
+    )
     rules = example.replace("        ordering_key: $.data.customer\n", f"        {more}\n")
     shop.write_rules(rules.replace("topic: placed-orders", f"topic: {topic}"))
     publish(shop, order("1"))

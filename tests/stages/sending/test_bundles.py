@@ -22,7 +22,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: Tried again at once, so that one push tells everything.
-AT_ONCE = "{policy: own, attempts: 3, initial: 0s, maximum: 0s}"
+AT_ONCE = "{policy: custom, max_retries: 3, initial_delay: 0s, max_delay: 0s}"
 
 
 def bundling(path: str, most: int = 10, **fields: object) -> str:
@@ -78,7 +78,7 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
 def test_what_one_request_brought_back_travels_together_again(sending: Sending) -> None:
     """Jitter spreads requests, not the items of one: ten are refused together, and come together a second later."""
     path = "/each/503/3/1/together"
-    policy = "{policy: own, attempts: 3, initial: 1s, maximum: 1s, jitter: 0.5}"
+    policy = "{policy: custom, max_retries: 3, initial_delay: 1s, max_delay: 1s, jitter: 0.5}"
     sending.begin(30, crm=bundling(path, most=30, retry=policy))
 
     sending.deliver_batch()
@@ -194,7 +194,7 @@ def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
 def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningClock) -> None:
     """An open breaker lets single deliveries through, until five were good; then bundles again."""
     work = sending.begin(
-        40, crm=bundling("/told/probed", retry="{policy: own, attempts: 9, initial: 1s, multiplier: 1}")
+        40, crm=bundling("/told/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
     )
     tell(sending, "/tell/503/probed")
     sending.deliver_batch()

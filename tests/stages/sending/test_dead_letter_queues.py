@@ -16,7 +16,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 QUEUE = "crm/dead_letter_queue"
 
 

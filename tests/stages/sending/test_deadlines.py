@@ -21,7 +21,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: Where what is late is not ended, it is due over and over and delivering never ends: that fails, and soon.
 pytestmark = pytest.mark.timeout(60)
 
-OFTEN = "{policy: own, attempts: 99, initial: 10m, multiplier: 1, maximum: 10m, jitter: 0}"
+OFTEN = "{policy: custom, max_retries: 99, initial_delay: 10m, multiplier: 1, max_delay: 10m, jitter: 0}"
 WITHIN = {"deliver_within": "1h", "retry": OFTEN}
 
 

@@ -77,7 +77,7 @@ def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> Non
     """Both rates are those of the batch: what is pending counts for neither, a failed transform for both."""
     expect = "{dead_letter_rate: {at_most: 0.4}, transform_failure_rate: {at_most: 0.1}}"
     form = "{form: TEMPLATE, value: {id: $.data.rare}, template: '${id}', missing: error}"
-    refused = http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h}")
+    refused = http(REFUSED, retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h}")
     sending.write(rules({"crm": http("/healthy/crm", transform=form), "down": refused}, expect=expect))
     sending.publish(2)
     sending.deliver_batch()

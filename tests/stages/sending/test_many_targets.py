@@ -46,7 +46,7 @@ def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, 
 
 def test_two_pieces_that_lie_in_one_another_are_told_apart(sending: Sending, clock: RunningClock) -> None:
     """A retry chunk names rows of two targets of one file by turns: each gets its own, with their payloads."""
-    policy = "{policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     refusing = http("/status/503", retry=policy)
     work = sending.begin(6, crm=refusing, note=refusing)
     sending.deliver_batch()

@@ -22,7 +22,7 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(sending: Sending) -> None:
     """Connections that were used before close after they took a request: one request, one failed attempt, the last."""
-    crm = http(f"/leave-after/{ANSWERED}/{sending.mode}", max_in_flight=6, retry="{policy: own, attempts: 0}")
+    crm = http(f"/leave-after/{ANSWERED}/{sending.mode}", max_in_flight=6, retry="{policy: custom, max_retries: 0}")
     work = sending.begin(ANSWERED + LEFT, crm=crm)
 
     sending.deliver()

@@ -18,7 +18,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
 #: Tried again for a long time, an hour apart.
-PATIENT = "{policy: own, attempts: 1000, initial: 1h, multiplier: 1, maximum: 1h}"
+PATIENT = "{policy: custom, max_retries: 1000, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
 
 
 def standing(sending: Sending, target: str = "crm") -> TargetStatus:
@@ -108,7 +108,7 @@ def test_a_failed_probe_leaves_what_it_was_taken_with(sending: Sending, clock: R
 
 def test_a_target_that_takes_at_the_third_try_is_not_down(sending: Sending) -> None:
     """Two of three attempts fail, in bursts: its push tries again by itself, and the breaker stays closed."""
-    policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
     work = sending.begin(100, crm=http("/flaky/in-bursts", retry=policy))
 
     sending.deliver_batch(idle_seconds=6)

@@ -27,7 +27,7 @@ ALERTS = """
     bus: eventbridge
     pattern: {{type: [{types}]}}
     targets:
-      pager: {{type: http, url: "{url}", allow_http: true, retry: {{policy: own, attempts: 0}}}}
+      pager: {{type: http, url: "{url}", allow_http: true, retry: {{policy: custom, max_retries: 0}}}}
 """
 
 

@@ -188,7 +188,10 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
         site = Site(Path(folder), clock, {})  # type: ignore[arg-type]
         opens, closes = ((clock() + timedelta(hours=hours)).strftime("%H:%M") for hours in (-12, 5))
         hours = f"deliver_between: {{time_zone: UTC, hours: '{opens}-{closes}'}}"
-        retry = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 30d}"
+        retry = (
+            "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, "
+            "max_delay: 1h, maximum_event_age: 30d}"
+        )
         target = ordered(f"ordering_key: $.data.customer, not_before: $.data.at, {hours}", retry)
         site.write_rules(rules({"crm": target}))
         site.reopen(**_CHANGES)

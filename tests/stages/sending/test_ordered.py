@@ -273,7 +273,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     for n in range(3):
         publish(sending, keyed(n, one), keyed(n, two))
     work = sending.begin(
-        crm=ordered(retry="retry: {policy: own, attempts: 99, initial: 1h, multiplier: 1, maximum: 1h}")
+        crm=ordered(retry="retry: {policy: custom, max_retries: 99, initial_delay: 1h, multiplier: 1, max_delay: 1h}")
     )
     recorder.refused |= {(one, 0): 503, (two, 0): 503}
     sending.deliver()
@@ -310,7 +310,7 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
     """Each order is refused at first, and taken when it is due by the same push: none of its customer overtakes it."""
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     recorder.at_first = 1
-    soon = "retry: {policy: own, attempts: 3, initial: 50ms, multiplier: 1, maximum: 50ms}"
+    soon = "retry: {policy: custom, max_retries: 3, initial_delay: 50ms, multiplier: 1, max_delay: 50ms}"
     work = sending.begin(crm=ordered(retry=soon))
 
     batch_id = sending.deliver_batch()

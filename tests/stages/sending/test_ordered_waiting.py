@@ -211,7 +211,10 @@ def test_a_skipped_delivery_needs_no_hours(sending: Sending, clock: RunningClock
 
 def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """An hour of age is enough for one that waits three, for what came with it and for what came later."""
-    retry = "retry: {policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 1h}"
+    retry = (
+        "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, "
+        "max_delay: 1h, maximum_event_age: 1h}"
+    )
     publish(sending, keyed(0, "a", NOON + 3 * HOUR), keyed(1, "a"))
     work = sending.begin(crm=ordered(AT, retry))
     sending.deliver()

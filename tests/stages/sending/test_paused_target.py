@@ -22,7 +22,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.retry.plan import plan_retries
 
 #: Whoever is deferred for a while is tried again within the push that was told so.
-SOON = "{policy: own, attempts: 20, initial: 100ms, multiplier: 1, maximum: 100ms}"
+SOON = "{policy: custom, max_retries: 20, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
 
 
 def standing(sending: Sending) -> TargetStatus:
@@ -180,7 +180,7 @@ def test_a_burst_of_429_is_one_word_against_the_target(sending: Sending) -> None
 
 def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -> None:
     """Each pause is a word against it, by its first 429: ten of them, and nothing taken, open its breaker."""
-    policy = "{policy: own, attempts: 0, initial: 200ms, multiplier: 1, maximum: 200ms, jitter: 0}"
+    policy = "{policy: custom, max_retries: 0, initial_delay: 200ms, multiplier: 1, max_delay: 200ms, jitter: 0}"
     batch = sending.routed(200, crm=http("/status/429", max_in_flight=3, retry=policy))
 
     sending.push(batch)

@@ -307,7 +307,7 @@ def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_a
 
 def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: Sending) -> None:
     """Two quick refusals are retried without a round through the ledger, and each attempt is written down."""
-    policy = "{policy: own, attempts: 5, initial: 100ms, multiplier: 1, maximum: 100ms}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
     batch = sending.routed(1, crm=http("/flaky/crm", retry=policy))
     work = sending.work
 
@@ -324,7 +324,7 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: S
 
 def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending) -> None:
     """A push with nothing to do but to wait 8 s for a retry ends: its batch's other targets must not wait with it."""
-    policy = "{policy: own, attempts: 5, initial: 8s, multiplier: 1, maximum: 8s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 8s, multiplier: 1, max_delay: 8s}"
     batch = sending.routed(1, crm=http("/status/500", retry=policy))
     work = sending.work
 

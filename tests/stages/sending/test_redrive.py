@@ -27,7 +27,7 @@ from eventbridge.stages.redrive.search import NO_REQUEST, REDRIVEN_BEFORE
 from eventbridge.stages.settle.settlement import read_verdicts
 from eventbridge.store.protocol import Store
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 ALL = Selection()
 
 
@@ -134,16 +134,24 @@ def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redri
 def test_age_counts_from_the_redrive(sending: Sending) -> None:
     """An event that died of its age is young again; what fails is pending, then retried by the policy."""
     sending.begin(
-        1, crm=http("/healthy/crm", retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 2h}")
+        1,
+        crm=http(
+            "/healthy/crm",
+            retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h, maximum_event_age: 2h}",
+        ),
     )
     sending.rules(
-        crm=http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 1s}")
+        crm=http(
+            REFUSED, retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h, maximum_event_age: 1s}"
+        )
     )
     sending.deliver()
     (letter,) = dead_letters(sending.work)
     assert letter["reason"] == "MaximumEventAge"
     sending.rules(
-        crm=http(REFUSED, retry="{policy: own, attempts: 3, initial: 1h, maximum: 1h, maximum_event_age: 2h}")
+        crm=http(
+            REFUSED, retry="{policy: custom, max_retries: 3, initial_delay: 1h, max_delay: 1h, maximum_event_age: 2h}"
+        )
     )
     sending.site.clock.advance(90_000)
 

@@ -16,7 +16,7 @@ from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 
 
 def begin(sending: Sending, count: int, rate: float, **targets: str) -> str:

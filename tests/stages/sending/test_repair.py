@@ -93,7 +93,7 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending: Sending, retransform: bool, damage: str
 ) -> None:
     """Its requests, or its events; who settles says what to do, and then all of it is delivered or pending."""
-    sending.begin(3, crm=http(REFUSED, retry="{policy: own, attempts: 0}", ordering_key="$.data.id"))
+    sending.begin(3, crm=http(REFUSED, retry="{policy: custom, max_retries: 0}", ordering_key="$.data.id"))
     sending.deliver()
     sending.publish(2)
     sending.deliver()

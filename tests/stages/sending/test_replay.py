@@ -40,7 +40,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Receiver]:
         yield running
 
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 
 
 def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:

@@ -30,7 +30,7 @@ from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Maintained
 from eventbridge.store import layout
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry=NO_RETRY)}
 
 
@@ -135,7 +135,9 @@ def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
 
 def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
     """What is tried for days, through two batches, keeps its files until whoever delivered it is old as well."""
-    policy = "{policy: own, attempts: 50, initial: 1h, multiplier: 1, maximum: 1h, maximum_event_age: 20d}"
+    policy = (
+        "{policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
+    )
     first = delivered(sending, crm=http(REFUSED, retry=policy))
     sending.site.reopen(retention_deliveries_seconds="2d")
     days(sending, 3)

@@ -34,7 +34,7 @@ rules:
         topic: TOPIC
         timeout: 2s
         MORE
-        retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h}
+        retry: {policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, max_delay: 1h}
 """
 
 Order = Callable[..., bytes]

@@ -40,7 +40,7 @@ PAGE = (Path(__file__).parents[3] / "docs" / "connectors" / "s3.md").read_text()
 #: Of the bus: each has a delivery file of its own in a small batch, and so a span.
 QUEUES = 2
 
-RETRY = "retry: {policy: own, attempts: 5, initial: 1h, multiplier: 1, maximum: 1h, jitter: 0}"
+RETRY = "retry: {policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, max_delay: 1h, jitter: 0}"
 
 #: Also where the machine is busy: what a budget ends is pending.
 PATIENT = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}

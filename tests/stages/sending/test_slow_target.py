@@ -154,7 +154,7 @@ def test_a_target_is_judged_by_its_own_responses_whatever_is_beside_it(sending: 
 
 def test_chunks_of_one_target_do_not_wait_for_one_another(sending: Sending) -> None:
     """It has its batch to itself, in two pushes: none is kept waiting, and a retry may be waited for."""
-    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     settings = {"chunk_max_deliveries": 8}
     sending.begin(16, settings=settings, crm=http("/flaky/halves", retry=policy))
 
@@ -168,7 +168,7 @@ def test_chunks_of_one_target_do_not_wait_for_one_another(sending: Sending) -> N
 @pytest.mark.parametrize("beside", [{}, {"note": "/healthy/note"}])
 def test_a_retry_is_waited_for_only_while_others_are_at_work(sending: Sending, beside: dict[str, str]) -> None:
     """Else the slow lane makes it; what is tried again there is no word against the target before it is."""
-    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     work = sending.begin(12, crm=http("/flaky/beside" + "".join(beside), retry=policy), **beside)
 
     batch_id = sending.deliver_batch()
@@ -185,7 +185,7 @@ def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
 ) -> None:
     """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
     monkeypatch.setattr(run, "NAP_SECONDS", 3_600.0)
-    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     sending.begin(12, crm=http("/flaky/told", retry=policy), note="/delay/200")
 
     sending.deliver_batch()
@@ -195,7 +195,7 @@ def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
 
 def test_what_a_target_rested_while_others_were_at_work_is_not_held_against_it(sending: Sending) -> None:
     """Half of the others are done at once, one takes longer than the two seconds of its retries: nobody waited."""
-    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     late = http("/delay/3500", timeout="10s")
     work = sending.begin(12, crm=http("/flaky/rests", retry=policy), late=late, note="/healthy/note")
 
@@ -210,7 +210,7 @@ def test_what_a_target_rested_while_others_were_at_work_is_not_held_against_it(s
 
 def test_a_retry_is_not_waited_for_because_another_push_is_at_work(sending: Sending) -> None:
     """That one may only wait too, and the batch for both: each push counts only its own targets."""
-    policy = "{policy: own, attempts: 5, initial: 1s, multiplier: 1, maximum: 1s}"
+    policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     targets = {"crm": http("/flaky/apart", retry=policy), "note": "/healthy/note"}
     batch = sending.routed(12, settings={"chunk_max_deliveries": 12}, **targets)
     crm, note = sorted(sending.work.ledger.chunks(batch.batch_id), key=lambda chunk: chunk.pieces[0].target)

@@ -21,7 +21,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 
-TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry="{policy: own, attempts: 0}")}
+TARGETS = {"crm": "/healthy/crm", "dead": http(REFUSED, retry="{policy: custom, max_retries: 0}")}
 ROOMY = 1 << 40
 
 

@@ -289,7 +289,7 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
 
 def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None:
     """It holds nothing that comes after it; nothing of it is pending."""
-    soon = "{policy: own, attempts: 3, initial: 1s, multiplier: 1, maximum: 1s, jitter: 0}"
+    soon = "{policy: custom, max_retries: 3, initial_delay: 1s, multiplier: 1, max_delay: 1s, jitter: 0}"
     sending.rules(flaky=http("/flaky/flaky", retry=soon), crm="/healthy/crm")
     with a_streaming_task(sending):
         sending.publish(2)

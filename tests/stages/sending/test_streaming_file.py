@@ -34,7 +34,7 @@ def test_a_file_that_fails_while_events_come_is_tried_again(
 ) -> None:
     """What could not be written is pending, and written once the file can be; nothing of it is lost."""
     lines = tmp_path / "lines.jsonl"
-    policy = "{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"
+    policy = "{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     sending.rules(crm=f"{{type: file, path: {lines}, retry: {policy}}}")
     with a_streaming_task(sending, bounds=Bounds(makes_retries=False)):
         sending.publish(3)

@@ -123,7 +123,11 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
 
 def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Sending) -> None:
     """A script that reads no more than the last lines learns that not all was delivered."""
-    sending.begin(crm=http("/status/503", retry="{policy: own, attempts: 3, initial: 1h, multiplier: 1, maximum: 1h}"))
+    sending.begin(
+        crm=http(
+            "/status/503", retry="{policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
+        )
+    )
     with _process(sending, _TAKE_OVER) as process:
         until(lambda: sending.work.ledger.batches(state="open"))
         sending.publish(3)

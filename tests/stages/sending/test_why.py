@@ -25,7 +25,7 @@ from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
 
-NO_RETRY = "{policy: own, attempts: 0}"
+NO_RETRY = "{policy: custom, max_retries: 0}"
 
 
 def one(sending: Sending, event_id: str = "1") -> EventAnswer:
@@ -131,7 +131,7 @@ def test_rules_are_those_of_then_and_todays_are_compared(sending: Sending) -> No
 
 def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
     """What failed, was pending, was tried again by a retry batch and died, with code and reason of each attempt."""
-    policy = "{policy: own, attempts: 1, initial: 1h, multiplier: 1, maximum: 1h}"
+    policy = "{policy: custom, max_retries: 1, initial_delay: 1h, multiplier: 1, max_delay: 1h}"
     sending.begin(1, crm=http(REFUSED, retry=policy))
     sending.deliver()
     (waiting,) = one(sending).deliveries

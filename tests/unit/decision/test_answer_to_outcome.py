@@ -114,7 +114,7 @@ def test_attempts_are_exhausted_after_the_first_and_the_policys() -> None:
 
 def test_a_policy_without_retries() -> None:
     """Own policy with 0 attempts after the first: the first failure ends it."""
-    policy = RetryPolicy(policy="own", attempts=0)
+    policy = RetryPolicy(policy="custom", max_retries=0)
 
     assert decided(answer(503), policy) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 1 of 1")
 
@@ -161,7 +161,7 @@ def test_backoff_delays_lie_between_10_and_20_seconds() -> None:
 
 def test_own_delays_grow_to_their_maximum_with_jitter() -> None:
     """An own policy multiplies up to its maximum, and its jitter spreads also there; 1000 attempts do not overflow."""
-    policy = RetryPolicy(policy="own", initial_seconds=2, multiplier=10, maximum_seconds=60, jitter=0.2)
+    policy = RetryPolicy(policy="custom", initial_delay_seconds=2, multiplier=10, max_delay_seconds=60, jitter=0.2)
 
     assert delay_seconds(policy, 1, 0.5) == pytest.approx(2)
     assert delay_seconds(policy, 2, 0.5) == pytest.approx(20)
@@ -207,7 +207,9 @@ def test_the_later_of_retry_after_and_policy_counts() -> None:
 
 def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
     """The cap is for what targets ask, not for what the user wrote."""
-    policy = RetryPolicy(policy="own", attempts=5, initial_seconds=7200, multiplier=1, maximum_seconds=7200, jitter=0)
+    policy = RetryPolicy(
+        policy="custom", max_retries=5, initial_delay_seconds=7200, multiplier=1, max_delay_seconds=7200, jitter=0
+    )
 
     given = answer(503, retry_after="99999")
     assert decided(given, policy, retry_after_max=timedelta(hours=1)) == RetryAt(NOW + timedelta(hours=2), "HTTP 503")

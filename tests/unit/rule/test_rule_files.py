@@ -87,7 +87,8 @@ rules:
         timeout: 1.5s
         max_in_flight: 8
         retry:
-          {policy: own, attempts: 5, initial: 500ms, multiplier: 3, maximum: 1m, jitter: 0.5, maximum_event_age: 2h}
+          {policy: custom, max_retries: 5, initial_delay: 500ms, multiplier: 3, max_delay: 1m,
+           jitter: 0.5, maximum_event_age: 2h}
         errors_tolerance: all
       whole:
         type: http
@@ -113,11 +114,11 @@ rules:
         timeout_seconds=1.5,
         max_in_flight=8,
         retry=RetryPolicy(
-            policy="own",
-            attempts=5,
-            initial_seconds=0.5,
+            policy="custom",
+            max_retries=5,
+            initial_delay_seconds=0.5,
             multiplier=3.0,
-            maximum_seconds=60.0,
+            max_delay_seconds=60.0,
             jitter=0.5,
             maximum_event_age_seconds=7200.0,
         ),

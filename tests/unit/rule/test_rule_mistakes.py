@@ -90,7 +90,7 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     if what == "a batch":
         target |= {"type": "http", "batch": wrong}  # type: ignore[dict-item]
     if what == "a retry policy":
-        target["retry"] = {"policy": "own"} | wrong  # type: ignore[assignment]
+        target["retry"] = {"policy": "custom"} | wrong  # type: ignore[assignment]
     expect: dict[str, object] = {
         "an expectation": wrong,
         "a field expectation": {"fields": {"$.data.a": wrong}},

@@ -223,15 +223,15 @@ def test_policies_by_name() -> None:
     """The named policies are Alibaba EventBridge's: 3 retries after 10-20 s; 176 from 1 s to 512 s."""
     backoff, decay = RetryPolicy.named("BACKOFF_RETRY"), RetryPolicy()
 
-    assert backoff.attempts == 3
-    assert backoff.initial_seconds * (1 - backoff.jitter) == pytest.approx(10.0)
-    assert backoff.initial_seconds * (1 + backoff.jitter) == pytest.approx(20.0)
+    assert backoff.max_retries == 3
+    assert backoff.initial_delay_seconds * (1 - backoff.jitter) == pytest.approx(10.0)
+    assert backoff.initial_delay_seconds * (1 + backoff.jitter) == pytest.approx(20.0)
     assert RetryPolicy.named("EXPONENTIAL_DECAY_RETRY") == decay
     assert (
-        decay.attempts,
-        decay.initial_seconds,
+        decay.max_retries,
+        decay.initial_delay_seconds,
         decay.multiplier,
-        decay.maximum_seconds,
+        decay.max_delay_seconds,
         decay.jitter,
     ) == (176, 1.0, 2.0, 512.0, 0.0)
     assert decay.maximum_event_age_seconds == 86_400.0

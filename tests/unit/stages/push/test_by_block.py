@@ -29,7 +29,7 @@ from eventbridge.targets.protocol import Request, Target
 from eventbridge.testing.targets import InMemoryBlockTarget, InMemoryTarget, accept
 
 POLICY = RetryPolicy(
-    policy="own", attempts=3, initial_seconds=3600.0, multiplier=1.0, maximum_seconds=3600.0, jitter=0.0
+    policy="custom", max_retries=3, initial_delay_seconds=3600.0, multiplier=1.0, max_delay_seconds=3600.0, jitter=0.0
 )
 PIECE = Piece("deliveries/x", "0-99", 100, 0, "orders", "lines", attempts=2)
 
