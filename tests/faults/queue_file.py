@@ -33,7 +33,7 @@ class QueueFile:
         return str(self._path)
 
     @property
-    def invisible_seconds(self) -> float:
+    def visibility_timeout(self) -> float:
         """For how long a message that was received is handed out to nobody else."""
         return _INVISIBLE.total_seconds()
 
@@ -65,7 +65,7 @@ class QueueFile:
         return pa.RecordBatch.from_pylist(found, schema=RECEIVED)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Keep messages invisible for their time again."""
+        """Extend the visibility timeout of messages."""
         until = (self._clock() + _INVISIBLE).isoformat()
         with self._writing() as connection:
             connection.executemany(

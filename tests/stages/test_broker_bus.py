@@ -63,20 +63,20 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
 def test_what_was_dropped_before_it_was_taken_is_a_gap(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
 ) -> None:
-    """The runner goes on as `if_deleted` says, and the books have the offsets that are gone."""
+    """The runner goes on as `offset_reset` says, and the books have the offsets that are gone."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, if_deleted: fail"))
+    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: fail"))
     publish(shop, order("first", 5000))
     deliver(shop)
     publish(shop, *(order(number, 5000) for number in range(3)))
     drop = broker.dropper("orders")
     publish(shop, *(order(number, 5000) for number in range(3, 6)))
     drop()
-    told = r"dropped offsets 1 to 4 of orders/(broker-a/)?0.*write if_deleted: earliest"
+    told = r"dropped offsets 1 to 4 of orders/(broker-a/)?0.*write offset_reset: earliest"
     with pytest.raises(OffsetGapError, match=told):
         deliver(shop)
-    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, if_deleted: {policy}"))
+    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, offset_reset: {policy}"))
     deliver(shop)
     publish(shop, order("new", 5000))
     deliver(shop)
@@ -94,7 +94,7 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     """What comes later is sent, and is in the books, in another one; what was passed over is not sent."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, if_deleted: latest"))
+    shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: latest"))
     publish(shop, order("first", 5000))
     carry(shop.work, "orders", "streaming")
     left = [1]

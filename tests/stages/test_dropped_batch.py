@@ -46,10 +46,10 @@ def away_on(site: Any, broker: Broker, folder: Path) -> Any:
     return shop
 
 
-def if_deleted(shop: Any, policy: str) -> None:
+def offset_reset(shop: Any, policy: str) -> None:
     """Say where a runner goes on whose next messages were dropped."""
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
-    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, if_deleted: {policy}"))
+    shop.write_rules(rules.replace("start_at: earliest", f"start_at: earliest, offset_reset: {policy}"))
 
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
@@ -81,7 +81,7 @@ def test_what_a_batch_has_taken_is_in_its_books(
 ) -> None:
     """What its target refused is tried again, and nothing of it is a gap: it is kept in memory until it is landed."""
     shop.reopen(buffer_range_events=2)
-    if_deleted(shop, policy)
+    offset_reset(shop, policy)
 
     def drop() -> None:
         dropping = broker.dropper("orders")
@@ -141,8 +141,8 @@ def test_books_that_failed_are_done_from_memory_as_well(
 def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with `if_deleted: latest`: what was answered is not passed over. Of the rest nobody knows any more."""
-    if_deleted(shop, "latest")
+    """Also with `offset_reset: latest`: what was answered is not passed over. Of the rest nobody knows any more."""
+    offset_reset(shop, "latest")
     publish(shop, order("gone", 5000))
     dropping = broker.dropper("orders")
     publish(shop, order("there", 5000))

@@ -137,7 +137,7 @@ def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, 
 def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, order: Order) -> None:
     """Workers decide nothing: the task finds what the log dropped, and says so as without them."""
     rules = site.folder / "rules" / "rules.yaml"
-    source = "type: kafka, connection: broker, topics: [placed], if_deleted: fail"
+    source = "type: kafka, connection: broker, topics: [placed], offset_reset: fail"
     rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], queues: 2", source))
     log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
     log.publish([(order(number), None) for number in range(20)])

@@ -58,13 +58,13 @@ class Source(_Frozen):
     `start_at` is where a new consumer group starts.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = ("mapping", "if_deleted")
+    LATER: ClassVar[tuple[str, ...]] = ("mapping", "offset_reset")
 
     type: str
     topics: tuple[str, ...] = ("events",)
     start_at: Literal["latest", "earliest"] | datetime = "latest"
     mapping: EventMapping | None = None  # of messages that are JSON and no events
-    if_deleted: Literal["fail", "earliest", "latest"] = "earliest"  # messages that were not taken and are gone
+    offset_reset: Literal["fail", "earliest", "latest"] = "earliest"  # messages that were not taken and are gone
 
     @property
     def is_queue(self) -> bool:

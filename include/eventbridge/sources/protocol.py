@@ -76,17 +76,17 @@ class QueueSource(Protocol):
         """Return where the queue lies, for messages to people."""
 
     @property
-    def invisible_seconds(self) -> float:
+    def visibility_timeout(self) -> float:
         """Return for how long a message that was received is handed out to nobody else."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages as one block of `messages.RECEIVED`, fewer or none if there are no more.
 
-        They are invisible to others until they are acknowledged or their time runs out.
+        They are invisible to others until they are acknowledged or their visibility timeout is over.
         """
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Keep messages invisible for their time again, from now on, and return what acknowledges each of them then.
+        """Extend the visibility timeout of messages, from now on, and return what acknowledges each of them then.
 
         Receipts that ran out are ignored, and returned as they are.
         """

@@ -37,7 +37,7 @@ class InMemoryQueue:
         self._receipts: dict[str, int] = {}
 
     @property
-    def invisible_seconds(self) -> float:
+    def visibility_timeout(self) -> float:
         """Return for how long a message that was received is handed out to nobody else."""
         return self._invisible.total_seconds()
 
@@ -74,7 +74,7 @@ class InMemoryQueue:
         reach("bus.acknowledge.done")
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Keep messages invisible for their time again, under new receipts; those that ran out are ignored."""
+        """Extend the visibility timeout of messages, under new receipts; those that ran out are ignored."""
         self.switches.check("extend")
         with self._turn:
             return [self._extended(receipt) for receipt in receipts]

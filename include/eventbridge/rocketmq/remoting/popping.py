@@ -68,11 +68,11 @@ def retry_topics(topic: str, group: str) -> Mapping[str, str]:
 class Popping:
     """Pops messages of a topic for a group; threads may share one. `from_end`: a new group begins with what comes."""
 
-    def __init__(self, client: Client, topic: str, group: str, invisible_seconds: float, *, from_end: bool) -> None:
+    def __init__(self, client: Client, topic: str, group: str, visibility_timeout: float, *, from_end: bool) -> None:
         self._client = client
         self._topic = topic
         self._group = group
-        self._invisible = round(invisible_seconds * 1_000)
+        self._invisible = round(visibility_timeout * 1_000)
         self._from_end = from_end
 
     def pop(self, broker: str, at_most: int) -> list[Popped]:
@@ -186,4 +186,4 @@ def _extended(receipt: str, answer: Answer) -> str:
         times = (answer.fields[name] for name in ("popTime", "invisibleTime", "reviveQid"))
         return " ".join((offset, *times, mark, broker, queue, offset))
     except KeyError:
-        raise Malformed("the answer to a change of the invisible time does not say when it was made") from None
+        raise Malformed("the answer to a change of the visibility timeout does not say when it was made") from None

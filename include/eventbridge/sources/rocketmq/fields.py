@@ -14,16 +14,16 @@ class RocketmqFields(Source):
     """Topics of a RocketMQ cluster; `connection` names where its name servers are and who we are to its brokers.
 
     In mode `pop` brokers keep track of each message: it is handed out to `group` ("" = one of the bus's name), and
-    again after `invisible_time` (seconds) unless it was acknowledged.
+    again after `visibility_timeout` (seconds) unless it was acknowledged.
     """
 
-    LATER: ClassVar[tuple[str, ...]] = (*Source.LATER, "mode", "group", "invisible_time")
+    LATER: ClassVar[tuple[str, ...]] = (*Source.LATER, "mode", "group", "visibility_timeout")
 
     type: Literal["rocketmq"] = "rocketmq"
     connection: str = ""
     mode: Literal["offsets", "pop"] = "offsets"
     group: str = ""
-    invisible_time: float = 60.0
+    visibility_timeout: float = 60.0
 
     @property
     def is_queue(self) -> bool:
@@ -35,10 +35,12 @@ def _read(fields: Fields) -> dict[str, Any]:
     read = read_broker_fields(fields)
     mode = fields.choice("mode", "offsets", ("offsets", "pop"))
     if mode == "offsets":
-        fields.refuse(("group", "invisible_time"), "{} is of no use without mode: pop", "Remove it, or write mode: pop")
+        fields.refuse(
+            ("group", "visibility_timeout"), "{} is of no use without mode: pop", "Remove it, or write mode: pop"
+        )
         return read
     fields.refuse(
-        ("if_deleted",), "{} is of no use with mode: pop: brokers keep track of what is not taken", "Remove it"
+        ("offset_reset",), "{} is of no use with mode: pop: brokers keep track of what is not taken", "Remove it"
     )
     start = fields.time("start_at", "latest", ("latest", "earliest"))
     if start not in ("latest", "earliest"):
@@ -46,7 +48,7 @@ def _read(fields: Fields) -> dict[str, Any]:
     return read | {
         "mode": mode,
         "group": fields.name("group"),
-        "invisible_time": fields.duration("invisible_time", 60.0, 10, 12 * 3600),
+        "visibility_timeout": fields.duration("visibility_timeout", 60.0, 10, 12 * 3600),
     }
 
 
@@ -55,5 +57,5 @@ ROCKETMQ = SourceType(
     RocketmqFields,
     "eventbridge.sources.rocketmq.open:open_rocketmq",
     read=_read,
-    words=(*WORDS, "mode", "group", "invisible_time"),
+    words=(*WORDS, "mode", "group", "visibility_timeout"),
 )

@@ -15,5 +15,5 @@ def open_rocketmq(opening: Opening[RocketmqFields]) -> RocketmqLog | RocketmqQue
     settings = client_settings(opening.connections(source.connection))
     if not source.is_queue:
         return RocketmqLog(settings, source.topics)
-    mode = PopMode(source.group or opening.bus, source.invisible_time, source.start_at != "earliest")
+    mode = PopMode(source.group or opening.bus, source.visibility_timeout, source.start_at != "earliest")
     return RocketmqQueue(settings, source.topics, mode)

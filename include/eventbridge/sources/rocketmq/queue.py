@@ -29,7 +29,7 @@ class PopMode(NamedTuple):
     """In whose name messages are popped, for how long they are invisible then, and where a new group begins."""
 
     group: str
-    invisible_seconds: float
+    visibility_timeout: float
     from_end: bool
 
 
@@ -47,7 +47,7 @@ class RocketmqQueue:
         self._mode = mode
         self._client = Client(settings)
         self._popping = Popping(
-            self._client, self._topics[0], mode.group, mode.invisible_seconds, from_end=mode.from_end
+            self._client, self._topics[0], mode.group, mode.visibility_timeout, from_end=mode.from_end
         )
         self._publishing = Publishing(self._client, self._servers)
 
@@ -57,9 +57,9 @@ class RocketmqQueue:
         return f"rocketmq://{self._servers}/{self._topics[0]}"
 
     @property
-    def invisible_seconds(self) -> float:
+    def visibility_timeout(self) -> float:
         """Return for how long a message that was received is handed out to nobody else."""
-        return self._mode.invisible_seconds
+        return self._mode.visibility_timeout
 
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages that brokers hand out now, as one block of `RECEIVED`."""
@@ -75,7 +75,7 @@ class RocketmqQueue:
         return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Keep messages invisible for their time again, and return what acknowledges each of them then."""
+        """Extend the visibility timeout of messages, and return what acknowledges each of them then."""
         with self._doing("to keep back messages of"):
             return self._popping.extend(receipts)
 

@@ -13,12 +13,12 @@ from eventbridge.sources.mapping import read_mapping
 class SqsFields(Source):
     """Queues of SQS, named by `topics`; `connection` says where and who we are ("" = as AWS's own clients find out).
 
-    A message is handed out again after `invisible_time` (seconds) unless it was acknowledged.
+    A message is handed out again after `visibility_timeout` (seconds) unless it was acknowledged.
     """
 
     type: Literal["sqs"] = "sqs"
     connection: str = ""
-    invisible_time: float = 60.0
+    visibility_timeout: float = 60.0
 
     @property
     def is_queue(self) -> bool:
@@ -29,7 +29,7 @@ class SqsFields(Source):
 def _read(fields: Fields) -> dict[str, Any]:
     return {
         "connection": fields.name("connection"),
-        "invisible_time": fields.duration("invisible_time", 60.0, 10, 12 * 3600),
+        "visibility_timeout": fields.duration("visibility_timeout", 60.0, 10, 12 * 3600),
         "mapping": read_mapping(fields),
     }
 
@@ -39,5 +39,5 @@ SQS = SourceType(
     SqsFields,
     "eventbridge.sources.sqs.open:open_sqs",
     read=_read,
-    words=("topics", "connection", "invisible_time", "mapping"),
+    words=("topics", "connection", "visibility_timeout", "mapping"),
 )

@@ -23,4 +23,4 @@ def open_sqs(opening: Opening[SqsFields]) -> SqsQueue:
         access = S3Access.from_connection(opening.connections(source.connection)) if source.connection else S3Access()
     except ConnectionUnusable as error:
         raise ConnectionUnusable(str(error).replace("used for S3", "used for SQS")) from None
-    return SqsQueue(access, source.topics[0], source.invisible_time)
+    return SqsQueue(access, source.topics[0], source.visibility_timeout)

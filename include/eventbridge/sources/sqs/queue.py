@@ -39,9 +39,9 @@ class SqsQueue:
 
     kind: Literal["queue"] = "queue"
 
-    def __init__(self, access: S3Access, name: str, invisible_seconds: float) -> None:
+    def __init__(self, access: S3Access, name: str, visibility_timeout: float) -> None:
         self._name = name
-        self._invisible = round(invisible_seconds)
+        self._invisible = round(visibility_timeout)
         session = boto3.session.Session(
             aws_access_key_id=access.access_key or None,
             aws_secret_access_key=access.secret_key or None,
@@ -64,7 +64,7 @@ class SqsQueue:
         return f"{self._place}/{self._name}"
 
     @property
-    def invisible_seconds(self) -> float:
+    def visibility_timeout(self) -> float:
         """Return for how long a message that was received is handed out to nobody else."""
         return float(self._invisible)
 
@@ -88,7 +88,7 @@ class SqsQueue:
             return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Keep messages invisible for their time again; their receipts stay the same."""
+        """Extend the visibility timeout of messages; their receipts stay the same."""
         more = {"VisibilityTimeout": self._invisible}
         with self._doing("keep back messages of"):
             self._in_batches(self._client.change_message_visibility_batch, receipts, more)

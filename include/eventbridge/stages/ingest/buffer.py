@@ -107,7 +107,7 @@ class Landing:
     @property
     def bus_today(self) -> Bus:
         """The bus as today's file has it: a person who was told of a deleted range answers there."""
-        if self.bus.source.if_deleted == "earliest":
+        if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.work.rule_set().buses.get(self.bus.name, self.bus)
 

@@ -1,4 +1,4 @@
-"""Messages that a bus dropped before a runner took them: where the runner goes on, by the bus's `if_deleted`."""
+"""Messages that a bus dropped before a runner took them: where the runner goes on, by the bus's `offset_reset`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def waiting_of(bus: Bus, source: LogSource, queue: Queue, offset: int) -> Waitin
     earliest, end = source.earliest(queue), source.end(queue)
     if offset < earliest:
         _tell(bus, queue, offset, earliest)
-        if bus.source.if_deleted == "latest":
+        if bus.source.offset_reset == "latest":
             earliest = end
     return Waiting(queue, offset, earliest, end)
 
@@ -32,7 +32,7 @@ def passes_over(bus: Bus, source: LogSource, queue: Queue, offset: int) -> bool:
 
     Raises OffsetGapError where `fail` says so.
     """
-    if bus.source.if_deleted == "earliest":
+    if bus.source.offset_reset == "earliest":
         return False
     earliest = source.earliest(queue)
     if offset < earliest:
@@ -45,7 +45,7 @@ def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -
 
     A batch without an end must not begin there: what comes later would be passed over with them, though it was sent.
     """
-    if bus.source.if_deleted == "earliest":
+    if bus.source.offset_reset == "earliest":
         return False
     existing = [queue for queue in source.queues() if queue in offsets and queue.topic in bus.source.topics]
     return any(passes_over(bus, source, queue, offsets[queue]) for queue in existing)
@@ -56,9 +56,9 @@ def _tell(bus: Bus, queue: Queue, offset: int, earliest: int) -> None:
         f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {queue.topic}/{queue.queue_id} "
         "before they were taken"
     )
-    if bus.source.if_deleted == "fail":
+    if bus.source.offset_reset == "fail":
         raise OffsetGapError(
-            f"{what[:1].upper()}{what[1:]}, and its if_deleted is fail. To go on, write if_deleted: earliest, which "
+            f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To go on, write offset_reset: earliest, which "
             "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
         )
-    log.error("ALARM: %s: a gap in the books; if_deleted is %s", what, bus.source.if_deleted)
+    log.error("ALARM: %s: a gap in the books; offset_reset is %s", what, bus.source.offset_reset)

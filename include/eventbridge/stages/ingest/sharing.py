@@ -152,7 +152,7 @@ def land_part(
     identities: list[bytes] = []
     position = part.start if log_of(source).items() <= job.log.items() else part.end
     while position < part.end:
-        if bus.source.if_deleted != "earliest" and source.earliest(part.queue) > position:
+        if bus.source.offset_reset != "earliest" and source.earliest(part.queue) > position:
             break
         found = checking.next_file(part.queue, position, part.end, seen)
         path = write_file(store, job.bus, job.planned_at, job.batch_id, found.rows)

@@ -32,7 +32,7 @@ class HeldMessages:
         self._thread.join()
 
     def _extend(self) -> None:
-        while not self._done.wait(self._source.invisible_seconds / 3):
+        while not self._done.wait(self._source.visibility_timeout / 3):
             try:
                 self.receipts = self._source.extend(self.receipts)
             except BusError as error:  # what comes again is known by its id

@@ -242,7 +242,7 @@ class Spool:
         have come too late, or be lost with a queue's process.
         """
         known = _Known(self._ledger.spool_ends(self._bus, topic)[1])
-        since = self._ledger.now() - timedelta(seconds=2 * source.invisible_seconds)
+        since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
         for file in self._ledger.spooled_that_may_come_again(self._bus, topic, since):
             self._learn(file, known)
         return known
@@ -279,7 +279,7 @@ def _received(source: QueueSource, at_most: int) -> pa.Table:
     began, size = time.monotonic(), 0
     blocks: list[pa.RecordBatch] = []
     left = at_most
-    while left > 0 and size < _FILE_BYTES and time.monotonic() - began < source.invisible_seconds / 4:
+    while left > 0 and size < _FILE_BYTES and time.monotonic() - began < source.visibility_timeout / 4:
         block = source.receive(left)
         if not block.num_rows:
             break
