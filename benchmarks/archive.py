@@ -15,7 +15,7 @@ from eventbridge.event.ids import new_batch_id
 from eventbridge.ledger.tables import batch as batches
 from eventbridge.ledger.tables import batch_file as files
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
@@ -35,15 +35,15 @@ class Archived(NamedTuple):
 
 
 def archive_batch(work: Runtime, rule_set: str, at: datetime, tables: Sequence[pa.Table]) -> Archived:
-    """Write tables of schema BUFFER, of one queue in its order, as a batch that was planned and committed then."""
+    """Write tables of schema BUFFER, of one partition in its order, as a batch that was planned and committed then."""
     batch_id = new_batch_id(at)
     found = []
     for table in tables:
         path = layout.buffer(BUS, at, batch_id, uuid.uuid4().hex)
         write_table(work.store, path, table, row_group_rows=ROW_GROUP_ROWS)
         start, end = table["offset"][0].as_py(), table["offset"][-1].as_py() + 1
-        queue = Queue(*(table[name][0].as_py() for name in ("topic", "broker", "queue_id")))
-        landed = LandedRange(queue=queue, start=start, end=end, read=end - start, valid=end - start)
+        partition = Partition(*(table[name][0].as_py() for name in ("topic", "broker", "partition_id")))
+        landed = LandedRange(partition=partition, start=start, end=end, read=end - start, valid=end - start)
         found.append(
             {
                 "batch_id": batch_id,

@@ -232,7 +232,7 @@ def _in_airflow(write: Callable[[Site], None]) -> Iterator[tuple[Runtime, Embedd
     """Yield a runtime and the bus beside Airflow's services."""
     with (
         airflow(lambda folder: write(Site(folder)), 1) as work,
-        EmbeddedBus(work.settings.bus_folder, BUS, topics=["events"], queues=4, clock=work.clock) as bus,
+        EmbeddedBus(work.settings.bus_folder, BUS, topics=["events"], partitions=4, clock=work.clock) as bus,
     ):
         yield work, bus
 

@@ -174,7 +174,7 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
 
     first = day * count
     kinds = [f"t{7 if number % 3 == 0 else number % rules}" for number in range(first, first + count)]
-    with EmbeddedBus(place.folder / "home" / "bus", BUS, topics=("events",), queues=4, clock=clock) as bus:
+    with EmbeddedBus(place.folder / "home" / "bus", BUS, topics=("events",), partitions=4, clock=clock) as bus:
         bus.publish([(event(first + number, 256, kind), None) for number, kind in enumerate(kinds)])
     environ = place.environ()
     settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)

@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=EVENTS, help="how many (default: 100000)")
     parser.add_argument("--bytes", type=int, default=1024, help="size of an event (default: 1024)")
     options = parser.parse_args()
-    table = Table(title=f"embedded bus, events of {options.bytes:,} bytes, 4 queues")
+    table = Table(title=f"embedded bus, events of {options.bytes:,} bytes, 4 partitions")
     for title in ("batch", "events", "publish s", "CPU s", "events/s", "MiB/s", "read s", "read events/s"):
         table.add_column(title, justify="right")
     for run in _runs(options.events, options.bytes):
@@ -72,7 +72,7 @@ def _measure(folder: Path, batch: int, events: int, size: int) -> Run:
             bus.publish([(bodies[number % len(bodies)], f"key-{number % 997}") for number in numbers])
         published, cpu = time.perf_counter() - started, time.process_time() - cpu
         started = time.perf_counter()
-        read = sum(block.num_rows for queue, end in bus.ends().items() for block in bus.read(queue, 0, end))
+        read = sum(block.num_rows for partition, end in bus.ends().items() for block in bus.read(partition, 0, end))
         assert read == events
         return Run(batch, events, published, cpu, time.perf_counter() - started)
 

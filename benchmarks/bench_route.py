@@ -111,7 +111,7 @@ def _row(offset: int, body: bytes) -> dict[str, Any]:
     return {
         "topic": "events",
         "broker": "",
-        "queue_id": 0,
+        "partition_id": 0,
         "offset": offset,
         "message_id": str(offset),
         "published_at": _NOW,

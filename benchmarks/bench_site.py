@@ -106,7 +106,7 @@ class Site:
             | (more or {}).get(name, {})
             for name, targets in rules.items()
         }
-        embedded = {"type": "embedded", "start_at": "earliest", "queues": 4, "topics": list(topics)}
+        embedded = {"type": "embedded", "start_at": "earliest", "partitions": 4, "topics": list(topics)}
         bus = {"source": dict(source or embedded)}
         text = json.dumps({"buses": {BUS: bus}, "rules": found})  # JSON is YAML
         (folder / "bench.yaml").write_text(text)
@@ -115,7 +115,7 @@ class Site:
     def bus(self, topics: Sequence[str] = ("events",)) -> Iterator[EmbeddedBus]:
         """Open its bus."""
         folder = self.folder / "home" / "bus"
-        with EmbeddedBus(folder, BUS, topics=topics, queues=4, clock=lambda: datetime.now(UTC)) as bus:
+        with EmbeddedBus(folder, BUS, topics=topics, partitions=4, clock=lambda: datetime.now(UTC)) as bus:
             yield bus
 
     def publish(self, count: int, size: int, first: int = 0, kind: str | Callable[[int], str] = "bench") -> None:

@@ -45,7 +45,7 @@ _TITLES = (
     "peak MiB",
 )
 _TOPIC = "events"
-_QUEUES = 4
+_PARTITIONS = 4
 _AT_ONCE = 5_000
 
 
@@ -105,7 +105,7 @@ def _kafka() -> Iterator[Broker]:
         tempfile.TemporaryDirectory(dir=".", prefix=".bench-kafka-") as folder,
         Kafka(Path(folder).absolute()) as kafka,
     ):
-        make_topics(kafka, _TOPIC, queues=_QUEUES)
+        make_topics(kafka, _TOPIC, partitions=_PARTITIONS)
         source = {"type": "kafka", "connection": "broker", "topics": [_TOPIC], "start_at": "earliest"}
         yield Broker(kafka.connection, source)
 
@@ -116,7 +116,7 @@ def _rocketmq() -> Iterator[Broker]:
         tempfile.TemporaryDirectory(dir=".", prefix=".bench-rocketmq-") as folder,
         rocketmq.RocketMQ(Path(folder).absolute(), file_bytes=64 << 20, answers_large=True) as server,
     ):
-        rocketmq.make_topics(server, _TOPIC, queues=_QUEUES)
+        rocketmq.make_topics(server, _TOPIC, partitions=_PARTITIONS)
         source = {"type": "rocketmq", "connection": "broker", "topics": [_TOPIC], "start_at": "earliest"}
         yield Broker(server.connection, source)
 
@@ -171,8 +171,10 @@ def _publish(place: Site, count: int, size: int) -> None:
 def _read(place: Site) -> int:
     with closing(place.open()) as work, closing(work.open_source(work.rule_set().buses[BUS])) as source:
         found = 0
-        for queue in source.queues():
-            found += sum(block.num_rows for block in source.read(queue, source.earliest(queue), source.end(queue)))
+        for partition in source.partitions():
+            found += sum(
+                block.num_rows for block in source.read(partition, source.earliest(partition), source.end(partition))
+            )
         return found
 
 
@@ -187,7 +189,9 @@ def land(place: Site, spark: str | None = None) -> int:
 
 
 def _table(rows: list[Row], options: argparse.Namespace) -> Table:
-    table = Table(title=f"a backlog of {options.events:,} events of {options.bytes:,} bytes in {_QUEUES} queues")
+    table = Table(
+        title=f"a backlog of {options.events:,} events of {options.bytes:,} bytes in {_PARTITIONS} partitions"
+    )
     for title in _TITLES:
         table.add_column(title, justify="left" if title == "source" else "right")
     for row in rows:

@@ -147,7 +147,7 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
         target = http if load.target == "http" else f'{{type: file, path: "{files / runner}.jsonl"}}'
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{runner}.yaml").write_text(
-            f"buses: {{{runner}: {{source: {{type: embedded, start_at: earliest, queues: 4, topics: [events]}}}}}}\n"
+            f"buses: {{{runner}: {{source: {{type: embedded, start_at: earliest, partitions: 4, topics: [events]}}}}}}\n"
             f"runners: {{{runner}: {{mode: {mode}}}}}\n"
             f"rules: {{{runner}: {{bus: {runner}, pattern: {{type: [bench]}}, targets: {{one: {target}}}}}}}\n"
         )
@@ -287,7 +287,9 @@ def _until(reached: Any) -> None:
 
 def _report(found: Sequence[Found], where: str) -> int:
     load = os.getloadavg()[0]
-    table = Table(title=f"events of {_SIZE} bytes in 4 queues, half of them match, {where}; load {load:.1f} at the end")
+    table = Table(
+        title=f"events of {_SIZE} bytes in 4 partitions, half of them match, {where}; load {load:.1f} at the end"
+    )
     for title in (
         "mode",
         "target",

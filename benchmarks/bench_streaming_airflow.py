@@ -82,7 +82,7 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
 def _measured(work: Runtime, load: Load) -> Found:
     runner = _runner(load)
     earlier = sum(1 for _ in deliveries(work, runner))
-    with EmbeddedBus(work.settings.bus_folder, runner, topics=["events"], queues=4, clock=work.clock) as bus:
+    with EmbeddedBus(work.settings.bus_folder, runner, topics=["events"], partitions=4, clock=work.clock) as bus:
         bus.publish([(event(number, 510), None) for number in range(2)])
         _until(f"the first events of {load} are delivered", lambda: _has_begun(work, runner))
         process = _process(work, runner)

@@ -97,7 +97,7 @@ def archived_events(start: int, size: int, at: datetime) -> pa.Table:
     columns: dict[str, list[Any]] = {
         "topic": ["events"] * size,
         "broker": [""] * size,
-        "queue_id": [0] * size,
+        "partition_id": [0] * size,
         "offset": list(numbers),
         "message_id": [f"events-0-{number}" for number in numbers],
         "published_at": [at] * size,

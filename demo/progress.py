@@ -49,7 +49,7 @@ class Progress:
         committed = sum(batch.state == "committed" for batch in found.batches)
         return cls(
             published=published,
-            lag=sum(queue.lag for queue in found.queues),
+            lag=sum(partition.lag for partition in found.partitions),
             committed=committed,
             open=len(found.batches) - committed,
             to_come=sum(row.count for row in waiting if (row.rule, row.target) in must),
@@ -58,7 +58,7 @@ class Progress:
 
     def done(self, total: int) -> bool:
         """Say whether all is published and settled, no batch is open, and who can take deliveries has all of theirs."""
-        begun = self.committed > 0 or total == 0  # before the first batch nobody knows of a queue, and of its lag
+        begun = self.committed > 0 or total == 0  # before the first batch nobody knows of a partition, and of its lag
         return begun and self.published == total and self.lag == self.open == self.to_come == 0
 
     def __str__(self) -> str:

@@ -20,7 +20,11 @@ _LOOK_SECONDS = 0.2
 def unsettled(work: Runtime) -> list[str]:
     """Say what goes on without a person: events that wait, open batches, deliveries that are tried again."""
     found = status(work, batches=0)
-    lags = [f"{queue.runner}: lag {queue.lag} of {queue.queue}" for queue in found.queues if queue.lag]
+    lags = [
+        f"{partition.runner}: lag {partition.lag} of {partition.partition}"
+        for partition in found.partitions
+        if partition.lag
+    ]
     new = [f"{each.runner} has never run" for each in found.unregistered]
     batches = [batch for batch in work.ledger.batches(limit=None) if batch.state != "committed"]
     opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]

@@ -196,8 +196,8 @@ def _oldest_open(work: Runtime, lane: str) -> datetime | None:
     oldest: list[datetime] = []
     with closing(work.open_source(bus)) as source:
         for row in work.ledger.consumer_offsets(lane):
-            end = source.end(row.queue)
-            for block in source.read(row.queue, row.offset, end):
+            end = source.end(row.partition)
+            for block in source.read(row.partition, row.offset, end):
                 texts = [bytes(body or b"") for body in block["body"].to_pylist()]
                 times = block["published_at"].to_pylist()
                 oldest += [at for at, text in zip(times, texts, strict=True) if f'"type": "{lane}"'.encode() in text][

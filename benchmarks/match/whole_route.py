@@ -100,7 +100,7 @@ def buffer_table(bodies: pa.Array, first: int = 0, at: datetime = _PLANNED_AT) -
     same: dict[str, list[Any]] = {
         "topic": ["bench"],
         "broker": ["embedded"],
-        "queue_id": [0],
+        "partition_id": [0],
         "published_at": [at],
         "arrived_at": [at],
         "status": ["valid"],

@@ -25,7 +25,7 @@ from eventbridge.testing.receiver import ADDRESSES, Receiver
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, queues: 2, start_at: earliest}}
+  orders: {source: {type: embedded, partitions: 2, start_at: earliest}}
 rules:
   large-orders:
     description: orders that the account team wants to see at once
@@ -66,7 +66,7 @@ def deliver(made: Installation, first: int, behind: timedelta) -> int:
     count = 30 + round(18 * math.sin(minute / 7)) + minute % 5
     waited = timedelta(seconds=2 + minute * 7 % 5)
     folder = made.folder / "home" / "bus"
-    with EmbeddedBus(folder, "orders", topics=("events",), queues=2, clock=lambda: clock() - waited) as bus:
+    with EmbeddedBus(folder, "orders", topics=("events",), partitions=2, clock=lambda: clock() - waited) as bus:
         bodies = (json.dumps(order(number)).encode() for number in range(first, first + count))
         bus.publish([(body, None) for body in bodies])
     settings, connections = Settings.from_mapping(made.env), connections_from_environment(made.env)

@@ -28,7 +28,7 @@ from eventbridge.testing.messages import messages_of
 
 RULES = """
 buses:
-  orders: {{source: {{type: embedded, topics: [placed, paid], queues: 2, start_at: earliest}}{more}}}
+  orders: {{source: {{type: embedded, topics: [placed, paid], partitions: 2, start_at: earliest}}{more}}}
   invoices: {{source: {{type: embedded}}}}
 rules:
   all-orders:
@@ -110,15 +110,15 @@ class Installation:
             return create_token(work, name, scopes, None, owners)[1]
 
     def bodies(self, topic: str = "placed", bus: str = "orders") -> dict[tuple[int, int], bytes]:
-        """Return what lies on a topic, by queue and offset."""
+        """Return what lies on a topic, by partition and offset."""
         from datetime import UTC, datetime
 
         folder = self.folder / "home" / "bus"
-        with EmbeddedBus(folder, bus, topics=(topic,), queues=2, clock=lambda: datetime.now(UTC)) as opened:
+        with EmbeddedBus(folder, bus, topics=(topic,), partitions=2, clock=lambda: datetime.now(UTC)) as opened:
             return {
-                (queue.queue_id, message.offset): message.body
-                for queue in opened.queues()
-                for message in messages_of(opened.read(queue, opened.earliest(queue), opened.end(queue)))
+                (partition.partition_id, message.offset): message.body
+                for partition in opened.partitions()
+                for message in messages_of(opened.read(partition, opened.earliest(partition), opened.end(partition)))
             }
 
 

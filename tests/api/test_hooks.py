@@ -50,7 +50,7 @@ def stripe(body: bytes, at: int) -> dict[str, str]:
 
 def event(server: Server, result: dict[str, Any]) -> dict[str, Any]:
     """Return the event that a result names."""
-    return dict(json.loads(server.installation.bodies()[result["queue"], result["offset"]]))
+    return dict(json.loads(server.installation.bodies()[result["partition"], result["offset"]]))
 
 
 def test_what_github_signs_is_an_event(hooked: Server) -> None:

@@ -32,7 +32,7 @@ def log(kafka: Kafka) -> KafkaLog:
 def bodies(kafka: Kafka) -> list[bytes]:
     """Return what lies in the topic."""
     with closing(log(kafka)) as found:
-        blocks = [block for queue, end in found.ends().items() for block in found.read(queue, 0, end)]
+        blocks = [block for partition, end in found.ends().items() for block in found.read(partition, 0, end)]
         return [message.body or b"" for message in messages_of(blocks)]
 
 

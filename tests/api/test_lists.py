@@ -99,12 +99,12 @@ def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monk
         assert len(pieces) > 1
 
 
-def test_buses_tell_their_queues(looking: httpx.Client) -> None:
+def test_buses_tell_their_partitions(looking: httpx.Client) -> None:
     """Each with its rules, lag and flow."""
     orders = looking.get("/buses/orders").json()
 
     assert (orders["source"], orders["topics"], orders["rules"]) == ("embedded", ["placed", "paid"], 2)
-    assert {each["lag"] for each in orders["queues"]} == {0}
+    assert {each["lag"] for each in orders["partitions"]} == {0}
     assert orders in looking.get("/buses").json()
     assert looking.get("/buses/order").status_code == 404
 

@@ -21,7 +21,7 @@ PATH = "/buses/orders/events"
 
 def place(result: dict[str, Any]) -> tuple[int, int]:
     """Return where a result says that its event lies."""
-    return result["queue"], result["offset"]
+    return result["partition"], result["offset"]
 
 
 def test_a_batch_lies_where_its_answer_says(server: Server, client: httpx.Client) -> None:
@@ -130,12 +130,12 @@ def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> N
 
 
 def test_events_of_one_key_keep_their_order(server: Server, client: httpx.Client) -> None:
-    """What has one subject lies in one queue, in the order of the call."""
+    """What has one subject lies in one partition, in the order of the call."""
     events = [order(number, id=f"k{number}", subject="customer-7") for number in range(20)]
 
     results = client.post(PATH, json=events, headers=BATCHED).json()["results"]
 
-    assert len({each["queue"] for each in results}) == 1
+    assert len({each["partition"] for each in results}) == 1
     assert [each["offset"] for each in results] == sorted(each["offset"] for each in results)
 
 

@@ -37,8 +37,8 @@ def test_status_is_that_of_the_command_line(told: Server, looking: httpx.Client)
 
     printed = json.loads(told.installation.run("status", "--batches", "3", "--json"))
     assert found.keys() == printed.keys()
-    assert [found[key] for key in ("queues", "batches", "pending")] == [
-        printed[key] for key in ("queues", "batches", "pending")
+    assert [found[key] for key in ("partitions", "batches", "pending")] == [
+        printed[key] for key in ("partitions", "batches", "pending")
     ]
 
 

@@ -51,7 +51,7 @@ def test_two_servers_answer_as_one(made: Installation) -> None:
 
     assert [answer.status_code for answer in answers] == [200] * 6
     results = [result for answer in answers for result in answer.json()["results"]]
-    assert len({(each["queue"], each["offset"]) for each in results}) == 18
+    assert len({(each["partition"], each["offset"]) for each in results}) == 18
     assert told[0].json() == told[1].json()
     assert [answer.headers.get("idempotency-replayed") for answer in told] == [None, "true"]
     assert published == [200, 429]

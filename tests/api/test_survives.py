@@ -51,7 +51,7 @@ def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, st
 
 
 def ids(made: Installation) -> dict[tuple[int, int], str]:
-    """Return the ids of what lies on the bus, by queue and offset."""
+    """Return the ids of what lies on the bus, by partition and offset."""
     return {place: json.loads(body)["id"] for place, body in made.bodies().items()}
 
 
@@ -64,7 +64,7 @@ def test_what_was_answered_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
     lying = ids(made)
     assert code == -signal.SIGKILL
     assert len(answered) >= 400
-    assert [each for each in answered if lying[each["queue"], each["offset"]] != each["id"]] == []
+    assert [each for each in answered if lying[each["partition"], each["offset"]] != each["id"]] == []
     with Server(made) as server, server.client(made.token("next", "publish:orders")) as client:
         assert client.post(PATH, json=[order()], headers=BATCHED).status_code == 200
 

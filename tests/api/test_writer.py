@@ -19,7 +19,7 @@ def test_calls_that_are_cancelled_end_no_other(tmp_path: Path) -> None:
     def opened() -> EmbeddedBus:
         opening.set()
         may_open.wait(WAIT)
-        return EmbeddedBus(tmp_path, "orders", topics=("placed",), queues=1, clock=lambda: datetime.now(UTC))
+        return EmbeddedBus(tmp_path, "orders", topics=("placed",), partitions=1, clock=lambda: datetime.now(UTC))
 
     writer = BusWriter("orders", opened)
     under_way = writer.publish([(b"under way", None)], "placed")

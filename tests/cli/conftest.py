@@ -28,7 +28,7 @@ from eventbridge.testing.receiver import ADDRESSES, Receiver
 RULES = """
 buses:
   orders:
-    source: {{type: embedded, topics: [placed, paid], queues: 2, start_at: {start_at}}}
+    source: {{type: embedded, topics: [placed, paid], partitions: 2, start_at: {start_at}}}
 rules:
   big-orders:
     bus: orders

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-QUEUE = {"topic": "str", "broker": "str", "queue_id": "int"}
+PARTITION = {"topic": "str", "broker": "str", "partition_id": "int"}
 
 
 BATCH = {
@@ -36,7 +36,7 @@ DEAD_LETTER = {
     "target": "str",
     "topic": "str",
     "broker": "str",
-    "queue_id": "int",
+    "partition_id": "int",
     "offset": "int",
     "source": "str",
     "event_id": "str",
@@ -133,11 +133,11 @@ SHAPES: dict[tuple[str, ...], Any] = {
     },
     ("status",): {
         "now": "str",
-        "queues": [
+        "partitions": [
             {
                 "runner": "str",
                 "bus": "str",
-                "queue": QUEUE,
+                "partition": PARTITION,
                 "committed": "int",
                 "pulled": "int",
                 "end": "int",
@@ -151,7 +151,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
             {
                 "runner": "str",
                 "bus": "str",
-                "queue": QUEUE,
+                "partition": PARTITION,
                 "published": "float",
                 "settled": "float",
                 "capacity": "null",
@@ -242,7 +242,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "event_id": "str",
         "events": [
             {
-                "place": {"bus": "str", "topic": "str", "broker": "str", "queue_id": "int", "offset": "int"},
+                "place": {"bus": "str", "topic": "str", "broker": "str", "partition_id": "int", "offset": "int"},
                 "status": "str",
                 "reason": "null",
                 "source": "str",

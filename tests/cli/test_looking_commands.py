@@ -72,13 +72,15 @@ def test_status_without_a_runner_says_so(shop: Any, eventbridge: Callable[..., A
 
 
 def test_status_after_a_delivery(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Queues, batches, pending deliveries with what holds them, and the target that is disabled."""
+    """Partitions, batches, pending deliveries with what holds them, and the target that is disabled."""
     out = eventbridge("status").out
 
-    queues = rows(out, "Queues, in events")
-    assert [row[:4] for row in queues] == [["orders", "orders", topic, n] for topic in ("paid", "placed") for n in "01"]
-    assert sum(int(row[4]) for row in queues) == 6
-    assert all(row[6:] == ["0", "0", "0"] for row in queues)
+    partitions = rows(out, "Partitions, in events")
+    assert [row[:4] for row in partitions] == [
+        ["orders", "orders", topic, n] for topic in ("paid", "placed") for n in "01"
+    ]
+    assert sum(int(row[4]) for row in partitions) == 6
+    assert all(row[6:] == ["0", "0", "0"] for row in partitions)
     ((batch, kind, runner, state, *_),) = rows(out, "Newest batches, times in UTC")
     assert UUID.fullmatch(batch)
     assert (kind, runner, state) == ("normal", "orders", "committed")
@@ -96,11 +98,11 @@ def test_status_shows_what_waits_on_the_bus(shop: Any, eventbridge: Callable[...
     eventbridge("bus", "publish", "orders", shop.orders(*range(7)))
 
     found = eventbridge("status", "--json").json
-    queues = rows(eventbridge("status").out, "Queues, in events")
+    partitions = rows(eventbridge("status").out, "Partitions, in events")
 
-    assert sum(queue["lag"] for queue in found["queues"]) == 7
-    assert [str(q[name]) for q in found["queues"] for name in ("lag", "in_flight", "available")] == [
-        cell for row in queues for cell in row[6:]
+    assert sum(partition["lag"] for partition in found["partitions"]) == 7
+    assert [str(q[name]) for q in found["partitions"] for name in ("lag", "in_flight", "available")] == [
+        cell for row in partitions for cell in row[6:]
     ]
 
 
@@ -130,8 +132,10 @@ def test_status_of_a_runner_whose_bus_was_replaced(
     eventbridge("bus", "publish", "orders", delivered.orders(*range(waiting)))
 
     result = eventbridge("status")
-    placed = [row for row in rows(result.out, "Queues, in events") if row[2] == "placed"]
-    found = [each for each in eventbridge("status", "--json").json["queues"] if each["queue"]["topic"] == "placed"]
+    placed = [row for row in rows(result.out, "Partitions, in events") if row[2] == "placed"]
+    found = [
+        each for each in eventbridge("status", "--json").json["partitions"] if each["partition"]["topic"] == "placed"
+    ]
 
     assert result.code == 0
     assert re.match(
@@ -303,7 +307,7 @@ def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[...,
 
 
 def test_a_malformed_event_is_shown_by_where_it_lies(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """It has no delivery id: `bus/topic/queue/offset` names it, with or without the bus."""
+    """It has no delivery id: `bus/topic/partition/offset` names it, with or without the bus."""
     malformed = eventbridge("dead-letters", "list", "--reason", "Malformed", "--json").json
     name = next(each["name"] for each in malformed if "not JSON" in each["detail"])
 

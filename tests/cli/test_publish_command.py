@@ -12,16 +12,16 @@ import pytest
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.messages import messages_of
 
 
-def messages(shop: Any, topic: str = "placed") -> dict[Queue, list[bytes]]:
-    """Return the bodies that lie in the queues of a topic."""
+def messages(shop: Any, topic: str = "placed") -> dict[Partition, list[bytes]]:
+    """Return the bodies that lie in the partitions of a topic."""
     bus = EmbeddedBus(shop.folder / "home" / "bus", "orders", topics=(topic,), clock=lambda: datetime.now(UTC))
     with closing(bus):
-        reads = {q: bus.read(q, bus.earliest(q), bus.end(q)) for q in bus.queues()}
+        reads = {q: bus.read(q, bus.earliest(q), bus.end(q)) for q in bus.partitions()}
         return {q: [message.body for message in messages_of(blocks)] for q, blocks in reads.items()}
 
 
@@ -47,7 +47,7 @@ def test_standard_input_and_another_topic(shop: Any, eventbridge: Callable[..., 
 
 
 @pytest.mark.parametrize("attribute", ["partitionkey", "subject"])
-def test_events_of_one_key_lie_in_one_queue_in_order(
+def test_events_of_one_key_lie_in_one_partition_in_order(
     attribute: str, shop: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """What has the same `partitionkey`, else the same subject, keeps its order."""
@@ -60,7 +60,7 @@ def test_events_of_one_key_lie_in_one_queue_in_order(
 
 
 def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """Events whose `partitionkey` is 7 or "7" (binary mode makes text of it) lie in one queue; -0 is 0."""
+    """Events whose `partitionkey` is 7 or "7" (binary mode makes text of it) lie in one partition; -0 is 0."""
     lines = [
         json.dumps({"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "partitionkey": key})
         for number, key in enumerate([7, "7"] * 10)
@@ -74,7 +74,7 @@ def test_a_key_that_is_a_number_is_one_key_in_every_mode(shop: Any, eventbridge:
     eventbridge("bus", "publish", "orders", shop.write("zeros.jsonl", *zeros))
 
     assert [json.loads(body)["id"] for body in sevens] == [str(number) for number in range(20)]
-    places = [queue for queue, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
+    places = [partition for partition, bodies in messages(shop).items() for body in bodies if b'"id":"z' in body]
     assert len(places) == 2
     assert len(set(places)) == 1
 

@@ -36,8 +36,8 @@ def test_from_a_rule_file_to_the_targets(
     assert (published.code, published.out) == (0, "3 events published to orders/orders\n")
     shop.deliver()
 
-    (queue,) = eventbridge("status", "--json").json["queues"]
-    assert (queue["queue"]["broker"], queue["committed"], queue["end"]) == ("broker-a", 3, 3)
+    (partition,) = eventbridge("status", "--json").json["partitions"]
+    assert (partition["partition"]["broker"], partition["committed"], partition["end"]) == ("broker-a", 3, 3)
     lines = (shop.folder / "big.jsonl").read_text().splitlines()
     assert sorted(json.loads(line)["data"]["amount"] for line in lines) == [1500, 2500]
     assert eventbridge("audit").code == 0

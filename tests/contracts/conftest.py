@@ -1,4 +1,4 @@
-"""Fixtures of the contracts: a log of each kind, its clock and one of its queues."""
+"""Fixtures of the contracts: a log of each kind, its clock and one of its partitions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contracts.log_sources import LOGS, QUEUES, AnyLog, BrokersClock, Clock, broker_of
+from contracts.log_sources import LOGS, PARTITIONS, AnyLog, BrokersClock, Clock, broker_of
 from services.postgresql import Postgresql
 
 from eventbridge import fault_points
-from eventbridge.model.queue import Queue
-from eventbridge.sources.embedded.places import queue_of_key
+from eventbridge.model.partition import Partition
+from eventbridge.sources.embedded.places import partition_of_key
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 
 @pytest.fixture(params=LOGS)
 def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[AnyLog]:
-    """Yield an empty log of each kind, with two topics of three queues."""
+    """Yield an empty log of each kind, with two topics of three partitions."""
     log = LOGS[request.param](request, tmp_path, clock)
     yield log
     fault_points.install(None)
@@ -41,6 +41,6 @@ def log(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterato
 
 
 @pytest.fixture
-def queue(log: AnyLog) -> Queue:
-    """Return the queue that the key "a" leads to."""
-    return Queue("orders", broker_of(log), queue_of_key("a", QUEUES))
+def partition(log: AnyLog) -> Partition:
+    """Return the partition that the key "a" leads to."""
+    return Partition("orders", broker_of(log), partition_of_key("a", PARTITIONS))

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from contracts.ledger_samples import (
-    QUEUES,
+    PARTITIONS,
     Clock,
     a_batch,
     a_file,
@@ -23,7 +23,7 @@ from eventbridge.errors import LedgerError, NotFoundError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.routed import SplitSlice, UnroutableEvent
 from eventbridge.model.target_state import TargetStatus
 
@@ -87,7 +87,7 @@ class BatchesContract:
         assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
         assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(1), "000000")
         assert rival.unfinished_batch("flights") is None
-        assert rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 20, 30)])
+        assert rival.plan_batch(a_batch("batch-2"), [Range(PARTITIONS[0], 20, 30)])
 
     def test_a_normal_batch_begins_where_its_runner_stands(self, ledger: Ledger, rival: Ledger) -> None:
         """Ranges made before another batch was committed are refused, and their batch with them; a replay's are not."""
@@ -97,7 +97,7 @@ class BatchesContract:
         ledger.commit_batch("batch-1", "flights", some_ranges(), after(1), "000000")
 
         assert not rival.plan_batch(a_batch("batch-2"), some_ranges())
-        assert not rival.plan_batch(a_batch("batch-2"), [Range(QUEUES[0], 21, 30)])
+        assert not rival.plan_batch(a_batch("batch-2"), [Range(PARTITIONS[0], 21, 30)])
         assert [batch.batch_id for batch in ledger.batches()] == ["batch-1"]
         assert rival.plan_batch(a_batch("batch-3", kind="replay", replay_id="r"), some_ranges())
 
@@ -188,59 +188,61 @@ class BatchesContract:
         assert ledger.stale_taken_batches(after(70), ["retry"]) == []
 
     def test_a_group_starts_where_it_was_registered_first(self, ledger: Ledger, rival: Ledger) -> None:
-        """Registering again adds queues that are new and moves none."""
-        ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})
-        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 99, QUEUES[1]: 7})
-        rival.register_queues("flights", "flights-bus", {})
+        """Registering again adds partitions that are new and moves none."""
+        ledger.register_partitions("flights", "flights-bus", {PARTITIONS[0]: 10})
+        rival.register_partitions("flights", "flights-bus", {PARTITIONS[0]: 99, PARTITIONS[1]: 7})
+        rival.register_partitions("flights", "flights-bus", {})
 
-        assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
+        assert ledger.committed_offsets("flights") == {PARTITIONS[0]: 10, PARTITIONS[1]: 7}
         assert ledger.committed_offsets("trains") == {}
 
     def test_a_runner_begins_with_its_oldest_batch(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of each queue of a bus; where it has none on record, it begins where it stands. Replays begin nothing."""
-        ledger.register_queues("flights", a_batch().bus, {QUEUES[0]: 10, QUEUES[1]: 7})
-        ledger.register_queues("others", a_batch().bus, {QUEUES[0]: 30})
-        ledger.register_queues("trains", "rail", {QUEUES[0]: 1})
+        """Of each partition of a bus; where it has none on record, it begins where it stands. Replays begin nothing."""
+        ledger.register_partitions("flights", a_batch().bus, {PARTITIONS[0]: 10, PARTITIONS[1]: 7})
+        ledger.register_partitions("others", a_batch().bus, {PARTITIONS[0]: 30})
+        ledger.register_partitions("trains", "rail", {PARTITIONS[0]: 1})
         assert rival.first_offsets(a_batch().bus) == {
-            QUEUES[0]: {"flights": 10, "others": 30},
-            QUEUES[1]: {"flights": 7},
+            PARTITIONS[0]: {"flights": 10, "others": 30},
+            PARTITIONS[1]: {"flights": 7},
         }
 
-        assert ledger.plan_batch(a_batch(), [Range(QUEUES[0], 10, 20)])
-        assert ledger.plan_batch(a_batch("replay", kind="replay", replay_id="r"), [Range(QUEUES[0], 0, 5)])
-        assert rival.first_offsets(a_batch().bus)[QUEUES[0]] == {"flights": 10, "others": 30}
+        assert ledger.plan_batch(a_batch(), [Range(PARTITIONS[0], 10, 20)])
+        assert ledger.plan_batch(a_batch("replay", kind="replay", replay_id="r"), [Range(PARTITIONS[0], 0, 5)])
+        assert rival.first_offsets(a_batch().bus)[PARTITIONS[0]] == {"flights": 10, "others": 30}
         assert rival.first_offsets("nowhere") == {}
 
     def test_an_offset_counts_on_one_log(self, ledger: Ledger, rival: Ledger) -> None:
         """The identity it was registered with stays; only where none is known can one be noted, once."""
-        ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 10})
-        rival.register_queues("flights", "flights-bus", {QUEUES[0]: 10, QUEUES[1]: 7}, {QUEUES[1].topic: "log-1"})
-        ledger.register_queues("trains", "rail", {QUEUES[0]: 0})
+        ledger.register_partitions("flights", "flights-bus", {PARTITIONS[0]: 10})
+        rival.register_partitions(
+            "flights", "flights-bus", {PARTITIONS[0]: 10, PARTITIONS[1]: 7}, {PARTITIONS[1].topic: "log-1"}
+        )
+        ledger.register_partitions("trains", "rail", {PARTITIONS[0]: 0})
 
         def identities(group: str) -> list[str]:
             return [found.bus_identity for found in rival.consumer_offsets(group)]
 
         assert identities("flights") == ["", "log-1"]
-        ledger.identify_bus("flights", {QUEUES[0].topic: "log-2", "another": "log-4"})
-        ledger.identify_bus("flights", {QUEUES[0].topic: "log-3"})
+        ledger.identify_bus("flights", {PARTITIONS[0].topic: "log-2", "another": "log-4"})
+        ledger.identify_bus("flights", {PARTITIONS[0].topic: "log-3"})
         assert identities("flights") == ["log-2", "log-1"]
         assert identities("trains") == [""]
 
     def test_offsets_say_when_they_changed(self, ledger: Ledger, clock: Clock) -> None:
         """The list holds every group, in order, with the bus and the time of the last change."""
-        ledger.register_queues("trains", "rail", {Queue("rail", "broker-a", 3): 0})
+        ledger.register_partitions("trains", "rail", {Partition("rail", "broker-a", 3): 0})
         clock.pass_seconds(1)
-        ledger.register_queues("flights", "flights-bus", {QUEUES[1]: 2**40})
+        ledger.register_partitions("flights", "flights-bus", {PARTITIONS[1]: 2**40})
 
-        flights = ConsumerOffset("flights", "flights-bus", QUEUES[1], 2**40, "", after(1))
-        trains = ConsumerOffset("trains", "rail", Queue("rail", "broker-a", 3), 0, "", after(0))
+        flights = ConsumerOffset("flights", "flights-bus", PARTITIONS[1], 2**40, "", after(1))
+        trains = ConsumerOffset("trains", "rail", Partition("rail", "broker-a", 3), 0, "", after(0))
         assert ledger.consumer_offsets() == [flights, trains]
         assert ledger.consumer_offsets("trains") == [trains]
 
     def test_a_range_cannot_go_backwards(self, ledger: Ledger) -> None:
         """A range that ends before it starts is refused, and its batch with it."""
         with pytest.raises(LedgerError, match="forward"):
-            ledger.plan_batch(a_batch(), [Range(QUEUES[0], 10, 9)])
+            ledger.plan_batch(a_batch(), [Range(PARTITIONS[0], 10, 9)])
 
         assert ledger.batches() == []
 

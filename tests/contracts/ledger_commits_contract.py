@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from contracts.ledger_samples import (
-    QUEUES,
+    PARTITIONS,
     START,
     Clock,
     a_batch,
@@ -22,36 +22,36 @@ from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.move import Move
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class CommitsContract:
     """The part about commits."""
 
     def test_a_commit_moves_the_offsets(self, ledger: Ledger, rival: Ledger) -> None:
-        """Each queue stands at its range's end, by its last message where that is said, and the batch says when."""
+        """Each partition stands at its range's end, by its last message where that is said, and the batch says when."""
         register(ledger)
         settle(ledger)
         first, *others = some_ranges()
-        read = ReadRange(first.queue, first.start, first.end, LastMessage(first.end - 1, 17))
+        read = ReadRange(first.partition, first.start, first.end, LastMessage(first.end - 1, 17))
 
         assert ledger.commit_batch("batch-1", "flights", [read, *others], after(9), "000000")
         assert [row.message_id for row in rival.consumer_offsets("flights")] == ["19@17", ""]
-        assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
+        assert rival.committed_offsets("flights") == {PARTITIONS[0]: 20, PARTITIONS[1]: 7}
         assert rival.consumer_offsets("flights")[0].changed_at == after(9)
         batch = rival.batch("batch-1")
         assert (batch.state, batch.committed_at, batch.bus_committed_at) == ("committed", after(9), None)
 
     def test_the_newest_committed_batches_say_what_they_moved(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of each queue: how many offsets, when the batch was planned and committed, whether it was full."""
+        """Of each partition: how many offsets, when the batch was planned and committed, whether it was full."""
         register(ledger)
         settle(ledger, is_full=True)
         assert rival.moves("flights", most=10) == []
         ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
 
         assert rival.moves("flights", most=10) == [
-            Move(QUEUES[0], 10, START, after(9), True),
-            Move(QUEUES[1], 0, START, after(9), True),
+            Move(PARTITIONS[0], 10, START, after(9), True),
+            Move(PARTITIONS[1], 0, START, after(9), True),
         ]
         assert rival.moves("others", most=10) == rival.moves("flights", most=0) == []
 
@@ -62,16 +62,16 @@ class CommitsContract:
         ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
 
         assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(10), "000000")
-        assert rival.committed_offsets("flights") == {QUEUES[0]: 20, QUEUES[1]: 7}
+        assert rival.committed_offsets("flights") == {PARTITIONS[0]: 20, PARTITIONS[1]: 7}
         assert rival.batch("batch-1").committed_at == after(9)
 
     @pytest.mark.parametrize(
         "wrong",
         [
-            pytest.param(Range(QUEUES[1], 6, 9), id="starts-before-the-offset"),
-            pytest.param(Range(QUEUES[1], 8, 9), id="starts-after-the-offset"),
-            pytest.param(Range(Queue("flights", "", 2), 0, 9), id="queue-is-not-registered"),
-            pytest.param(Range(QUEUES[1], 7, 6), id="goes-back"),
+            pytest.param(Range(PARTITIONS[1], 6, 9), id="starts-before-the-offset"),
+            pytest.param(Range(PARTITIONS[1], 8, 9), id="starts-after-the-offset"),
+            pytest.param(Range(Partition("flights", "", 2), 0, 9), id="partition-is-not-registered"),
+            pytest.param(Range(PARTITIONS[1], 7, 6), id="goes-back"),
         ],
     )
     def test_an_offset_moves_only_from_the_start_of_its_range(self, ledger: Ledger, wrong: Range) -> None:
@@ -83,10 +83,10 @@ class CommitsContract:
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
 
-        with pytest.raises(BooksError, match=f"queue {wrong.queue.queue_id}.*nothing was committed"):
+        with pytest.raises(BooksError, match=f"partition {wrong.partition.partition_id}.*nothing was committed"):
             ledger.commit_batch("retry-1", "flights", [some_ranges()[0], wrong], after(9), "000000")
 
-        assert ledger.committed_offsets("flights") == {QUEUES[0]: 10, QUEUES[1]: 7}
+        assert ledger.committed_offsets("flights") == {PARTITIONS[0]: 10, PARTITIONS[1]: 7}
         assert ledger.batch("retry-1").state == "settling"
         assert [row.state for row in ledger.pending()] == ["scheduled"]
         assert ledger.commit_batch("retry-1", "flights", some_ranges(), after(9), "000000")
@@ -100,7 +100,7 @@ class CommitsContract:
             ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
         with pytest.raises(NotFoundError):
             ledger.commit_batch("batch-9", "flights", some_ranges(), after(9), "000000")
-        assert ledger.committed_offsets("flights")[QUEUES[0]] == 10
+        assert ledger.committed_offsets("flights")[PARTITIONS[0]] == 10
 
     def test_a_commit_closes_what_its_batch_had_taken(self, ledger: Ledger, rival: Ledger) -> None:
         """The rows it took are closed in its name, other rows are left alone."""

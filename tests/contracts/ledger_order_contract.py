@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from contracts.ledger_samples import QUEUES, Clock, a_pending, a_retry_batch, after, settle
+from contracts.ledger_samples import PARTITIONS, Clock, a_pending, a_retry_batch, after, settle
 
 from eventbridge.decision.ordering import BEHIND_ITS_KEY, SKIPPED, on_hold_at
 from eventbridge.ledger import Ledger
@@ -64,7 +64,7 @@ class OrderContract:
     def test_what_is_open_of_a_shard_is_seen_taken_or_not(self, ledger: Ledger, clock: Clock) -> None:
         """Scheduled, on hold and taken rows are open, with the places they have; closed and unsharded ones are not."""
         settle(ledger)
-        spans = (Span(QUEUES[0], 3, 2**40), Span(QUEUES[1], 5, 5))
+        spans = (Span(PARTITIONS[0], 3, 2**40), Span(PARTITIONS[1], 5, 5))
         ledger.add_pending(
             [in_shard(1, 1, order_spans=spans), in_shard(2, 2, held=BEHIND_ITS_KEY), a_pending(3), in_shard(1, 4)]
         )

@@ -14,12 +14,12 @@ from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.landed import LandedRange
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import DueTarget, PendingDeliveries
-from eventbridge.model.queue import Queue
 from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
-QUEUES = [Queue("flights", "", 0), Queue("flights", "", 1)]
+PARTITIONS = [Partition("flights", "", 0), Partition("flights", "", 1)]
 
 
 class Clock:
@@ -53,13 +53,15 @@ def a_retry_batch(batch_id: str = "retry-1", **changes: Any) -> Batch:
 
 
 def some_ranges() -> list[Range]:
-    """Return a range in each of two queues."""
-    return [Range(QUEUES[0], 10, 20), Range(QUEUES[1], 7, 7)]
+    """Return a range in each of two partitions."""
+    return [Range(PARTITIONS[0], 10, 20), Range(PARTITIONS[1], 7, 7)]
 
 
 def a_file(batch_id: str = "batch-1", key: str = "0", **changes: Any) -> BatchFile:
     """Return a buffer file of a range with a gap."""
-    landed = LandedRange(queue=Queue("flüge", "", 1), start=0, end=12, read=10, valid=10, size=900, gaps=((3, 5),))
+    landed = LandedRange(
+        partition=Partition("flüge", "", 1), start=0, end=12, read=10, valid=10, size=900, gaps=((3, 5),)
+    )
     return replace(BatchFile(batch_id, "buffer", key, f"buffer/{key}.parquet", 10, landed), **changes)
 
 
@@ -125,7 +127,7 @@ def settle(ledger: Ledger, batch_id: str = "batch-1", **changes: Any) -> None:
 
 def register(ledger: Ledger) -> None:
     """Have the offsets of runner `flights` stand where `some_ranges` start."""
-    ledger.register_queues("flights", "flights-bus", {taken.queue: taken.start for taken in some_ranges()})
+    ledger.register_partitions("flights", "flights-bus", {taken.partition: taken.start for taken in some_ranges()})
 
 
 def claimed_chunk(ledger: Ledger) -> Chunk:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from contracts.ledger_samples import QUEUES, Clock, a_batch, a_file, after, some_ranges
+from contracts.ledger_samples import PARTITIONS, Clock, a_batch, a_file, after, some_ranges
 
 from eventbridge.ledger import Ledger
 from eventbridge.ledger.watcher import last_look
@@ -97,11 +97,11 @@ class StreamingLeasesContract:
         """A segment and the offsets read so far are recorded together; offsets alone where nothing was answered."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())
 
-        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
-        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
-        assert ledger.record_open("batch-1", {QUEUES[0]: 25, QUEUES[1]: 9}, None)
+        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
+        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25, PARTITIONS[1]: 9}, None)
 
-        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 9)]
+        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 9)]
         assert rival.files("batch-1", "outcome") == [a_segment(0)]
 
     def test_a_runner_with_an_open_batch_plans_no_other(self, ledger: Ledger, rival: Ledger) -> None:
@@ -114,33 +114,33 @@ class StreamingLeasesContract:
     def test_who_has_lost_an_open_batch_changes_nothing(self, ledger: Ledger, rival: Ledger) -> None:
         """Found and moved to planned, it takes nothing of the streaming task that wakes; one of two moves it."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())
-        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
+        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
 
         assert rival.move_batch("batch-1", "open", "planned")
         assert not ledger.move_batch("batch-1", "open", "planned")
-        assert not ledger.record_open("batch-1", {QUEUES[0]: 30}, a_segment(1))
-        assert not ledger.record_open("batch-1", {QUEUES[0]: 30}, None)
+        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 30}, a_segment(1))
+        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 30}, None)
         assert not ledger.record_open("batch-9", {}, None)
 
-        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
         assert rival.files("batch-1", "outcome") == [a_segment(0)]
 
     def test_nothing_of_a_refused_segment_is_recorded(self, ledger: Ledger) -> None:
-        """Neither offsets nor file: if offsets go back, a queue is not the batch's, or the key is another's."""
+        """Neither offsets nor file: if offsets go back, a partition is not the batch's, or the key is another's."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())
-        assert ledger.record_open("batch-1", {QUEUES[0]: 25}, a_segment(0))
-        elsewhere = QUEUES[0]._replace(queue_id=9)
+        assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))
+        elsewhere = PARTITIONS[0]._replace(partition_id=9)
 
-        assert not ledger.record_open("batch-1", {QUEUES[0]: 24, QUEUES[1]: 9}, a_segment(1))
-        assert not ledger.record_open("batch-1", {QUEUES[0]: 26, elsewhere: 1}, a_segment(1))
-        assert not ledger.record_open("batch-1", {QUEUES[0]: 26}, a_segment(0))
+        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 24, PARTITIONS[1]: 9}, a_segment(1))
+        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 26, elsewhere: 1}, a_segment(1))
+        assert not ledger.record_open("batch-1", {PARTITIONS[0]: 26}, a_segment(0))
 
-        assert ledger.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
+        assert ledger.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
         assert ledger.files("batch-1", "outcome") == [a_segment(0)]
 
     def test_an_open_batch_in_which_nothing_came_is_dropped(self, ledger: Ledger, rival: Ledger) -> None:
         """As if it had never been; not one that has taken something up, has a file, or is another's now."""
-        nothing = [Range(QUEUES[0], 10, 10), Range(QUEUES[1], 7, 7)]
+        nothing = [Range(PARTITIONS[0], 10, 10), Range(PARTITIONS[1], 7, 7)]
         assert ledger.plan_batch(a_batch(state="open"), nothing)
 
         assert ledger.drop_open("batch-1")
@@ -149,11 +149,11 @@ class StreamingLeasesContract:
         assert rival.ranges("batch-1") == []
 
         assert ledger.plan_batch(a_batch("batch-2", state="open"), nothing)
-        assert ledger.record_open("batch-2", {QUEUES[0]: 11}, None)
+        assert ledger.record_open("batch-2", {PARTITIONS[0]: 11}, None)
         assert not ledger.drop_open("batch-2")
         assert rival.move_batch("batch-2", "open", "planned")
         assert not ledger.drop_open("batch-2")
-        assert rival.ranges("batch-2") == [Range(QUEUES[0], 10, 11), Range(QUEUES[1], 7, 7)]
+        assert rival.ranges("batch-2") == [Range(PARTITIONS[0], 10, 11), Range(PARTITIONS[1], 7, 7)]
 
         assert ledger.plan_batch(a_batch("batch-3", runner="trains", state="open"), nothing)
         assert rival.move_batch("batch-3", "open", "planned")
@@ -169,15 +169,15 @@ class StreamingLeasesContract:
         ledger.plan_batch(a_batch(state="open"), some_ranges())
         ledger.note_open_batch("flights", "one", "batch-1")
         following = a_batch("batch-2", state="open", follows="batch-1")
-        ends = {QUEUES[0]: 25, QUEUES[1]: 7}
+        ends = {PARTITIONS[0]: 25, PARTITIONS[1]: 7}
 
         assert ledger.open_following(following, ends, "one", "cafe")
-        assert rival.ranges("batch-1") == [Range(QUEUES[0], 10, 25), Range(QUEUES[1], 7, 7)]
-        assert rival.ranges("batch-2") == [Range(QUEUES[0], 25, 25), Range(QUEUES[1], 7, 7)]
+        assert rival.ranges("batch-1") == [Range(PARTITIONS[0], 10, 25), Range(PARTITIONS[1], 7, 7)]
+        assert rival.ranges("batch-2") == [Range(PARTITIONS[0], 25, 25), Range(PARTITIONS[1], 7, 7)]
         assert rival.unfinished_batch("flights") == a_batch(state="open")
         assert not rival.plan_batch(a_batch("batch-3"), some_ranges())
         assert not rival.move_batch("batch-2", "open", "planned")
-        assert ledger.record_open("batch-2", {QUEUES[0]: 30}, replace(a_segment(), batch_id="batch-2"))
+        assert ledger.record_open("batch-2", {PARTITIONS[0]: 30}, replace(a_segment(), batch_id="batch-2"))
         assert ledger.move_batch("batch-1", "open", "planned")
         assert ledger.last_open_batch("flights") == "batch-1"
 
@@ -192,7 +192,7 @@ class StreamingLeasesContract:
     def test_a_batch_follows_only_where_its_streaming_task_stands(self, ledger: Ledger, rival: Ledger) -> None:
         """One that is not committed, ends there and has none behind it; for who has the lease, by rules in force."""
         ledger.put_rules_in_force("cafe", {}, None, {})
-        ends = {QUEUES[0]: 25, QUEUES[1]: 7}
+        ends = {PARTITIONS[0]: 25, PARTITIONS[1]: 7}
         following = a_batch("batch-2", state="open", follows="batch-1")
         assert not ledger.open_following(following, ends, "one", "cafe")
         ledger.plan_batch(a_batch(state="open"), some_ranges())
@@ -200,12 +200,12 @@ class StreamingLeasesContract:
         ledger.acquire_streaming_lease("flights", "one", after(60))
         assert not rival.open_following(following, ends, "two", "cafe")
         assert not ledger.open_following(following, ends, "one", "another")
-        assert not ledger.open_following(following, {QUEUES[0]: 25}, "one", "cafe")
-        assert not ledger.open_following(following, {**ends, QUEUES[0]: 19}, "one", "cafe")
+        assert not ledger.open_following(following, {PARTITIONS[0]: 25}, "one", "cafe")
+        assert not ledger.open_following(following, {**ends, PARTITIONS[0]: 19}, "one", "cafe")
         assert ledger.ranges("batch-1") == some_ranges()
         assert ledger.open_following(following, ends, "one", "cafe")
         assert not ledger.open_following(replace(following, batch_id="batch-3"), ends, "one", "cafe")
         assert ledger.drop_open("batch-2")
         assert ledger.move_batch("batch-1", "open", "planned")
-        assert not ledger.open_following(following, {**ends, QUEUES[0]: 26}, "one", "cafe")
+        assert not ledger.open_following(following, {**ends, PARTITIONS[0]: 26}, "one", "cafe")
         assert ledger.open_following(following, ends, "one", "cafe")

@@ -12,7 +12,7 @@ from services.kafka import Kafka, drop_before, make_topics
 from services.rocketmq import BROKER, RocketMQ, begin_file, drop_old_files
 from services.rocketmq import make_topics as make_rocketmq_topics
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.embedded.database_bus import DatabaseBus
@@ -27,7 +27,7 @@ START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 TOPICS = ("orders", "returns")
 
 
-QUEUES = 3
+PARTITIONS = 3
 
 
 AnyLog = EmbeddedBus | DatabaseBus | InMemoryLog | KafkaLog | RocketmqLog
@@ -99,10 +99,10 @@ def _next_millisecond() -> datetime:
 
 #: A new source is one more line here; `publish` is how its test gets messages into it.
 LOGS: dict[str, Callable[[pytest.FixtureRequest, Path, Clock], AnyLog]] = {
-    "embedded": lambda _, folder, clock: EmbeddedBus(folder, "shop", topics=TOPICS, queues=QUEUES, clock=clock),
-    "memory": lambda _, folder, clock: InMemoryLog(topics=TOPICS, queues=QUEUES, clock=clock),
+    "embedded": lambda _, folder, clock: EmbeddedBus(folder, "shop", topics=TOPICS, partitions=PARTITIONS, clock=clock),
+    "memory": lambda _, folder, clock: InMemoryLog(topics=TOPICS, partitions=PARTITIONS, clock=clock),
     "database": lambda request, folder, clock: DatabaseBus(
-        request.getfixturevalue("database"), folder.name, topics=TOPICS, queues=QUEUES, clock=clock
+        request.getfixturevalue("database"), folder.name, topics=TOPICS, partitions=PARTITIONS, clock=clock
     ),
     "kafka": lambda request, _, clock: kafka_log(request.getfixturevalue("kafka"), clock),
     "rocketmq": lambda request, _, __: rocketmq_log(request.getfixturevalue("rocketmq")),
@@ -111,18 +111,18 @@ LOGS: dict[str, Callable[[pytest.FixtureRequest, Path, Clock], AnyLog]] = {
 
 def kafka_log(broker: Kafka, clock: Clock) -> KafkaLog:
     """Open topics of a broker that were made just now."""
-    make_topics(broker, *TOPICS, queues=QUEUES)
+    make_topics(broker, *TOPICS, partitions=PARTITIONS)
     return KafkaLog({"bootstrap.servers": broker.servers}, TOPICS, clock=clock)
 
 
 def rocketmq_log(server: RocketMQ) -> RocketmqLog:
     """Open topics of a broker that were made just now."""
-    make_rocketmq_topics(server, *TOPICS, queues=QUEUES)
+    make_rocketmq_topics(server, *TOPICS, partitions=PARTITIONS)
     return RocketmqLog(ClientSettings((server.servers,)), TOPICS)
 
 
 def broker_of(log: AnyLog) -> str:
-    """Return the broker on which a log has its queues, "" if it has none."""
+    """Return the broker on which a log has its partitions, "" if it has none."""
     return BROKER if isinstance(log, RocketmqLog) else ""
 
 
@@ -131,9 +131,9 @@ def publish(log: AnyLog, bodies: list[bytes], key: str = "a") -> list[int]:
     return [offset for _, offset in log.publish([(body, key) for body in bodies])]
 
 
-def offsets(log: AnyLog, queue: Queue, start: int, end: int) -> list[int]:
-    """Read a range of a queue and return the offsets of its messages."""
-    return [message.offset for message in messages_of(log.read(queue, start, end))]
+def offsets(log: AnyLog, partition: Partition, start: int, end: int) -> list[int]:
+    """Read a range of a partition and return the offsets of its messages."""
+    return [message.offset for message in messages_of(log.read(partition, start, end))]
 
 
 def drop_older(log: AnyLog, at: datetime, clock: Clock) -> None:
@@ -141,9 +141,9 @@ def drop_older(log: AnyLog, at: datetime, clock: Clock) -> None:
     if isinstance(log, EmbeddedBus | DatabaseBus):
         log.trim(at)
     elif isinstance(log, KafkaLog):
-        drop_before(log.uri, {queue: log.offset_at(queue, at) for queue in log.queues()})
+        drop_before(log.uri, {partition: log.offset_at(partition, at) for partition in log.partitions()})
     elif isinstance(clock, BrokersClock):
         clock.drop(at)
     else:
-        for queue in log.queues():
-            log.lose(queue, 0, log.offset_at(queue, at))
+        for partition in log.partitions():
+            log.lose(partition, 0, log.offset_at(partition, at))

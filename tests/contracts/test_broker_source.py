@@ -12,7 +12,7 @@ from contracts.log_sources import offsets
 from services.brokers import Broker
 
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.sources.rocketmq.log import RocketmqLog
 
@@ -21,26 +21,26 @@ BrokerLog = KafkaLog | RocketmqLog
 
 @pytest.fixture
 def log(broker: Broker) -> Iterator[BrokerLog]:
-    """Open a topic of one queue that was made just now."""
+    """Open a topic of one partition that was made just now."""
     broker.make_topics("flights")
     with closing(broker.open("flights")) as log:
         yield log
 
 
 @pytest.fixture
-def queue(log: BrokerLog) -> Queue:
-    """Return the topic's queue."""
-    (queue,) = log.queues()
-    return queue
+def partition(log: BrokerLog) -> Partition:
+    """Return the topic's partition."""
+    (partition,) = log.partitions()
+    return partition
 
 
-def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, queue: Queue) -> None:
+def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, partition: Partition) -> None:
     """As the buffer stage does at the end of a file: what was fetched is not fetched again, and none is passed over."""
     log.publish([(str(number).encode() * 100, None) for number in range(20_000)])
     seen: list[int] = []
     start = 0
     while start < 20_000:
-        with closing(log.read(queue, start, 20_000)) as blocks:  # type: ignore[type-var]
+        with closing(log.read(partition, start, 20_000)) as blocks:  # type: ignore[type-var]
             block = next(blocks)
         taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
         seen += taken
@@ -49,39 +49,39 @@ def test_who_stops_within_a_block_goes_on_there(log: BrokerLog, queue: Queue) ->
     assert seen == list(range(20_000))
 
 
-def wait_for(log: BrokerLog, queue: Queue, end: int) -> None:
+def wait_for(log: BrokerLog, partition: Partition, end: int) -> None:
     """Look at a log that follows until it has fetched so far."""
     until = time.monotonic() + 30
     while True:
         with suppress(BusError):  # its only broker may be away
-            if log.ends()[queue] >= end:
+            if log.ends()[partition] >= end:
                 return
         assert time.monotonic() < until, f"offset {end} never came"
         threading.Event().wait(0.003)
 
 
-def test_what_a_log_follows_is_what_its_ranges_hold(log: BrokerLog, queue: Queue) -> None:
+def test_what_a_log_follows_is_what_its_ranges_hold(log: BrokerLog, partition: Partition) -> None:
     """From where it begins on, as it comes, and whether or not its reader stops within a block."""
     log.publish([(b"old", None)] * 3)
-    log.follow({queue: 1})
-    wait_for(log, queue, 3)
-    assert (log.earliest(queue), offsets(log, queue, 1, 3)) == (0, [1, 2])
+    log.follow({partition: 1})
+    wait_for(log, partition, 3)
+    assert (log.earliest(partition), offsets(log, partition, 1, 3)) == (0, [1, 2])
     log.publish([(str(number).encode() * 20, None) for number in range(3_000)])
     seen: list[int] = []
     start = 3
     while start < 3_003:
-        wait_for(log, queue, start + 1)
-        with closing(log.read(queue, start, log.ends()[queue])) as blocks:  # type: ignore[type-var]
+        wait_for(log, partition, start + 1)
+        with closing(log.read(partition, start, log.ends()[partition])) as blocks:  # type: ignore[type-var]
             block = next(blocks)
         taken = block.slice(0, max(1, block.num_rows // 2))["offset"].to_pylist()
         seen += taken
         start = taken[-1] + 1
 
     assert seen == list(range(3, 3_003))
-    assert offsets(log, queue, 0, 2) == [0, 1], "what lies before is read as ever"
+    assert offsets(log, partition, 0, 2) == [0, 1], "what lies before is read as ever"
 
 
-def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, queue: Queue) -> None:
+def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, partition: Partition) -> None:
     """A range of the old one is refused by the new one, which has another identity where topics have one."""
     log.publish([(b"1", None)] * 3)
     was = log.identities()
@@ -89,18 +89,18 @@ def test_a_topic_made_again_is_shorter(broker: Broker, log: BrokerLog, queue: Qu
 
     assert (log.identities() != was) == bool(was) == (broker.kind == "kafka")
     with pytest.raises(OffsetGapError, match=r"0 to 3 of flights/(broker-a/)?0 are wanted, and it ends at 0"):
-        log.read(queue, 0, 3)
+        log.read(partition, 0, 3)
 
 
-def test_reading_goes_on_after_a_restart(broker: Broker, log: BrokerLog, queue: Queue) -> None:
+def test_reading_goes_on_after_a_restart(broker: Broker, log: BrokerLog, partition: Partition) -> None:
     """What was published before the broker was killed is there, and the same client reads, follows and publishes on."""
     log.publish([(b"1", None)])
-    assert offsets(log, queue, 0, 1) == [0]
-    log.follow({queue: 0})
-    wait_for(log, queue, 1)
+    assert offsets(log, partition, 0, 1) == [0]
+    log.follow({partition: 0})
+    wait_for(log, partition, 1)
     broker.server.kill()
     broker.server.start()
     log.publish([(b"2", None)])
-    wait_for(log, queue, 2)
+    wait_for(log, partition, 2)
 
-    assert offsets(log, queue, 0, 2) == [0, 1]
+    assert offsets(log, partition, 0, 2) == [0, 1]

@@ -17,7 +17,7 @@ import pytest
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.testing.messages import messages_of
 
@@ -31,11 +31,11 @@ from pathlib import Path
 from eventbridge.sources.embedded.bus import EmbeddedBus
 
 folder, name, size, limit = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-bus = EmbeddedBus(folder, "shop", queues=2, clock=lambda: datetime.now(UTC))
+bus = EmbeddedBus(folder, "shop", partitions=2, clock=lambda: datetime.now(UTC))
 for number in range(limit):
     bodies = [f"{name}/{number}/{part}" for part in range(size)]
     places = bus.publish([(body.encode(), body) for body in bodies])
-    acknowledged = [[queue.queue_id, offset, body] for (queue, offset), body in zip(places, bodies)]
+    acknowledged = [[partition.partition_id, offset, body] for (partition, offset), body in zip(places, bodies)]
     sys.stdout.write(json.dumps(acknowledged) + "\\n")
     sys.stdout.flush()
 """
@@ -53,20 +53,20 @@ def start_publisher(folder: Path, name: str, size: int, limit: int) -> subproces
 
 
 def acknowledged_by(lines: Iterator[str] | list[str]) -> dict[tuple[int, int], str]:
-    """Return body by (queue id, offset) of what a publisher was told; a line cut off by kill -9 does not count."""
+    """Return body by (partition id, offset) of what a publisher was told; a line cut off by kill -9 does not count."""
     whole = (json.loads(line) for line in lines if line.endswith("\n"))
-    return {(queue_id, offset): body for places in whole for queue_id, offset, body in places}
+    return {(partition_id, offset): body for places in whole for partition_id, offset, body in places}
 
 
 def contents(folder: Path) -> dict[tuple[int, int], str]:
-    """Return body by (queue id, offset) of everything on the bus, having seen that the offsets are dense."""
-    with EmbeddedBus(folder, "shop", queues=2, clock=now) as bus:
+    """Return body by (partition id, offset) of everything on the bus, having seen that the offsets are dense."""
+    with EmbeddedBus(folder, "shop", partitions=2, clock=now) as bus:
         found = {}
-        for queue, end in bus.ends().items():
+        for partition, end in bus.ends().items():
             offsets = []
-            for message in messages_of(bus.read(queue, 0, end)):
+            for message in messages_of(bus.read(partition, 0, end)):
                 offsets.append(message.offset)
-                found[queue.queue_id, message.offset] = (message.body or b"").decode()
+                found[partition.partition_id, message.offset] = (message.body or b"").decode()
             assert offsets == list(range(end))
         return found
 
@@ -95,20 +95,20 @@ def test_kill_9_loses_nothing_that_was_acknowledged(tmp_path: Path, acknowledgem
     assert len(told) >= 500 * acknowledgements
     assert told.items() <= found.items()
     assert len(found) % 500 == 0
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
         (place,) = bus.publish([(b"next", "next")])
-        assert (place[0].queue_id, place[1]) not in found
+        assert (place[0].partition_id, place[1]) not in found
 
 
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.written", "bus.publish.done"])
 def test_killed_at_any_point_a_publish_is_whole_or_not_there(tmp_path: Path, point: str) -> None:
     """kill -9 before the write, between write and commit, and after it: 0, 0 and all of the messages."""
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
         bus.publish([(b"before", "a")] * 3)
 
     def publish_and_die() -> None:
         fault_points.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
-        EmbeddedBus(tmp_path, "shop", queues=2, clock=now).publish([(b"x" * 5000, "a")] * 100)
+        EmbeddedBus(tmp_path, "shop", partitions=2, clock=now).publish([(b"x" * 5000, "a")] * 100)
 
     assert in_child(publish_and_die) == -signal.SIGKILL
     assert len(contents(tmp_path)) == 3 + (100 if point == "bus.publish.done" else 0)
@@ -117,29 +117,29 @@ def test_killed_at_any_point_a_publish_is_whole_or_not_there(tmp_path: Path, poi
 @pytest.mark.parametrize("point", ["bus.commit", "bus.commit.done"])
 def test_killed_at_any_point_a_commit_is_there_or_not(tmp_path: Path, point: str) -> None:
     """kill -9 around a commit of offsets: the old ones or the new ones, and never another group's."""
-    queue = Queue("events", "", 0)
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
-        bus.commit("crm", {queue: 1})
+    partition = Partition("events", "", 0)
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
+        bus.commit("crm", {partition: 1})
 
     def commit_and_die() -> None:
         fault_points.install(lambda reached: os.kill(os.getpid(), signal.SIGKILL) if reached == point else None)
-        EmbeddedBus(tmp_path, "shop", queues=2, clock=now).commit("crm", {queue: 2})
+        EmbeddedBus(tmp_path, "shop", partitions=2, clock=now).commit("crm", {partition: 2})
 
     assert in_child(commit_and_die) == -signal.SIGKILL
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
-        assert bus.committed("crm") == {queue: 2 if point.endswith("done") else 1}
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
+        assert bus.committed("crm") == {partition: 2 if point.endswith("done") else 1}
 
 
 def test_two_processes_publish_while_a_third_reads(tmp_path: Path) -> None:
     """Disjoint, dense offsets, everything where its publisher was told, and a reader that never sees a hole."""
     publishers = [start_publisher(tmp_path, name, 20, 100) for name in ("left", "right")]
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
-        seen: dict[Queue, int] = dict.fromkeys(bus.queues(), 0)
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
+        seen: dict[Partition, int] = dict.fromkeys(bus.partitions(), 0)
         while sum(seen.values()) < 4_000:
-            for queue, end in bus.ends().items():
-                offsets = [message.offset for message in messages_of(bus.read(queue, seen[queue], end))]
-                assert offsets == list(range(seen[queue], end))
-                seen[queue] = end
+            for partition, end in bus.ends().items():
+                offsets = [message.offset for message in messages_of(bus.read(partition, seen[partition], end))]
+                assert offsets == list(range(seen[partition], end))
+                seen[partition] = end
             assert all(publisher.poll() in (None, 0) for publisher in publishers)
     told = [acknowledged_by(publisher.communicate()[0].splitlines(keepends=True)) for publisher in publishers]
 
@@ -154,7 +154,7 @@ def test_many_processes_may_make_the_bus_at_once(tmp_path: Path) -> None:
 
     def open_and_publish() -> None:
         gate.wait()
-        with EmbeddedBus(tmp_path / "new", "shop", queues=2, clock=now) as bus:
+        with EmbeddedBus(tmp_path / "new", "shop", partitions=2, clock=now) as bus:
             bus.publish([(b"x", None)])
 
     children = [FORK.Process(target=open_and_publish) for _ in range(8)]
@@ -170,7 +170,7 @@ def test_many_processes_may_make_the_bus_at_once(tmp_path: Path) -> None:
 
 def test_a_fork_must_open_the_bus_again(tmp_path: Path) -> None:
     """A connection carried over a fork would corrupt the file, so it is refused."""
-    with EmbeddedBus(tmp_path, "shop", queues=2, clock=now) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=2, clock=now) as bus:
 
         def use_the_parents() -> None:
             try:
@@ -187,7 +187,7 @@ def test_a_fork_must_open_the_bus_again(tmp_path: Path) -> None:
 
 def test_what_is_acknowledged_is_in_the_files(tmp_path: Path) -> None:
     """A copy of the files taken right after the acknowledge holds it: nothing waits in the process's memory."""
-    with EmbeddedBus(tmp_path / "live", "shop", queues=2, clock=now) as bus:
+    with EmbeddedBus(tmp_path / "live", "shop", partitions=2, clock=now) as bus:
         for number in range(20):
             bus.publish([(f"{number}".encode(), "a")])
             copy = tmp_path / f"copy-{number}"

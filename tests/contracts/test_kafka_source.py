@@ -19,11 +19,11 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
 from eventbridge.kafka import client
 from eventbridge.kafka.settings import client_settings
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.log import KafkaLog
 from eventbridge.testing.messages import messages_of
 
-QUEUE = Queue("flights", "", 0)
+PARTITION = Partition("flights", "", 0)
 
 
 def now() -> datetime:
@@ -60,14 +60,14 @@ def test_transactions_are_read_once_they_are_committed(kafka: Kafka, log: KafkaL
             producer.produce("flights", str(number).encode(), partition=0)
         producer.flush(10)
         if end == producer.abort_transaction:
-            assert log.end(QUEUE) == 4, "an open transaction is not there yet"
+            assert log.end(PARTITION) == 4, "an open transaction is not there yet"
         end(10)
     log.publish([(b"after", None)])
 
     begun = time.monotonic()
-    assert (log.end(QUEUE), offsets(log, QUEUE, 0, 9)) == (9, [0, 1, 2, 8])
-    assert offsets(log, QUEUE, 0, 4) == [0, 1, 2]
-    assert offsets(log, QUEUE, 3, 8) == []
+    assert (log.end(PARTITION), offsets(log, PARTITION, 0, 9)) == (9, [0, 1, 2, 8])
+    assert offsets(log, PARTITION, 0, 4) == [0, 1, 2]
+    assert offsets(log, PARTITION, 3, 8) == []
     assert time.monotonic() - begun < 5
 
 
@@ -80,28 +80,28 @@ def test_a_range_may_end_with_marks_where_the_log_ends(kafka: Kafka, log: KafkaL
     producer.commit_transaction(10)
 
     begun = time.monotonic()
-    assert (log.end(QUEUE), offsets(log, QUEUE, 0, 2), offsets(log, QUEUE, 1, 2)) == (2, [0], [])
+    assert (log.end(PARTITION), offsets(log, PARTITION, 0, 2), offsets(log, PARTITION, 1, 2)) == (2, [0], [])
     assert time.monotonic() - begun < 5
 
 
 def test_ranges_are_read_one_behind_the_other(log: KafkaLog) -> None:
     """What the client fetched beyond a range is the beginning of the next one, also once the log has grown."""
     log.publish([(str(number).encode(), None) for number in range(20)])
-    assert [offsets(log, QUEUE, start, end) for start, end in ((0, 7), (7, 8), (8, 15))] == [
+    assert [offsets(log, PARTITION, start, end) for start, end in ((0, 7), (7, 8), (8, 15))] == [
         list(range(7)),
         [7],
         list(range(8, 15)),
     ]
-    assert offsets(log, QUEUE, 15, 20) == list(range(15, 20))
+    assert offsets(log, PARTITION, 15, 20) == list(range(15, 20))
     log.publish([(b"more", None) for _ in range(5)])
 
-    assert offsets(log, QUEUE, 20, 25) == list(range(20, 25))
-    assert offsets(log, QUEUE, 3, 5) == [3, 4]
+    assert offsets(log, PARTITION, 20, 25) == list(range(20, 25))
+    assert offsets(log, PARTITION, 3, 5) == [3, 4]
 
 
 def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
     """Of each key the last message is there; the others are left out without a word."""
-    kept = Queue("kept", "", 0)
+    kept = Partition("kept", "", 0)
     settings = {"cleanup.policy": "compact", "segment.ms": "50", "min.cleanable.dirty.ratio": "0.01"}
     make_topics(kafka, "kept", **settings)
     with closing(opened(Connection("shop", "kafka", "127.0.0.1", kafka.ports["open"]), "kept")) as log:
@@ -116,21 +116,21 @@ def test_what_compaction_took_is_a_gap(kafka: Kafka) -> None:
 def test_a_topic_keeps_what_it_keeps(kafka: Kafka, log: KafkaLog) -> None:
     """What retention dropped is left out, and the read begins with what is there."""
     log.publish([(str(number).encode(), None) for number in range(10)])
-    drop_before(log.uri, {QUEUE: 6})
+    drop_before(log.uri, {PARTITION: 6})
 
-    assert log.earliest(QUEUE) == 6
-    assert offsets(log, QUEUE, 0, 9) == [6, 7, 8]
-    assert offsets(log, QUEUE, 0, 5) == []
+    assert log.earliest(PARTITION) == 6
+    assert offsets(log, PARTITION, 0, 9) == [6, 7, 8]
+    assert offsets(log, PARTITION, 0, 5) == []
 
 
 def test_partitions_may_be_added(kafka: Kafka, log: KafkaLog) -> None:
-    """They are there with the next question for queues, and can be read and published to."""
+    """They are there with the next question for partitions, and can be read and published to."""
     log.publish([(b"1", None)])
     add_partitions(kafka, "flights", 3)
 
-    assert len(log.queues()) == len(log.ends()) == 3
+    assert len(log.partitions()) == len(log.ends()) == 3
     places = log.publish([(b"2", None)] * 3)
-    assert {queue.queue_id for queue, _ in places} == {0, 1, 2}
+    assert {partition.partition_id for partition, _ in places} == {0, 1, 2}
 
 
 def test_headers_and_tombstones_come_along(kafka: Kafka, log: KafkaLog) -> None:
@@ -140,7 +140,7 @@ def test_headers_and_tombstones_come_along(kafka: Kafka, log: KafkaLog) -> None:
     producer.produce("flights", b"", None)
     producer.flush(10)
 
-    first, second = messages_of(log.read(QUEUE, 0, 2))
+    first, second = messages_of(log.read(PARTITION, 0, 2))
     assert (first.body, first.key, first.headers) == (None, b"k", [("a", b"1"), ("a", None)])
     assert (second.body, second.key, second.headers or []) == (b"", None, [])
 
@@ -166,15 +166,15 @@ def test_a_login_over_tls(kafka: Kafka, log: KafkaLog, tokens: str, mechanism: s
     """By each mechanism, password and authority by the connection: reads, publishes, commits."""
     with closing(opened(secure(kafka, **by_mechanism(mechanism, tokens)))) as secured:
         secured.publish([(b"1", "a")])
-        secured.commit("crm", {QUEUE: 1})
-        found = offsets(secured, QUEUE, 0, 1)
+        secured.commit("crm", {PARTITION: 1})
+        found = offsets(secured, PARTITION, 0, 1)
 
-    assert (found, log.committed("crm")) == ([0], {QUEUE: 1})
+    assert (found, log.committed("crm")) == ([0], {PARTITION: 1})
 
 
 Ask = Callable[[KafkaLog], object]
 ASK: dict[str, Ask] = {
-    "queues": lambda log: log.queues(),
+    "partitions": lambda log: log.partitions(),
     "publish": lambda log: log.publish([(b"1", None)]),
 }
 
@@ -230,7 +230,7 @@ def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> No
     member.subscribe(["flights"])
     assert member.poll(20) is not None
     with closing(member), pytest.raises(BusError, match="give the runner another name"):
-        log.commit("taken", {QUEUE: 1})
+        log.commit("taken", {PARTITION: 1})
 
 
 def test_half_an_answer_is_an_error_or_asked_for_again(
@@ -244,8 +244,8 @@ def test_half_an_answer_is_an_error_or_asked_for_again(
         connection = Connection("shop", "kafka", "127.0.0.1", kafka.ports["proxy"])
         for _ in range(10):
             with closing(opened(connection)) as broken, suppress(BusError):
-                assert (broken.end(QUEUE), broken.earliest(QUEUE)) == (10, 0)
+                assert (broken.end(PARTITION), broken.earliest(PARTITION)) == (10, 0)
         assert proxy.done > 3
         proxy.cut = lambda number: False
         with closing(opened(connection)) as whole:
-            assert (whole.end(QUEUE), whole.earliest(QUEUE)) == (10, 0)
+            assert (whole.end(PARTITION), whole.earliest(PARTITION)) == (10, 0)

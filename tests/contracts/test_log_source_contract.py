@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
-from contracts.log_sources import LOGS, QUEUES, START, TOPICS, AnyLog, Clock, broker_of, drop_older, publish
+from contracts.log_sources import LOGS, PARTITIONS, START, TOPICS, AnyLog, Clock, broker_of, drop_older, publish
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.protocol import LogSource, Publisher
 from eventbridge.sources.rocketmq.log import RocketmqLog
 
@@ -24,11 +24,11 @@ def test_it_is_a_log_source(log: AnyLog) -> None:
     assert isinstance(publisher, Publisher)
 
 
-def test_a_log_keeps_its_identity(log: AnyLog, queue: Queue, clock: Clock) -> None:
+def test_a_log_keeps_its_identity(log: AnyLog, partition: Partition, clock: Clock) -> None:
     """It was given when the log was made: nothing that happens to messages and offsets changes it."""
     identities = log.identities()
     publish(log, [b"1", b"2"])
-    log.commit("crm", {queue: 1})
+    log.commit("crm", {partition: 1})
     clock.move(10)
     drop_older(log, clock.now, clock)
 
@@ -41,7 +41,7 @@ def test_a_log_keeps_its_identity(log: AnyLog, queue: Queue, clock: Clock) -> No
 def test_a_log_made_again_has_another_identity(
     kind: str, request: pytest.FixtureRequest, tmp_path: Path, clock: Clock
 ) -> None:
-    """Same name, same queues, same messages, but not the same log."""
+    """Same name, same partitions, same messages, but not the same log."""
     first = LOGS[kind](request, tmp_path / "first", clock)
     was = first.identities()
     first.close()
@@ -56,19 +56,23 @@ def test_a_log_says_where_it_lies(log: AnyLog) -> None:
     assert re.match(r"[a-z]+:", log.uri)
 
 
-def test_queues_are_there_before_any_message(log: AnyLog) -> None:
-    """An empty log has its queues, each beginning and ending at 0."""
-    queues = [Queue(topic, broker_of(log), queue_id) for topic in TOPICS for queue_id in range(QUEUES)]
+def test_partitions_are_there_before_any_message(log: AnyLog) -> None:
+    """An empty log has its partitions, each beginning and ending at 0."""
+    partitions = [
+        Partition(topic, broker_of(log), partition_id) for topic in TOPICS for partition_id in range(PARTITIONS)
+    ]
 
-    assert list(log.queues()) == queues
-    assert [log.earliest(queue) for queue in queues] == [0] * 6
-    assert [log.end(queue) for queue in queues] == [0] * 6
-    assert log.ends() == dict.fromkeys(queues, 0)
+    assert list(log.partitions()) == partitions
+    assert [log.earliest(partition) for partition in partitions] == [0] * 6
+    assert [log.end(partition) for partition in partitions] == [0] * 6
+    assert log.ends() == dict.fromkeys(partitions, 0)
 
 
-@pytest.mark.parametrize("unknown", [Queue("orders", "", 3), Queue("refunds", "", 0), Queue("orders", "broker-z", 0)])
-def test_a_queue_that_is_not_there_is_refused(log: AnyLog, unknown: Queue) -> None:
-    """Every question about a queue the log does not have raises BusError, not an empty answer."""
+@pytest.mark.parametrize(
+    "unknown", [Partition("orders", "", 3), Partition("refunds", "", 0), Partition("orders", "broker-z", 0)]
+)
+def test_a_partition_that_is_not_there_is_refused(log: AnyLog, unknown: Partition) -> None:
+    """Every question about a partition the log does not have raises BusError, not an empty answer."""
     for ask in (
         lambda: log.earliest(unknown),
         lambda: log.end(unknown),
@@ -80,38 +84,38 @@ def test_a_queue_that_is_not_there_is_refused(log: AnyLog, unknown: Queue) -> No
             ask()
 
 
-def test_committed_offsets_are_kept_per_group(log: AnyLog, queue: Queue) -> None:
-    """What a group commits is what it gets back; another group and another queue have none."""
+def test_committed_offsets_are_kept_per_group(log: AnyLog, partition: Partition) -> None:
+    """What a group commits is what it gets back; another group and another partition have none."""
     publish(log, [b"x"] * 5)
-    log.commit("crm", {queue: 3})
-    log.commit("audit", {queue: 5})
+    log.commit("crm", {partition: 3})
+    log.commit("audit", {partition: 5})
 
-    assert log.committed("crm") == {queue: 3}
-    assert log.committed("audit") == {queue: 5}
+    assert log.committed("crm") == {partition: 3}
+    assert log.committed("audit") == {partition: 5}
     assert log.committed("nobody") == {}
 
 
-def test_a_commit_may_be_repeated(log: AnyLog, queue: Queue) -> None:
-    """The same commit twice is the same as once; queues that a later commit does not name keep theirs."""
-    other = Queue("returns", broker_of(log), 0)
-    log.commit("crm", {queue: 0, other: 0})
-    log.commit("crm", {queue: 3})
-    log.commit("crm", {queue: 3})
+def test_a_commit_may_be_repeated(log: AnyLog, partition: Partition) -> None:
+    """The same commit twice is the same as once; partitions that a later commit does not name keep theirs."""
+    other = Partition("returns", broker_of(log), 0)
+    log.commit("crm", {partition: 0, other: 0})
+    log.commit("crm", {partition: 3})
+    log.commit("crm", {partition: 3})
 
-    assert log.committed("crm") == {queue: 3, other: 0}
+    assert log.committed("crm") == {partition: 3, other: 0}
 
 
-def test_the_bus_does_not_judge_offsets(log: AnyLog, queue: Queue) -> None:
+def test_the_bus_does_not_judge_offsets(log: AnyLog, partition: Partition) -> None:
     """The last commit counts, be it lower: only the ledger promises that offsets never go back."""
     publish(log, [b"x"] * 5)
-    log.commit("crm", {queue: 4})
-    log.commit("crm", {queue: 2})
+    log.commit("crm", {partition: 4})
+    log.commit("crm", {partition: 2})
 
-    assert log.committed("crm") == {queue: 2}
+    assert log.committed("crm") == {partition: 2}
 
 
 @pytest.mark.parametrize("point", ["bus.publish", "bus.publish.done", "bus.commit", "bus.commit.done", "bus.read"])
-def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> None:
+def test_a_test_can_stop_every_call(log: AnyLog, partition: Partition, point: str) -> None:
     """Before `.done` nothing has happened, after it all has: the seam that the fault tests stand on."""
     publish(log, [b"1"])
 
@@ -123,8 +127,8 @@ def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> No
     stopped = []
     for step, act in {
         "bus.publish": lambda: publish(log, [b"2"]),
-        "bus.commit": lambda: log.commit("crm", {queue: 1}),
-        "bus.read": lambda: list(log.read(queue, 0, 1)),
+        "bus.commit": lambda: log.commit("crm", {partition: 1}),
+        "bus.read": lambda: list(log.read(partition, 0, 1)),
     }.items():
         try:
             act()
@@ -133,5 +137,5 @@ def test_a_test_can_stop_every_call(log: AnyLog, queue: Queue, point: str) -> No
     fault_points.install(None)
 
     assert stopped == [point.removesuffix(".done")]
-    assert log.end(queue) == (1 if point == "bus.publish" else 2)
-    assert log.committed("crm") == ({} if point == "bus.commit" else {queue: 1})
+    assert log.end(partition) == (1 if point == "bus.publish" else 2)
+    assert log.committed("crm") == ({} if point == "bus.commit" else {partition: 1})

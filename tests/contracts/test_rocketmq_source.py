@@ -11,11 +11,11 @@ from dataclasses import replace
 import pytest
 from contracts.log_sources import offsets
 from demo.ports import reserve
-from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set_queues
+from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set_partitions
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.messages import Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.sending import send_request
@@ -23,7 +23,7 @@ from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.rocketmq.log import RocketmqLog
 from eventbridge.testing.messages import messages_of
 
-QUEUE = Queue("flights", BROKER, 0)
+PARTITION = Partition("flights", BROKER, 0)
 
 
 def opened(server: RocketMQ, topic: str = "flights", **fields: object) -> RocketmqLog:
@@ -33,7 +33,7 @@ def opened(server: RocketMQ, topic: str = "flights", **fields: object) -> Rocket
 
 @pytest.fixture
 def log(rocketmq: RocketMQ) -> Iterator[RocketmqLog]:
-    """Open a topic of one queue that was made just now."""
+    """Open a topic of one partition that was made just now."""
     make_topics(rocketmq, "flights")
     with closing(opened(rocketmq)) as log:
         yield log
@@ -48,10 +48,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
 
 
 def wait_for_end(log: RocketmqLog, end: int) -> None:
-    """Return when what a client of its own sent can be read: a broker's queues follow its log by milliseconds."""
+    """Return when what a client of its own sent can be read: a broker's partitions follow its log by milliseconds."""
     until = time.monotonic() + 10
-    while log.end(QUEUE) < end:
-        assert time.monotonic() < until, "the broker's queue does not follow its log"
+    while log.end(PARTITION) < end:
+        assert time.monotonic() < until, "the broker's partition does not follow its log"
 
 
 def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
@@ -59,19 +59,19 @@ def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
     bodies = [str(number).encode() * (1 + number % 300) for number in range(6_000)]
     log.publish([(body, "a") for body in bodies])
 
-    assert [message.body for message in messages_of(log.read(QUEUE, 0, 6_000))] == bodies
-    assert offsets(log, QUEUE, 17, 5_431) == list(range(17, 5_431))
+    assert [message.body for message in messages_of(log.read(PARTITION, 0, 6_000))] == bodies
+    assert offsets(log, PARTITION, 17, 5_431) == list(range(17, 5_431))
 
 
 def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """Tags and keys by their names, CloudEvents' attributes as headers have them; what the bus says itself does not."""
     properties = {"TAGS": "late", "KEYS": "LH400 LH401", "CE_type": "order", "CE_contenttype": "text/plain", "a": "ü"}
     with closing(rocketmq.client()) as client:
-        client.send(TopicQueue(*QUEUE), Outgoing(b"1", properties))
-        client.send(TopicQueue(*QUEUE), Outgoing(b"2"))
+        client.send(TopicQueue(*PARTITION), Outgoing(b"1", properties))
+        client.send(TopicQueue(*PARTITION), Outgoing(b"2"))
     wait_for_end(log, 2)
 
-    first, second = messages_of(log.read(QUEUE, 0, 2))
+    first, second = messages_of(log.read(PARTITION, 0, 2))
     assert dict(first.headers or ()) == {
         "TAGS": b"late",
         "KEYS": b"LH400 LH401",
@@ -85,29 +85,29 @@ def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
 def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """Producers of RocketMQ's own compress what is longer than 4 KiB."""
     text = b'{"amount": 10}' * 1_000
-    code, fields, body = send_request(TopicQueue(*QUEUE), Outgoing(zlib.compress(text)))
-    with closing(rocketmq.client()) as client, closing(client.open_to(TopicQueue(*QUEUE))) as connection:
+    code, fields, body = send_request(TopicQueue(*PARTITION), Outgoing(zlib.compress(text)))
+    with closing(rocketmq.client()) as client, closing(client.open_to(TopicQueue(*PARTITION))) as connection:
         connection.call(code, {**fields, "f": 1 | 3 << 8}, body)
     wait_for_end(log, 1)
 
-    assert [message.body for message in messages_of(log.read(QUEUE, 0, 1))] == [text]
+    assert [message.body for message in messages_of(log.read(PARTITION, 0, 1))] == [text]
 
 
-def test_queues_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
-    """They are there with the next question for queues, and can be read and published to."""
+def test_partitions_may_be_added(rocketmq: RocketMQ, log: RocketmqLog) -> None:
+    """They are there with the next question for partitions, and can be read and published to."""
     log.publish([(b"1", None)])
-    set_queues(rocketmq, "flights", 3)
+    set_partitions(rocketmq, "flights", 3)
 
-    assert len(log.queues()) == len(log.ends()) == 3
+    assert len(log.partitions()) == len(log.ends()) == 3
     with closing(opened(rocketmq)) as other:
         places = other.publish([(b"2", None)] * 3)
-    assert {queue.queue_id for queue, _ in places} == {0, 1, 2}
+    assert {partition.partition_id for partition, _ in places} == {0, 1, 2}
 
 
 def test_the_tools_of_rocketmq_show_the_lag(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """Of a group that no consumer ever joined."""
     log.publish([(b"1", None)] * 5)
-    log.commit("crm", {QUEUE: 2})
+    log.commit("crm", {PARTITION: 2})
 
     said = rocketmq.admin("consumerProgress", "-g", "crm", "-t", "flights")
     (line,) = [line.split() for line in said.splitlines() if line.startswith("flights ")]
@@ -118,7 +118,7 @@ def test_a_name_server_that_is_down_is_passed_over(rocketmq: RocketMQ, log: Rock
     """The next one is asked."""
     connection = Connection("shop", "rocketmq", f"127.0.0.1:{reserve()};{rocketmq.servers}")
     with closing(RocketmqLog(client_settings(connection), ["flights"])) as other:
-        assert list(other.queues()) == [QUEUE]
+        assert list(other.partitions()) == [PARTITION]
 
 
 def test_a_login_over_tls(secured: RocketMQ) -> None:
@@ -126,14 +126,14 @@ def test_a_login_over_tls(secured: RocketMQ) -> None:
     extra = {"ca_certificate": str(secured.authority)}
     with closing(opened(secured, login=USER, password=PASSWORD, extra=extra)) as log:
         log.publish([(b"1", "a")])
-        log.commit("crm", {QUEUE: 1})
-        assert offsets(log, QUEUE, log.end(QUEUE) - 1, log.end(QUEUE))
-        assert log.committed("crm") == {QUEUE: 1}
+        log.commit("crm", {PARTITION: 1})
+        assert offsets(log, PARTITION, log.end(PARTITION) - 1, log.end(PARTITION))
+        assert log.committed("crm") == {PARTITION: 1}
 
 
 Ask = Callable[[RocketmqLog], object]
 ASK: dict[str, Ask] = {
-    "end": lambda log: log.end(QUEUE),
+    "end": lambda log: log.end(PARTITION),
     "publish": lambda log: log.publish([(b"1", None)]),
 }
 
@@ -174,8 +174,8 @@ def test_servers_that_are_down_are_named(ask: Ask) -> None:
 
 
 def test_a_long_key_harms_nobody(log: RocketmqLog) -> None:
-    """It decides the queue; it is not among the properties, which a broker bounds."""
+    """It decides the partition; it is not among the properties, which a broker bounds."""
     places = log.publish([(b"1", "k" * 70_000), (b"2", "short")])
 
     assert [offset for _, offset in places] == [0, 1]
-    assert [message.body for message in messages_of(log.read(QUEUE, 0, 2))] == [b"1", b"2"]
+    assert [message.body for message in messages_of(log.read(PARTITION, 0, 2))] == [b"1", b"2"]

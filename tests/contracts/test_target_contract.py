@@ -238,13 +238,15 @@ TOPICS = 26
 @pytest.fixture(scope="module")
 def kafka_topics(kafka: Kafka) -> Iterator[str]:
     """Name empty topics of two partitions, one after the other."""
-    return made_at_once(lambda names: make_kafka_topics(kafka, *names, queues=2, **{"max.message.bytes": f"{2 << 20}"}))
+    return made_at_once(
+        lambda names: make_kafka_topics(kafka, *names, partitions=2, **{"max.message.bytes": f"{2 << 20}"})
+    )
 
 
 @pytest.fixture(scope="module")
 def rocketmq_topics(rocketmq: RocketMQ) -> Iterator[str]:
     """Name empty topics of two queues, one after the other."""
-    return made_at_once(lambda names: make_rocketmq_topics(rocketmq, *names, queues=2))
+    return made_at_once(lambda names: make_rocketmq_topics(rocketmq, *names, partitions=2))
 
 
 def made_at_once(make: Callable[[list[str]], None]) -> Iterator[str]:

@@ -56,8 +56,11 @@ class Running:
         # by the files alone: a test may have taken the ledger away
         source = self.work.rule_files().buses[bus].source
         assert isinstance(source, EmbeddedFields)
-        # whoever opens it first makes it: with more queues than its rules say, order would be promised within each only
-        with EmbeddedBus(self.work.settings.bus_folder, bus, queues=source.queues, clock=self.work.clock) as log:
+        # whoever opens it first makes it: with more partitions than its rules say, order would be promised within each
+        # only
+        with EmbeddedBus(
+            self.work.settings.bus_folder, bus, partitions=source.partitions, clock=self.work.clock
+        ) as log:
             for start in range(0, len(numbers), 1_000):
                 log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
 

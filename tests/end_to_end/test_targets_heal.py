@@ -212,6 +212,6 @@ def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> l
 def operational_events(running: Running) -> list[dict[str, Any]]:
     """Return what was told on the bus `eventbridge` about targets."""
     with closing(running.work.open_source(OPERATIONS_BUS)) as bus:
-        (queue,) = bus.queues()
-        events = [json.loads(message.body) for message in messages_of(bus.read(queue, 0, bus.end(queue)))]
+        (partition,) = bus.partitions()
+        events = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
     return [event for event in events if event["type"].startswith("target.")]

@@ -44,12 +44,12 @@ def _not_durable(work: World) -> list[str]:
     """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
     if not any(batch.state == "committed" for batch in work.ledger.batches(limit=None)):
         moved = [row for row in work.ledger.consumer_offsets() if row.offset != 0]
-        return [f"no batch is committed, and {row.queue} stands at {row.offset}" for row in moved]
+        return [f"no batch is committed, and {row.partition} stands at {row.offset}" for row in moved]
     return list(audit(work).differences)
 
 
 def _ahead(work: World) -> list[str]:
-    """Return the queues whose bus was told of more than the ledger has committed."""
+    """Return the partitions whose bus was told of more than the ledger has committed."""
     wrong = []
     for bus in work.rule_set().buses.values():
         source = work.open_source(bus)
@@ -57,7 +57,11 @@ def _ahead(work: World) -> list[str]:
             for group in {row.group for row in work.ledger.consumer_offsets()}:
                 standing = work.ledger.committed_offsets(group)
                 told = source.committed(group)
-                wrong += [f"{queue}: bus {told[queue]}" for queue in told if told[queue] > standing.get(queue, 0)]
+                wrong += [
+                    f"{partition}: bus {told[partition]}"
+                    for partition in told
+                    if told[partition] > standing.get(partition, 0)
+                ]
         finally:
             source.close()
     return wrong

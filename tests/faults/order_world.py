@@ -56,7 +56,7 @@ def write_rules(folder: Path, *, late: bool) -> None:
     taking = f"{{type: file, path: late.jsonl, {_BY}, {_RETRY}}}"
     (folder / "rules").mkdir(parents=True, exist_ok=True)
     (folder / "rules" / "orders.yaml").write_text(f"""
-buses: {{orders: {{source: {{type: embedded, start_at: earliest, queues: 2}}}}}}
+buses: {{orders: {{source: {{type: embedded, start_at: earliest, partitions: 2}}}}}}
 rules:
   orders:
     bus: orders
@@ -80,7 +80,7 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
 
 
 def publish(folder: Path, first: int) -> None:
-    """Publish the orders of one batch, those of a customer to one queue."""
+    """Publish the orders of one batch, those of a customer to one partition."""
     work = open_world(folder)
     source = work.open_source(work.rule_set().buses["orders"])
     for number in range(first, first + ORDERS):

@@ -57,7 +57,7 @@ _HTTP = "type: http, allow_http: true"
 _RULES = f"""
 buses:
   orders:
-    source: {{type: embedded, start_at: earliest, queues: 2}}
+    source: {{type: embedded, start_at: earliest, partitions: 2}}
 rules:
   all-orders:
     bus: orders
@@ -88,7 +88,7 @@ rules:
 _LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
 STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "committer")
-#: Whose bus is a queue.
+#: Whose bus is a partition.
 QUEUE_KIND = "queue"
 
 _FIRST_SECOND = 10.0
@@ -135,7 +135,7 @@ class World(Runtime):
     def open_source(self, bus: Bus) -> LogSource:
         """Open its bus, in worlds where that is a queue by way of the spool."""
         if self.kind == QUEUE_KIND:
-            return Spool(bus.name, {"events": _queue(self.folder, self.clock)}, self.ledger, self.store)
+            return Spool(bus.name, {"events": _partition(self.folder, self.clock)}, self.ledger, self.store)
         return super().open_source(bus)
 
     @property
@@ -248,14 +248,14 @@ def make_world(folder: Path, kind: str, events: str, size: Size, *, split: bool 
     made = {"kind": kind, "size": vars(size), "at": made_at.isoformat(), "batch_events": batch_events}
     (folder / "made.json").write_text(json.dumps(made))
     if kind == QUEUE_KIND:
-        _queue(folder, lambda: made_at).publish([body for body, _ in records])
+        _partition(folder, lambda: made_at).publish([body for body, _ in records])
         return
     with _bus(folder, made_at) as source:
         source.publish(records)
 
 
-def _queue(folder: Path, clock: Callable[[], datetime]) -> QueueFile:
-    return QueueFile(folder / "queue.sqlite", clock)
+def _partition(folder: Path, clock: Callable[[], datetime]) -> QueueFile:
+    return QueueFile(folder / "partition.sqlite", clock)
 
 
 def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
@@ -264,8 +264,8 @@ def _bus(folder: Path, made_at: datetime) -> EmbeddedBus | DatabaseBus:
     if url:
         from eventbridge.sources.embedded.database_bus import DatabaseBus
 
-        return DatabaseBus(url, "orders", queues=2, clock=lambda: made_at)
-    return EmbeddedBus(folder / "home" / "bus", "orders", queues=2, clock=lambda: made_at)
+        return DatabaseBus(url, "orders", partitions=2, clock=lambda: made_at)
+    return EmbeddedBus(folder / "home" / "bus", "orders", partitions=2, clock=lambda: made_at)
 
 
 def ledger_url(folder: Path) -> str:
@@ -275,7 +275,7 @@ def ledger_url(folder: Path) -> str:
 
 
 def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], str]]:
-    """Yield the valid events of a world, each with the key by which its queue is chosen."""
+    """Yield the valid events of a world, each with the key by which its partition is chosen."""
     for number in range(size.valid):
         name, kind = ("bill", "bill.sent") if events == "bills" else ("order", "order.placed")
         yield _event(f"{name}-{number}", kind, number=number), str(number)

@@ -31,11 +31,11 @@ from eventbridge.decision.ordering import (
 )
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place, Span
-from eventbridge.model.queue import Queue
 from eventbridge.rule.model import RetryPolicy
 
-QUEUES = [Queue("orders", "", number) for number in range(2)]
+PARTITIONS = [Partition("orders", "", number) for number in range(2)]
 #: The first two are of one shard.
 KEYS = ['"a"', '"b"', "17"]
 
@@ -115,11 +115,11 @@ class OrderModel:
     def __init__(self, *, strict: bool) -> None:
         self.now = datetime(2026, 3, 1, tzinfo=UTC)
         self.strict = strict
-        self.published: dict[Queue, list[Delivery]] = {queue: [] for queue in QUEUES}
+        self.published: dict[Partition, list[Delivery]] = {partition: [] for partition in PARTITIONS}
         self.done: set[Delivery] = set()
         self.pushes: list[Push] = []
         self.normal: Batch | None = None
-        self._taken_until = dict.fromkeys(QUEUES, 0)
+        self._taken_until = dict.fromkeys(PARTITIONS, 0)
         self._retries: list[Batch] = []
         self.rows: list[Row] = []
         self._leases: dict[int, tuple[Push, datetime]] = {}
@@ -140,19 +140,19 @@ class OrderModel:
         """What has neither been delivered nor dead-lettered."""
         return [each for events in self.published.values() for each in events if each not in self.done]
 
-    def publish(self, key: str, queue: Queue, not_before: datetime | None = None) -> None:
+    def publish(self, key: str, partition: Partition, not_before: datetime | None = None) -> None:
         """Publish an event."""
-        events = self.published[queue]
-        place = Place(queue, len(events))
+        events = self.published[partition]
+        place = Place(partition, len(events))
         events.append(Delivery(SINGLE_KEY if self.strict else key, place, self.now, not_before))
 
     def plan(self, most: int) -> None:
-        """Plan a normal batch of so many events of each queue."""
+        """Plan a normal batch of so many events of each partition."""
         shards: dict[int, list[Delivery]] = defaultdict(list)
-        for queue, events in self.published.items():
-            for each in events[self._taken_until[queue] : self._taken_until[queue] + most]:
+        for partition, events in self.published.items():
+            for each in events[self._taken_until[partition] : self._taken_until[partition] + most]:
                 shards[shard_of(each.key)].append(each)
-                self._taken_until[queue] += 1
+                self._taken_until[partition] += 1
         if shards:
             self.normal = Batch(dict(shards), [])
 
@@ -247,7 +247,11 @@ class OrderModel:
                 return each.note
             return BEHIND_ITS_KEY if batch.rows and reason == BLOCKED else ""
         ends = ("MaximumRetryAttempts", "MaximumEventAge", "NonRetryable")
-        return on_hold_at(f"{each.place.queue.queue_id}-{each.place.offset}") if self.strict and reason in ends else ""
+        return (
+            on_hold_at(f"{each.place.partition.partition_id}-{each.place.offset}")
+            if self.strict and reason in ends
+            else ""
+        )
 
     def _take_lease(self, push: Push) -> bool:
         holder, until = self._leases.get(push.shard, (push, self.now))
@@ -316,7 +320,7 @@ class OrderModel:
                 self._send(push, each)
 
     def _send(self, push: Push, each: Delivery) -> None:
-        earlier = self.published[each.place.queue][: each.place.offset]
+        earlier = self.published[each.place.partition][: each.place.offset]
         open_ones = [other.place for other in earlier if other.key == each.key and other not in self.done]
         assert open_ones == [], f"{each} overtakes {open_ones}"
         # a row may be of what was delivered a moment ago, which is not written down

@@ -24,12 +24,12 @@ from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, 
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.types import ChunkSize
 
 _BEGAN = datetime(2026, 3, 1, tzinfo=UTC)
-_QUEUES = [Queue("orders", "", number) for number in range(3)]
+_PARTITIONS = [Partition("orders", "", number) for number in range(3)]
 _TIMEOUT_SECONDS = 10.0
 #: Highest first, written down by hand: two outcomes of one delivery are merged so.
 _RANKS: list[type[Outcome | Unknown]] = [Delivered, DeadLettered, RetryAt, Unknown]
@@ -71,7 +71,7 @@ class _Delivery:
 
     raw: bytes
     target: str
-    queue: int
+    partition: int
     offset: int
     arrived_at: datetime
     attempts: int = 0
@@ -100,15 +100,15 @@ class _Product(RuleBasedStateMachine):
         self.all: dict[bytes, _Delivery] = {}
         self.batch: _Batch | None = None
 
-    @rule(queue=st.sampled_from([0, 0, 0, 1, 2]), count=st.integers(1, 9))
-    def publish(self, queue: int, count: int) -> None:
-        self.ends[queue] += count
+    @rule(partition=st.sampled_from([0, 0, 0, 1, 2]), count=st.integers(1, 9))
+    def publish(self, partition: int, count: int) -> None:
+        self.ends[partition] += count
 
-    @rule(queue=st.integers(0, 2), count=st.integers(1, 5))
-    def lose_to_retention(self, queue: int, count: int) -> None:
-        taken = self.batch.ends.get(queue, 0) if self.batch is not None else 0
-        oldest = max(self.earliest[queue], self.committed[queue], taken)
-        self.earliest[queue] = max(self.earliest[queue], min(self.ends[queue], oldest + count))
+    @rule(partition=st.integers(0, 2), count=st.integers(1, 5))
+    def lose_to_retention(self, partition: int, count: int) -> None:
+        taken = self.batch.ends.get(partition, 0) if self.batch is not None else 0
+        oldest = max(self.earliest[partition], self.committed[partition], taken)
+        self.earliest[partition] = max(self.earliest[partition], min(self.ends[partition], oldest + count))
 
     @rule(seconds=st.sampled_from([0.2, 1, 5, 20, 60, 600]))
     def let_time_pass(self, seconds: float) -> None:
@@ -117,16 +117,20 @@ class _Product(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is None)
     @rule(slots=st.integers(0, 2), free=st.integers(0, 2), most=st.integers(1, 4))
     def plan(self, slots: int, free: int, most: int) -> None:
-        waiting = [Waiting(_QUEUES[q], self.committed[q], self.earliest[q], self.ends[q]) for q in range(3)]
+        waiting = [Waiting(_PARTITIONS[q], self.committed[q], self.earliest[q], self.ends[q]) for q in range(3)]
         takes = plan_ranges(waiting, self.limit)
         held = [each for each in waiting if each.end > each.readable_from]
 
-        assert {take.queue for take in takes} >= {each.queue for each in held}, "a queue starves beside a longer one"
-        assert sum(take.end - max(take.start, self.earliest[take.queue.queue_id]) for take in takes) <= self.limit
+        assert {take.partition for take in takes} >= {each.partition for each in held}, (
+            "a partition starves beside a longer one"
+        )
+        assert (
+            sum(take.end - max(take.start, self.earliest[take.partition.partition_id]) for take in takes) <= self.limit
+        )
 
         if takes:
-            taken = [self._open(take.queue.queue_id, offset) for take in takes for offset in self._read(take)]
-            ends = {take.queue.queue_id: take.end for take in takes}
+            taken = [self._open(take.partition.partition_id, offset) for take in takes for offset in self._read(take)]
+            ends = {take.partition.partition_id: take.end for take in takes}
             self._begin([raw for some in taken for raw in some], ends, slots, free, most)
 
     @precondition(lambda self: self.batch is None and self._due())
@@ -175,9 +179,9 @@ class _Product(RuleBasedStateMachine):
         assert differences(self._books(rows)) == []
         for raw, outcome in settled.items():
             self._settle(raw, outcome)
-        for queue, end in self.batch.ends.items():
-            assert end > self.committed[queue]
-            self.committed[queue] = end
+        for partition, end in self.batch.ends.items():
+            assert end > self.committed[partition]
+            self.committed[partition] = end
         self.batch = None
 
     @invariant()
@@ -187,8 +191,10 @@ class _Product(RuleBasedStateMachine):
         settled: dict[tuple[int, int], set[str]] = defaultdict(set)
         for each in self.all.values():
             is_open = each.state == "open" and self.batch is not None and bool(self.batch.ends)
-            assert not (is_open and each.offset < self.committed[each.queue]), f"{each} is below the offset and open"
-            settled[each.queue, each.offset].add(each.target)
+            assert not (is_open and each.offset < self.committed[each.partition]), (
+                f"{each} is below the offset and open"
+            )
+            settled[each.partition, each.offset].add(each.target)
         assert all(targets == set(_POLICIES) for targets in settled.values()), "a delivery was lost"
 
     def teardown(self) -> None:
@@ -213,16 +219,16 @@ class _Product(RuleBasedStateMachine):
             self.commit(wrong="")
         assert {each.state for each in self.all.values()} <= {"delivered", "dead"}
 
-    def _read(self, take: tuple[Queue, int, int]) -> Iterable[int]:
-        queue, start, end = take
-        return range(max(start, self.earliest[queue.queue_id]), end)
+    def _read(self, take: tuple[Partition, int, int]) -> Iterable[int]:
+        partition, start, end = take
+        return range(max(start, self.earliest[partition.partition_id]), end)
 
-    def _open(self, queue: int, offset: int) -> list[bytes]:
+    def _open(self, partition: int, offset: int) -> list[bytes]:
         made = []
         for target in _POLICIES:
-            raw = delivery_id("orders", str(queue), str(offset), "rule", target)
+            raw = delivery_id("orders", str(partition), str(offset), "rule", target)
             assert raw not in self.all, "an offset was taken twice"
-            self.all[raw] = _Delivery(raw, target, queue, offset, self.now)
+            self.all[raw] = _Delivery(raw, target, partition, offset, self.now)
             made.append(raw)
         return made
 

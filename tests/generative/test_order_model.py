@@ -1,9 +1,9 @@
 """The order decisions against a simple model: retries, dying and sleeping pushes, times to wait, rules on hold.
 
 The machine lets the steps of many pushes come in any order. What must hold: a delivery is sent only when every earlier
-one of its key and queue has been delivered or dead-lettered, and never while another one of its key may still arrive; a
-key that fails keeps no other key waiting; and all ends. `tests/stages/sending/test_order_survives.py` puts the stages
-through the same. Thousands of stories by HYPOTHESIS_PROFILE=deep.
+one of its key and partition has been delivered or dead-lettered, and never while another one of its key may still
+arrive; a key that fails keeps no other key waiting; and all ends. `tests/stages/sending/test_order_survives.py` puts
+the stages through the same. Thousands of stories by HYPOTHESIS_PROFILE=deep.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import timedelta
 
-from generative.order_model import KEYS, QUEUES, Batch, Delivery, OrderModel
+from generative.order_model import KEYS, PARTITIONS, Batch, Delivery, OrderModel
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from eventbridge.decision.ordering import RELEASED, SINGLE_KEY, SKIPPED
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
-_KEY, _QUEUE = st.sampled_from(KEYS), st.sampled_from(QUEUES)
+_KEY, _PARTITION = st.sampled_from(KEYS), st.sampled_from(PARTITIONS)
 _ANSWERS = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
 _PAUSE = st.sampled_from([0, 0, 0, 3, 8, 25])
 
@@ -29,16 +29,16 @@ _STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _ANSWERS, st.booleans()),
 
 
 class _Orders(RuleBasedStateMachine):
-    @initialize(strict=st.sampled_from([False, False, True]), first=st.lists(st.tuples(_KEY, _QUEUE), max_size=6))
-    def begin(self, strict: bool, first: list[tuple[str, Queue]]) -> None:
+    @initialize(strict=st.sampled_from([False, False, True]), first=st.lists(st.tuples(_KEY, _PARTITION), max_size=6))
+    def begin(self, strict: bool, first: list[tuple[str, Partition]]) -> None:
         self.model = OrderModel(strict=strict)
-        for key, queue in first:
-            self.model.publish(key, queue)
+        for key, partition in first:
+            self.model.publish(key, partition)
 
-    @rule(key=_KEY, queue=_QUEUE, count=st.integers(1, 3), minutes=st.sampled_from([0, 0, 1, 90]))
-    def publish(self, key: str, queue: Queue, count: int, minutes: int) -> None:
+    @rule(key=_KEY, partition=_PARTITION, count=st.integers(1, 3), minutes=st.sampled_from([0, 0, 1, 90]))
+    def publish(self, key: str, partition: Partition, count: int, minutes: int) -> None:
         for _ in range(count):
-            self.model.publish(key, queue, self.model.now + timedelta(minutes=minutes) if minutes else None)
+            self.model.publish(key, partition, self.model.now + timedelta(minutes=minutes) if minutes else None)
 
     @rule(seconds=st.sampled_from([8, 60, 5400]))
     def let_time_pass(self, seconds: float) -> None:

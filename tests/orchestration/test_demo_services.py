@@ -129,7 +129,7 @@ def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) ->
     finally:
         running.stop()
 
-    assert {queue.queue_id for queue, _ in places_of} == {0, 1, 2, 3}
+    assert {partition.partition_id for partition, _ in places_of} == {0, 1, 2, 3}
     assert {offset for _, offset in later} == {1}  # after what the broker had before
     assert given["AIRFLOW_CONN_DEMO_BUS"] == given["EVENTBRIDGE_CONN_DEMO_BUS"]
     assert "AIRFLOW_CONN_DEMO_BUS" not in environment(fresh(tmp_path / "other"), {})

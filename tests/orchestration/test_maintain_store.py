@@ -12,7 +12,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.errors import NotFoundError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.orchestrate.maintain import maintain
 from eventbridge.orchestrate.plain_failure import PlainFailure
 from eventbridge.stages.guards.ledger_identity import claim_runner
@@ -25,7 +25,7 @@ def old(home: Path) -> Batch:
     """A batch that was committed two years ago, and was not the last of its runner."""
     work = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     claim_runner(work, "orders")
-    work.ledger.register_queues("orders", "orders", {Queue("events", "", 0): 0})
+    work.ledger.register_partitions("orders", "orders", {Partition("events", "", 0): 0})
     made = []
     for days in (730, 1):
         at = datetime.now(UTC) - timedelta(days=days)

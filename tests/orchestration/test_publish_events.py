@@ -27,7 +27,7 @@ def bodies(home: Path) -> list[bytes]:
     """Return what lies on the bus."""
     bus = EmbeddedBus(home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC))
     with closing(bus):
-        blocks = [bus.read(queue, bus.earliest(queue), bus.end(queue)) for queue in bus.queues()]
+        blocks = [bus.read(partition, bus.earliest(partition), bus.end(partition)) for partition in bus.partitions()]
         return [message.body for each in blocks for message in messages_of(each)]
 
 
@@ -50,7 +50,7 @@ def test_an_operator_publishes_the_same_ids_when_it_is_tried_again(home: Path) -
 
 
 def test_the_log_says_how_many_and_where_they_lie(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Lines of a form are published without a changed digit, and the log names bus, queue, offsets and ids."""
+    """Lines of a form are published without a changed digit, and the log names bus, partition, offsets and ids."""
     event = '{"id": "o1", "specversion": "1.0", "type": "t", "source": "/s", "data": {"n": 1.10}}'
     with caplog.at_level(logging.INFO):
         EventBridgeHook().publish("orders", f"\n{event}\n")

@@ -19,8 +19,8 @@ from eventbridge.errors import BusError
 from eventbridge.ledger.engines.registry import engine_of
 from eventbridge.ledger.watcher import last_look
 from eventbridge.model.batch import Batch, Range
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.queue import Queue
 from eventbridge.orchestrate.names import runner_subject
 from eventbridge.orchestrate.run_start import RunStart, Seen, needs_start, started
 from eventbridge.orchestrate.watch import Watch
@@ -153,7 +153,7 @@ def watch(home: Path, clock: Clock) -> Iterator[Watch]:
     opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
         for runner in ("orders", "night"):
-            opened.work.ledger.register_queues(runner, "orders", dict.fromkeys(orders.queues(), 0))
+            opened.work.ledger.register_partitions(runner, "orders", dict.fromkeys(orders.partitions(), 0))
     yield opened
     opened.close()
 
@@ -174,7 +174,7 @@ def take(watch: Watch, runner: str) -> Batch:
     batch = Batch(f"{runner}-{watch.work.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
     committed = watch.work.ledger.committed_offsets(runner)
     with bus(watch) as orders:
-        ranges = [Range(queue, committed[queue], end) for queue, end in orders.ends().items()]
+        ranges = [Range(partition, committed[partition], end) for partition, end in orders.ends().items()]
     assert watch.work.ledger.plan_batch(batch, ranges)
     return batch
 
@@ -263,9 +263,9 @@ def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(wat
     assert "events_orders" in watch.look()
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=6))
     with bus(watch) as orders:
-        ranges = [Range(queue, 0, 0) for queue in orders.queues()]
+        ranges = [Range(partition, 0, 0) for partition in orders.partitions()]
     assert ledger.plan_batch(Batch("batch", "normal", "orders", "orders", "open", "cafe", NOW), ranges)
-    ledger.record_open("batch", {ranges[0].queue: 1}, None)
+    ledger.record_open("batch", {ranges[0].partition: 1}, None)
     publish(watch)
     clock.later(5)
     assert "events_orders" not in watch.look()
@@ -546,16 +546,16 @@ class KeepsItsError:
         self._met = False
         self.is_closed = False
 
-    def ends(self) -> Mapping[Queue, int]:
+    def ends(self) -> Mapping[Partition, int]:
         """Return the ends, unless the client met an error, now or before."""
         self._met = self._met or not self._brokers["up"]
         if self._met:
             raise BusError("the handshake failed")
         return self._below.ends()
 
-    def earliest(self, queue: Queue) -> int:
-        """Return where a queue begins."""
-        return self._below.earliest(queue)
+    def earliest(self, partition: Partition) -> int:
+        """Return where a partition begins."""
+        return self._below.earliest(partition)
 
     def close(self) -> None:
         """Let go of the bus."""

@@ -23,7 +23,7 @@ rules: {all: {bus: trains, pattern: {}, targets: {log: {type: file, path: /tmp/n
 
 def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_path: Path) -> None:
     """Not while nothing waits; once a message is there."""
-    make_topics(rocketmq, "watcher-trains", queues=2)
+    make_topics(rocketmq, "watcher-trains", partitions=2)
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "trains.yaml").write_text(RULES)
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -31,7 +31,7 @@ def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_
     connections = connections_from_environment({"EVENTBRIDGE_CONN_SHOP": rocketmq.connection})
     work = Runtime.open(settings, connections, lambda: now)
     with closing(Watch(work)) as watch:
-        assert listen(work, "trains") is None, "it registers the queues"
+        assert listen(work, "trains") is None, "it registers the partitions"
         now += timedelta(seconds=2)
         assert list(watch.look()) == []
 

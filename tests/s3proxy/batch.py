@@ -1,7 +1,7 @@
 """How many puts and listings batches cost: 50,000 events by 12 rules, settings as they are, and what follows of them.
 
 Half of the rules have HTTP targets. Of these one refuses everything, which makes dead letters, and copies of them for
-a queue; one is not well, so that retry batches follow; in the end the dead letters are redriven. Prints one table.
+a partition; one is not well, so that retry batches follow; in the end the dead letters are redriven. Prints one table.
 """
 
 from __future__ import annotations

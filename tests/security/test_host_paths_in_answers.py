@@ -18,7 +18,7 @@ from eventbridge.api.app import create_app
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, topics: [placed, paid], queues: 2, start_at: earliest}}
+  orders: {source: {type: embedded, topics: [placed, paid], partitions: 2, start_at: earliest}}
 rules:
   numbers:
     bus: orders

@@ -226,7 +226,7 @@ def test_in_production_only_airflows_workers_reach_spark() -> None:
 
 @pytest.mark.parametrize("name", SPARK)
 def test_in_production_spark_is_given_the_connections_it_needs(name: str) -> None:
-    """Nothing of ledger, Airflow or queue is in its environment; the cluster's secret is on no command line."""
+    """Nothing of ledger, Airflow or partition is in its environment; the cluster's secret is on no command line."""
     given = WHOLE[name]["environment"]
     allowed = {"EVENTBRIDGE_CONN_STORE", "EVENTBRIDGE_CONN_KAFKA", "EVENTBRIDGE_CONN_ROCKETMQ", "_SPARK_AUTH_SECRET"}
     own = {"spark-connect": {"SPARK_CONNECT_AUTHENTICATE_TOKEN"}}.get(name, set())

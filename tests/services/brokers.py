@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 from services.kafka import Kafka, add_partitions, drop_before
 from services.kafka import make_topics as make_kafka_topics
-from services.rocketmq import RocketMQ, begin_file, drop_old_files, set_queues
+from services.rocketmq import RocketMQ, begin_file, drop_old_files, set_partitions
 from services.rocketmq import make_topics as make_rocketmq_topics
 
 from eventbridge.config.connection import Connection
@@ -33,13 +33,13 @@ class OnKafka:
     #: The tag of the page's example, where messages have one.
     tag: ClassVar[bytes | None] = None
 
-    def make_topics(self, *topics: str, queues: int = 1) -> None:
+    def make_topics(self, *topics: str, partitions: int = 1) -> None:
         """Make topics, empty; those there are made again."""
-        make_kafka_topics(self.server, *topics, queues=queues)
+        make_kafka_topics(self.server, *topics, partitions=partitions)
 
-    def add_queues(self, topic: str, queues: int) -> None:
-        """Let a topic have so many queues, more than it has."""
-        add_partitions(self.server, topic, queues)
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions, more than it has."""
+        add_partitions(self.server, topic, partitions)
 
     def open(self, topic: str) -> KafkaLog:
         """Open a topic as a log."""
@@ -70,13 +70,13 @@ class OnRocketmq:
     nobody: ClassVar[tuple[str, str]] = ("rocketmq://127.0.0.1:1", "NetworkError")
     tag: ClassVar[bytes | None] = b"placed"
 
-    def make_topics(self, *topics: str, queues: int = 1) -> None:
+    def make_topics(self, *topics: str, partitions: int = 1) -> None:
         """Make topics, empty; those there are made again."""
-        make_rocketmq_topics(self.server, *topics, queues=queues)
+        make_rocketmq_topics(self.server, *topics, partitions=partitions)
 
-    def add_queues(self, topic: str, queues: int) -> None:
-        """Let a topic have so many queues, more than it has."""
-        set_queues(self.server, topic, queues)
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Let a topic have so many partitions, more than it has."""
+        set_partitions(self.server, topic, partitions)
 
     def open(self, topic: str) -> RocketmqLog:
         """Open a topic as a log."""
@@ -104,6 +104,6 @@ KINDS: dict[str, Callable[[pytest.FixtureRequest], Broker]] = {
 
 
 def messages(broker: Broker, topic: str) -> list[list[Message]]:
-    """Return the messages of each queue of a topic."""
+    """Return the messages of each partition of a topic."""
     with closing(broker.open(topic)) as log:
-        return [list(messages_of(log.read(queue, 0, end))) for queue, end in log.ends().items()]
+        return [list(messages_of(log.read(partition, 0, end))) for partition, end in log.ends().items()]

@@ -19,7 +19,7 @@ from demo.ports import reserve
 from java_tools import ToolMissing, fetch, java_program, require
 from services.cache import CACHE, listens
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 HERE: Final = Path(__file__).parent
 VERSION: Final = "4.4.0"
@@ -185,7 +185,7 @@ class Kafka:
         return [java_program("java"), *_OPTIONS, logging, "-cp", f"{fetch_kafka()}/*", *words]
 
 
-def make_topics(kafka: Kafka, *topics: str, queues: int = 1, **settings: str) -> None:
+def make_topics(kafka: Kafka, *topics: str, partitions: int = 1, **settings: str) -> None:
     """Make topics, empty, that keep messages however old a test's clock lets them be; those there are made again."""
     settings = {"retention.ms": "-1"} | settings
     admin = _admin(kafka.servers)
@@ -193,7 +193,7 @@ def make_topics(kafka: Kafka, *topics: str, queues: int = 1, **settings: str) ->
     _done(admin.delete_topics(there, operation_timeout=10) if there else {})
     while any(topic in there for topic in admin.list_topics(timeout=10).topics):  # the broker hears of it later
         pass
-    made = [NewTopic(topic, queues, 1, config=settings) for topic in topics]
+    made = [NewTopic(topic, partitions, 1, config=settings) for topic in topics]
     while True:
         try:
             _done(admin.create_topics(made, operation_timeout=10))
@@ -217,17 +217,17 @@ def _are_led(admin: AdminClient, topics: Sequence[str]) -> bool:
         return False
 
 
-def add_partitions(kafka: Kafka, topic: str, queues: int) -> None:
+def add_partitions(kafka: Kafka, topic: str, partitions: int) -> None:
     """Let a topic have so many partitions, more than it has."""
     admin = _admin(kafka.servers)  # on hold until it is done
-    _done(admin.create_partitions([NewPartitions(topic, queues)]))
+    _done(admin.create_partitions([NewPartitions(topic, partitions)]))
 
 
-def drop_before(uri: str, offsets: Mapping[Queue, int]) -> None:
-    """Let the broker drop the messages of queues before an offset each, as its retention does."""
+def drop_before(uri: str, offsets: Mapping[Partition, int]) -> None:
+    """Let the broker drop the messages of partitions before an offset each, as its retention does."""
     admin = _admin(uri.removeprefix("kafka://"))
     asked = admin.delete_records(
-        [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in offsets.items()]
+        [TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()]
     )
     for future in asked.values():
         future.result()

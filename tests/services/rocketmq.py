@@ -220,22 +220,22 @@ class RocketMQ:
         (self.folder / "key.pem").write_bytes(own.private())
 
 
-def make_topics(server: RocketMQ, *topics: str, queues: int = 1) -> None:
+def make_topics(server: RocketMQ, *topics: str, partitions: int = 1) -> None:
     """Make topics, empty; those there are made again."""
     client = server.client()
     try:
         for topic in topics:
             _delete(server, client, topic)
-            _make(server, client, topic, queues)
+            _make(server, client, topic, partitions)
     finally:
         client.close()
 
 
-def set_queues(server: RocketMQ, topic: str, queues: int) -> None:
-    """Let a topic have so many queues."""
+def set_partitions(server: RocketMQ, topic: str, partitions: int) -> None:
+    """Let a topic have so many partitions."""
     client = server.client()
     try:
-        _make(server, client, topic, queues)
+        _make(server, client, topic, partitions)
     finally:
         client.close()
 
@@ -254,12 +254,20 @@ def _delete(server: RocketMQ, client: Client, topic: str) -> None:
     client.ask(server.servers, 216, {"topic": topic})
 
 
-def _make(server: RocketMQ, client: Client, topic: str, queues: int) -> None:
-    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": queues, "writeQueueNums": queues, "perm": 6}
+def _make(server: RocketMQ, client: Client, topic: str, partitions: int) -> None:
+    fields = {
+        "topic": topic,
+        "defaultTopic": "TBW102",
+        "readQueueNums": partitions,
+        "writeQueueNums": partitions,
+        "perm": 6,
+    }
     fields |= {"topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
     for which in _brokers(server):
         client.ask(_address(server, which), 17, fields)
-    _wait(lambda: len(client.queues(topic)) == queues * len(_brokers(server)), f"the topic {topic!r} does not appear")
+    _wait(
+        lambda: len(client.queues(topic)) == partitions * len(_brokers(server)), f"the topic {topic!r} does not appear"
+    )
 
 
 def _wait(is_so: Callable[[], bool], what: str) -> None:
@@ -283,9 +291,9 @@ def begin_file(server: RocketMQ) -> None:
             client.queues(_FILLER)
         except RemotingError:
             _make(server, client, _FILLER, 1)
-        (queue,) = client.queues(_FILLER)
+        (partition,) = client.queues(_FILLER)
         for _ in range(2):  # each takes more than half a file
-            client.send(queue, Outgoing(b"x" * (server.file_bytes * 6 // 10)))
+            client.send(partition, Outgoing(b"x" * (server.file_bytes * 6 // 10)))
     finally:
         client.close()
 

@@ -9,9 +9,9 @@ from typing import Final
 
 from services import kafka, rocketmq
 
-#: The topic of the demo, and its queues.
+#: The topic of the demo, and its partitions.
 TOPIC: Final = "flights"
-QUEUES: Final = 4
+PARTITIONS: Final = 4
 
 
 def main() -> None:
@@ -22,13 +22,13 @@ def main() -> None:
     if kind == "kafka":
         with kafka.Kafka(folder, dict(zip(("open", "secure", "controller"), ports, strict=True))) as broker:
             if not made.exists():
-                kafka.make_topics(broker, TOPIC, queues=QUEUES)
+                kafka.make_topics(broker, TOPIC, partitions=PARTITIONS)
             _wait(folder)
     else:
         named = dict(zip(("names", "broker"), ports, strict=True))
         with rocketmq.RocketMQ(folder, answers_large=True, ports=named) as server:
             if not made.exists():
-                rocketmq.make_topics(server, TOPIC, queues=QUEUES)
+                rocketmq.make_topics(server, TOPIC, partitions=PARTITIONS)
             _wait(folder)
 
 

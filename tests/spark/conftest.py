@@ -110,7 +110,7 @@ def _row(number: int) -> dict[str, Any]:
     return {
         "topic": "placed",
         "broker": "",
-        "queue_id": 0,
+        "partition_id": 0,
         "offset": number,
         "message_id": str(number),
         "published_at": NOON,

@@ -60,7 +60,7 @@ class Place:
             }
             for name, rule in rules.items()
         }
-        source = {"type": "embedded", "queues": 1, "start_at": "earliest"}
+        source = {"type": "embedded", "partitions": 1, "start_at": "earliest"}
         text = json.dumps({"buses": {"orders": {"source": source}}, "rules": made})
         (self.folder / "rules" / "rules.yaml").write_text(text)
 

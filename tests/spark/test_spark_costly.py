@@ -23,7 +23,7 @@ from eventbridge.testing.poison import POISONED, route_with_poison
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, queues: 1, start_at: earliest}}
+  orders: {source: {type: embedded, partitions: 1, start_at: earliest}}
 rules:
   cheap: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/cheap.jsonl}}}
   costly: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/costly.jsonl}}}

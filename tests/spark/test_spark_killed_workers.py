@@ -28,7 +28,7 @@ from eventbridge.testing.poison import FATAL_ONCE, mark_of, route_with_poison
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, queues: 3, start_at: earliest}}
+  orders: {source: {type: embedded, partitions: 3, start_at: earliest}}
 rules:
   everything:
     bus: orders
@@ -36,13 +36,13 @@ rules:
     targets:
       lines: {type: file, path: FOLDER/lines.jsonl}
 """
-#: Events take turns among the queues, each a buffer file and a slice: two of three workers are killed.
+#: Events take turns among the partitions, each a buffer file and a slice: two of three workers are killed.
 EVENTS, FATAL = 12, (3, 7)
 
 
 @pytest.fixture
 def work(tmp_path: Path) -> Iterator[Runtime]:
-    """A runtime with events of three queues, those of two of them fatal to their worker, once."""
+    """A runtime with events of three partitions, those of two of them fatal to their worker, once."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
     environ = {

@@ -30,8 +30,8 @@ _EVENTS = 2_000
 
 @pytest.fixture
 def environ(broker: Broker, tmp_path: Path) -> dict[str, str]:
-    """The settings of an installation whose bus is a topic of three queues."""
-    broker.make_topics("landed", queues=3)
+    """The settings of an installation whose bus is a topic of three partitions."""
+    broker.make_topics("landed", partitions=3)
     source = {"type": broker.kind, "connection": broker.kind, "topics": ["landed"], "start_at": "earliest"}
     target = {"type": "file", "path": str(tmp_path / "never-written")}
     rule = {"bus": "orders", "pattern": {}, "targets": {"lines": target}}
@@ -70,7 +70,7 @@ def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -
     details = [file.detail for file in files if isinstance(file.detail, LandedRange)]
     work.close()
     counts = [sum(getattr(each, name) for each in details) for name in ("read", "valid", "duplicate", "malformed")]
-    return sorted(rows, key=lambda row: (row["queue_id"], row["offset"])), counts
+    return sorted(rows, key=lambda row: (row["partition_id"], row["offset"])), counts
 
 
 def test_workers_land_what_one_process_lands(

@@ -27,7 +27,7 @@ from eventbridge.testing.poison import DEADLY, ENDLESS, KILLING, route_with_pois
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, queues: 1, start_at: earliest}}
+  orders: {source: {type: embedded, partitions: 1, start_at: earliest}}
 rules:
   everything:
     bus: orders

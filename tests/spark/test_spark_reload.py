@@ -18,8 +18,8 @@ from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
-#: A runner of its own has a session, and so workers, of its own; one queue is one slice, which needs one of them.
-BUS = "buses: {reloads: {source: {type: embedded, queues: 1, start_at: earliest}}}\nrules:\n"
+#: A runner of its own has a session, and so workers, of its own; one partition is one slice, which needs one of them.
+BUS = "buses: {reloads: {source: {type: embedded, partitions: 1, start_at: earliest}}}\nrules:\n"
 RULE = "  NAME: {bus: reloads, pattern: {subject: [SUBJECT]}, targets: {f: {type: file, path: FOLDER/NAME.jsonl}}}\n"
 
 

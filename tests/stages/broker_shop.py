@@ -31,8 +31,8 @@ def connect(site: Any, broker: Broker) -> None:
 
 
 def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
-    """Return the installation of the page's example, its topic made just now, with three queues."""
-    broker.make_topics("orders", queues=3)
+    """Return the installation of the page's example, its topic made just now, with three partitions."""
+    broker.make_topics("orders", partitions=3)
     connect(site, broker)
     site.write_rules(example_of(broker.kind, "rules").replace("path: orders/", f"path: {folder}/"))
     return site

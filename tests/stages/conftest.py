@@ -19,7 +19,7 @@ from stages.modes import MODE, ONLY_IN_BATCH_MODE, TOLD, why_left_out
 from eventbridge import fault_points
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.route import stage as route_module
 from eventbridge.stages.runtime.runtime import Runtime
@@ -28,7 +28,7 @@ from eventbridge.testing.receiver import ADDRESSES
 RULES = """
 buses:
   orders:
-    source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}
+    source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}
 rules:
   big:
     bus: orders
@@ -177,13 +177,13 @@ class Site:
         (self.folder / "rules").mkdir(parents=True, exist_ok=True)
         (self.folder / "rules" / "rules.yaml").write_text(text)
 
-    def bus(self, name: str = "orders", topics: tuple[str, ...] = ("placed",), queues: int = 2) -> EmbeddedBus:
+    def bus(self, name: str = "orders", topics: tuple[str, ...] = ("placed",), partitions: int = 2) -> EmbeddedBus:
         """Open one of its embedded buses; the caller closes it."""
         (self.folder / "bus").mkdir(parents=True, exist_ok=True)
-        return EmbeddedBus(self.folder / "bus", name, topics=topics, queues=queues, clock=self.clock)
+        return EmbeddedBus(self.folder / "bus", name, topics=topics, partitions=partitions, clock=self.clock)
 
-    def publish(self, *bodies: bytes, topic: str = "placed", key: str | None = None) -> list[tuple[Queue, int]]:
-        """Publish messages to the bus `orders`; without a key they take turns over its two queues."""
+    def publish(self, *bodies: bytes, topic: str = "placed", key: str | None = None) -> list[tuple[Partition, int]]:
+        """Publish messages to the bus `orders`; without a key they take turns over its two partitions."""
         with self.bus(topics=(topic,)) as bus:
             return bus.publish([(body, key) for body in bodies])
 
@@ -204,7 +204,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
-    """An installation with the bus `orders` (two queues, start_at earliest) and four rules of the runner `orders`."""
+    """An installation with the bus `orders` (two partitions, start_at earliest) and four rules of the runner `orders`."""
     site = Site(
         tmp_path / "home", clock, {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0", "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES}
     )

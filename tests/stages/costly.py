@@ -26,7 +26,7 @@ Order = Callable[..., bytes]
 RULES = """
 buses:
   orders:
-    source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}
+    source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}
 rules:
   cheap:
     bus: orders

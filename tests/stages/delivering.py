@@ -58,7 +58,7 @@ def rules(
         [
             "buses:",
             "  orders:",
-            f"    source: {{type: embedded, topics: [placed], queues: 2, start_at: {start_at}}}",
+            f"    source: {{type: embedded, topics: [placed], partitions: 2, start_at: {start_at}}}",
             "rules:",
             f"  {rule}:",
             "    bus: orders",
@@ -213,8 +213,8 @@ def told(sending: Sending) -> list[dict[str, Any]]:
 def operational_events(work: Runtime) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge` of a runtime."""
     source = work.open_source(OPERATIONS_BUS)
-    (queue,) = source.queues()
-    bodies = [message.body for message in messages_of(source.read(queue, 0, source.end(queue)))]
+    (partition,) = source.partitions()
+    bodies = [message.body for message in messages_of(source.read(partition, 0, source.end(partition)))]
     source.close()
     assert all(parse_event(body, max_bytes=1 << 20) for body in bodies)
     return [json.loads(body) for body in bodies]

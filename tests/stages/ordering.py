@@ -73,6 +73,6 @@ def ordered(by: str = "ordering_key: $.data.customer", retry: str = RETRY) -> st
 
 
 def publish(sending: Sending, *orders: bytes) -> None:
-    """Publish orders, those of one customer to one queue."""
+    """Publish orders, those of one customer to one partition."""
     for body in orders:
         sending.site.publish(body, key=str(json.loads(body)["data"].get("customer")))

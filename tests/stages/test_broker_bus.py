@@ -23,7 +23,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def shop(site: Any, broker: Broker, tmp_path: Path) -> Any:
-    """The installation of the page's example, its topic made just now, with three queues."""
+    """The installation of the page's example, its topic made just now, with three partitions."""
     return shop_on(site, broker, tmp_path)
 
 
@@ -125,13 +125,13 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     assert (left, found.events["gaps"], found.events["read"], found.differences) == ([], 6, 2, ())
 
 
-def test_queues_that_are_added_are_read_from_their_beginning(
+def test_partitions_that_are_added_are_read_from_their_beginning(
     shop: Any, broker: Broker, order: Order, tmp_path: Path
 ) -> None:
     """Also with `start_at: latest`, which counts where the runner began."""
     publish(shop, order("old", 5000))
     deliver(shop)
-    broker.add_queues("orders", 6)
+    broker.add_partitions("orders", 6)
     publish(shop, *(order(number, 5000) for number in range(6)))
     deliver(shop)
 

@@ -23,7 +23,7 @@ from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 from eventbridge.testing.s3 import S3Server
 
-BUS = "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n"
+BUS = "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
 RULE = "rules: {NAME: {bus: orders, pattern: {}, targets: {t: {type: file, path: /srv/NAME.jsonl}}}}\n"
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from eventbridge.errors import InfrastructureError, OffsetGapError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.ingest import checking
@@ -27,7 +27,7 @@ from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]
 
-Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)
 
 
 def planned(site: Any, **settings: Any) -> tuple[Runtime, str]:
@@ -48,7 +48,7 @@ def landed(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
 
 
 def places(rows: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    return [(row["queue_id"], row["offset"]) for row in rows]
+    return [(row["partition_id"], row["offset"]) for row in rows]
 
 
 def details(work: Runtime, batch_id: str, *names: str) -> list[tuple[Any, ...]]:
@@ -93,7 +93,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
 
     buffer(work, batch_id)
 
-    assert details(work, batch_id, "queue", "start", "end", "read", "valid") == [
+    assert details(work, batch_id, "partition", "start", "end", "read", "valid") == [
         (Q0, 0, 2, 2, 2),
         (Q0, 2, 4, 2, 2),
         (Q0, 4, 5, 1, 1),
@@ -107,7 +107,7 @@ def test_files_hold_a_bounded_number_of_events(site: Any, order: Order) -> None:
 def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a file holds is bounded by bytes too, so that memory does not depend on the size of events."""
     monkeypatch.setattr(checking, "FILE_MAX_BYTES", 10_000)
-    site.publish(*[order(number, filler="x" * 4_000) for number in range(10)], key="one queue")
+    site.publish(*[order(number, filler="x" * 4_000) for number in range(10)], key="one partition")
     work, batch_id = planned(site)
 
     buffer(work, batch_id)
@@ -118,7 +118,7 @@ def test_large_events_make_smaller_files(site: Any, order: Order, monkeypatch: p
 def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> None:
     """What is not a CloudEvent becomes a row that says why; the rest goes on."""
     bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
-    site.publish(*bad, order(4), key="one queue")
+    site.publish(*bad, order(4), key="one partition")
     work, batch_id = planned(site, event_max_bytes=1024)
 
     buffer(work, batch_id)
@@ -133,7 +133,7 @@ def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> N
 
 
 def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) -> None:
-    """The same source and id is kept once, in whichever file, queue and range it comes again."""
+    """The same source and id is kept once, in whichever file, partition and range it comes again."""
     site.publish(order(1), order(1), order(2), key="a")
     site.publish(order(1, amount=7), order(2), order(3), key="b")
     site.publish(order(1, source="/other"), key="a")
@@ -150,7 +150,7 @@ def test_an_id_again_within_the_batch_is_a_duplicate(site: Any, order: Order) ->
 
 def test_ids_of_recorded_files_are_known_to_the_next_try(site: Any, order: Order) -> None:
     """A try that goes on where another one stopped still finds the duplicates of what that one landed."""
-    site.publish(*[order(number) for number in (1, 2, 3, 1, 2, 3)], key="one queue")
+    site.publish(*[order(number) for number in (1, 2, 3, 1, 2, 3)], key="one partition")
     work, batch_id = planned(site, buffer_range_events=3)
     stop_after(work, batch_id, files=1)
 
@@ -175,7 +175,7 @@ def stop_after(work: Runtime, batch_id: str, files: int) -> None:
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
     """When the prepare budget is over the stage says so and stays planned; the next try does the rest only."""
-    site.publish(*[order(number) for number in range(8)], key="one queue")
+    site.publish(*[order(number) for number in range(8)], key="one partition")
     work, batch_id = planned(site, buffer_range_events=2)
     stop_after(work, batch_id, files=2)
     before = work.ledger.files(batch_id, "buffer")
@@ -189,7 +189,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order) -> None:
 
 def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
     """However small the budget, every try records at least one file: a batch cannot hang for ever."""
-    site.publish(*[order(number) for number in range(6)], key="one queue")
+    site.publish(*[order(number) for number in range(6)], key="one partition")
     work, batch_id = planned(site, buffer_range_events=2)
     start = work.clock()
     ticks = iter(range(1_000))
@@ -207,7 +207,7 @@ def test_a_budget_of_nothing_still_moves_on(site: Any, order: Order) -> None:
 
 def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Order) -> None:
     """Offsets that retention dropped before they were read are listed; range = read + gaps."""
-    site.publish(*[order(number) for number in range(4)], key="one queue")
+    site.publish(*[order(number) for number in range(4)], key="one partition")
     work, batch_id = planned(site)
     clock.advance(60)
     with site.bus() as bus:
@@ -222,14 +222,14 @@ def test_expired_messages_are_recorded_as_a_gap(site: Any, clock: Any, order: Or
 
 def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) -> None:
     """A compacted log has holes at the beginning, inside and at the end: each is a gap, none is an error."""
-    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     log.publish([(order(number), None) for number in range(10)])
-    queue = Queue("placed", "", 0)
+    partition = Partition("placed", "", 0)
 
     work = OnLog(site.reopen(buffer_range_events=3), log)
     batch_id = listen(work, "orders") or ""
     for start, end in ((0, 1), (3, 6), (9, 10)):
-        log.lose(queue, start, end)
+        log.lose(partition, start, end)
 
     buffer(work, batch_id)
 
@@ -239,9 +239,9 @@ def test_holes_inside_a_log_are_recorded(site: Any, clock: Any, order: Order) ->
 
 def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order: Order) -> None:
     """A message without a body says that what its key named is gone: it is no event, and no event that is broken."""
-    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     for body in (order(1), None, order(2)):
-        log.append(Queue("placed", "", 0), body, b"key")
+        log.append(Partition("placed", "", 0), body, b"key")
     work = OnLog(site.reopen(), log)
     batch_id = listen(work, "orders") or ""
 
@@ -259,9 +259,9 @@ def test_tombstones_are_in_the_books_of_a_batch(site: Any, clock: Any, order: Or
         "rules:\n  all: {bus: orders, runner: orders, pattern: {}, "
         f"targets: {{f: {{type: file, path: {tmp_path}/f}}}}}}\n"
     )
-    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     for body in (order(1), None, b"no event", None, order(2)):
-        log.append(Queue("placed", "", 0), body, b"key")
+        log.append(Partition("placed", "", 0), body, b"key")
     work = OnLog(site.reopen(), log)
 
     batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
@@ -315,14 +315,14 @@ def test_two_at_once_land_everything_once(site: Any, order: Order) -> None:
         list(pool.map(lambda work: buffer(work, batch_id), works))
 
     rows = landed(site.work, batch_id)
-    assert sorted(places(rows)) == [(queue, offset) for queue in range(2) for offset in range(30)]
+    assert sorted(places(rows)) == [(partition, offset) for partition in range(2) for offset in range(30)]
     valid = [row["event_id"] for row in rows if row["status"] == "valid"]
     assert sorted(valid, key=int) == [str(number) for number in range(30)]
 
 
 def test_a_try_that_was_overtaken_goes_on_from_there(site: Any, order: Order) -> None:
     """A try whose file is refused, as another one recorded that range first, takes it over and does the rest."""
-    site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one queue")
+    site.publish(*[order(number) for number in (1, 2, 3, 1, 4, 5)], key="one partition")
     work, batch_id = planned(site, buffer_range_events=2)
 
     class Overtaken(Runtime):
@@ -360,6 +360,6 @@ def test_it_may_die_anywhere(site: Any, order: Order, dying_everywhere: Callable
         rows = landed(work, batch_id)
 
         assert work.ledger.batch(batch_id).state == "buffered"
-        assert places(rows) == [(queue, offset) for queue in range(2) for offset in range(3)]
+        assert places(rows) == [(partition, offset) for partition in range(2) for offset in range(3)]
         assert sorted(row["event_id"] for row in rows if row["status"] == "valid") == ["1", "2", "3"]
         assert sum(map(sum, details(work, batch_id, "valid", "duplicate", "malformed"))) == 6

@@ -14,7 +14,7 @@ from eventbridge.stages.runtime.stop import Stop
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}
+  orders: {source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}}
 rules:
   cheap:
     bus: orders
@@ -48,7 +48,7 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     """
     site.write_rules(RULES.replace("FOLDER", str(site.folder)))
     amounts = [1, 100, 100, 100, 100, 100, 1]
-    site.publish(*[order(number, amount) for number, amount in enumerate(amounts)], key="one queue")
+    site.publish(*[order(number, amount) for number, amount in enumerate(amounts)], key="one partition")
     work = site.reopen(route_costly_budget_seconds=2)
     router = InProcessRouter(work.store)
 

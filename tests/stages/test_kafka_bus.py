@@ -24,7 +24,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def on_kafka(site: Any, kafka: Kafka, tmp_path: Path) -> Any:
-    """The installation of the page's example, its topic made just now, with three queues."""
+    """The installation of the page's example, its topic made just now, with three partitions."""
     return shop_on(site, OnKafka(kafka), tmp_path)
 
 
@@ -64,7 +64,7 @@ def test_a_topic_that_was_made_again_stops_the_runner(on_kafka: Any, kafka: Kafk
     """It holds as much as the old one: only its identity tells."""
     publish(on_kafka, order("1"), order("2"))
     deliver(on_kafka)
-    make_topics(kafka, "orders", queues=3)
+    make_topics(kafka, "orders", partitions=3)
     publish(on_kafka, *(order(number) for number in range(9)))
 
     with pytest.raises(OffsetGapError, match="the bus was deleted or replaced"):

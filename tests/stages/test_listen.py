@@ -14,18 +14,18 @@ from stages.delivering import operational_events
 from eventbridge.errors import NotFoundError, OffsetGapError, StoreError, UserError
 from eventbridge.model.batch import BatchFile, Range
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
-from eventbridge.stages.ingest.later_queue import later_start
+from eventbridge.model.partition import Partition
+from eventbridge.stages.ingest.later_partition import later_start
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 
-Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)
 
 RULES_AT = """
 buses:
   orders:
-    source: {{type: embedded, topics: {topics}, queues: 2, start_at: {start_at}}}
+    source: {{type: embedded, topics: {topics}, partitions: 2, start_at: {start_at}}}
 rules:
   everything:
     bus: orders
@@ -35,13 +35,13 @@ rules:
 """
 
 
-def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Queue, int, int]]:
+def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
     assert batch_id is not None
-    return [(taken.queue, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
+    return [(taken.partition, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
 
 
 def test_a_batch_covers_what_the_bus_holds(site: Any, order: Callable[..., bytes]) -> None:
-    """The first listen registers the group and plans what its queues hold, pinned to today's rules."""
+    """The first listen registers the group and plans what its partitions hold, pinned to today's rules."""
     site.publish(*[order(number) for number in range(10)])
 
     batch_id = listen(site.work, "orders")
@@ -80,10 +80,14 @@ def test_the_next_batch_begins_where_the_last_one_ended(
     assert ranges(site.work, listen(site.work, "orders")) == [(Q0, 2, 5), (Q1, 2, 5)]
 
 
-def test_a_batch_takes_a_fair_share_of_each_queue(site: Any, order: Callable[..., bytes]) -> None:
-    """At most batch_max_events are taken, the same of each queue."""
+def test_a_batch_takes_a_fair_share_of_each_partition(site: Any, order: Callable[..., bytes]) -> None:
+    """At most batch_max_events are taken, the same of each partition."""
     with site.bus() as bus:
-        keys = {queue.queue_id: key for key in map(str, range(20)) for queue, _ in [bus.publish([(b"{}", key)])[0]]}
+        keys = {
+            partition.partition_id: key
+            for key in map(str, range(20))
+            for partition, _ in [bus.publish([(b"{}", key)])[0]]
+        }
         bus.publish([(order(number), keys[0]) for number in range(600 - bus.end(Q0))])
         bus.publish([(order(number), keys[1]) for number in range(200 - bus.end(Q1))])
 
@@ -97,7 +101,7 @@ def test_large_events_make_smaller_batches(
     work = site.reopen(batch_max_bytes="1MiB")
     site.publish(*[order(number) for number in range(40)])
     batch_id = listen(work, "orders") or ""
-    detail = LandedRange(queue=Q0, start=0, end=40, read=40, size=40 * (1 << 17))
+    detail = LandedRange(partition=Q0, start=0, end=40, read=40, size=40 * (1 << 17))
     assert work.ledger.record_file(BatchFile(batch_id, "buffer", "k", None, 40, detail), while_state="planned")
     settle_by_ledger(work, batch_id)
     site.publish(*[order(number) for number in range(40, 80)])
@@ -124,14 +128,14 @@ def test_start_at_is_resolved_once(
     assert site.work.ledger.committed_offsets("orders") == {Q0: expected, Q1: expected}
 
 
-def test_a_queue_that_appears_later_starts_at_its_beginning(site: Any, order: Callable[..., bytes]) -> None:
-    """Nothing of a new queue can have been seen before, so start_at latest does not skip what it holds."""
+def test_a_partition_that_appears_later_starts_at_its_beginning(site: Any, order: Callable[..., bytes]) -> None:
+    """Nothing of a new partition can have been seen before, so start_at latest does not skip what it holds."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
     assert listen(site.work, "orders") is None
     site.write_rules(RULES_AT.format(topics="[placed, paid]", start_at="latest"))
     site.publish(order(1), topic="paid")
 
-    assert ranges(site.work, listen(site.work, "orders")) == [(Queue("paid", "", 0), 0, 1)]
+    assert ranges(site.work, listen(site.work, "orders")) == [(Partition("paid", "", 0), 0, 1)]
 
 
 def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
@@ -140,15 +144,15 @@ def test_of_a_broker_that_was_away_latest_is_when_the_runner_came(
     """What was there before, but for some minutes by which clocks may differ, is passed over; nothing later is."""
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="latest"))
     bus = site.work.rule_set().buses["orders"]
-    log = InMemoryLog(topics=["placed"], queues=0, clock=clock)
-    queue = log.add_queue("placed", "broker-b")
+    log = InMemoryLog(topics=["placed"], partitions=0, clock=clock)
+    partition = log.add_partition("placed", "broker-b")
     log.publish([(order(1), None)])
     clock.advance(3600)
     assert listen(site.work, "orders") is None
     log.publish([(order(2), None)])
 
-    assert later_start(site.work, "orders", bus, log, queue) == 1
-    assert later_start(site.work, "nobody", bus, log, queue) == 0
+    assert later_start(site.work, "orders", bus, log, partition) == 1
+    assert later_start(site.work, "nobody", bus, log, partition) == 0
 
 
 def test_a_topic_that_is_no_longer_named_is_let_be(
@@ -163,7 +167,7 @@ def test_a_topic_that_is_no_longer_named_is_let_be(
     site.write_rules(RULES_AT.format(topics="[placed]", start_at="earliest"))
 
     assert ranges(site.work, listen(site.work, "orders")) == [(Q0, 0, 1)]
-    assert site.work.ledger.committed_offsets("orders")[Queue("paid", "", 0)] == 1
+    assert site.work.ledger.committed_offsets("orders")[Partition("paid", "", 0)] == 1
 
 
 def test_an_expired_part_of_the_log_is_planned_as_a_gap(site: Any, clock: Any, order: Callable[..., bytes]) -> None:

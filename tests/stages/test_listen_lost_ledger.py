@@ -52,7 +52,7 @@ def test_an_empty_ledger_stops_new_runners_too(
     batch_id = committed(site, order, settle_by_ledger, 1)
     lose_ledger(site)
     site.write_rules(
-        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2}}}\n"
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2}}}\n"
         "rules: {all: {bus: orders, runner: other, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
     )
 

@@ -13,7 +13,7 @@ import pytest
 
 from eventbridge.errors import OffsetGapError, RuleMovedError
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.stages.guards.log_identity import offset_gaps, standing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
@@ -22,18 +22,18 @@ from eventbridge.testing.sources import InMemoryLog
 
 Order = Callable[..., bytes]
 Settle = Callable[[Runtime, str], None]
-Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)
 
 MOVED = """
 buses:
-  orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: latest}}
+  orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: latest}}
 rules:
   big: {bus: orders, runner: again, pattern: {}, targets: {crm: {type: file, path: /tmp/never-written/crm.jsonl}}}
 """
 
 
 def committed(site: Any, order: Order, settle_by_ledger: Settle) -> None:
-    """Carry four orders through a batch: the runner stands at offset 2 of both queues."""
+    """Carry four orders through a batch: the runner stands at offset 2 of both partitions."""
     site.publish(*(order(number) for number in range(4)))
     settle_by_ledger(site.work, listen(site.work, "orders") or "")
 
@@ -48,9 +48,9 @@ def identity(site: Any) -> str:
         return bus.identities()["placed"]
 
 
-def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Queue, int, int]]:
+def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
     assert batch_id is not None
-    return [(taken.queue, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
+    return [(taken.partition, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
 
 
 def test_a_bus_made_anew_stops_the_runner_though_it_holds_more(
@@ -161,7 +161,7 @@ def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settl
     assert set(site.work.ledger.committed_offsets("orders")) == {Q0, Q1}
 
 
-def test_every_queue_is_registered_with_the_identity(site: Any, order: Order) -> None:
+def test_every_partition_is_registered_with_the_identity(site: Any, order: Order) -> None:
     """Of the first topics, and of one that comes later."""
     listen(site.work, "orders")
     text = (site.folder / "rules" / "rules.yaml").read_text()
@@ -169,7 +169,7 @@ def test_every_queue_is_registered_with_the_identity(site: Any, order: Order) ->
     listen(site.work, "orders")
 
     rows = site.work.ledger.consumer_offsets("orders")
-    assert [row.queue.topic for row in rows] == ["paid", "paid", "placed", "placed"]
+    assert [row.partition.topic for row in rows] == ["paid", "paid", "placed", "placed"]
     assert {row.bus_identity for row in rows} == {identity(site)}
 
 
@@ -200,13 +200,17 @@ class NamelessLog(InMemoryLog):
 
 
 def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: Any, order: Order) -> None:
-    """One made again is told, for all queues of its topic; where that message was dropped, or never noted, nothing."""
+    """One made again is told, for all partitions of its topic.
+
+    Where that message was dropped, or never noted, nothing.
+    """
     bus = site.work.rule_set().buses["orders"]
-    log = NamelessLog(topics=["placed"], queues=2, clock=clock)
+    log = NamelessLog(topics=["placed"], partitions=2, clock=clock)
     log.publish([(order(number), None) for number in range(4)])
     at = round(clock.now.timestamp() * 1_000_000)
     rows = [
-        ConsumerOffset("orders", "orders", queue, 2, text, clock.now) for queue, text in ((Q0, f"1@{at}"), (Q1, ""))
+        ConsumerOffset("orders", "orders", partition, 2, text, clock.now)
+        for partition, text in ((Q0, f"1@{at}"), (Q1, ""))
     ]
     assert offset_gaps(bus, log, rows) == {}
     log.lose(Q0, 1, 2)

@@ -49,7 +49,9 @@ def test_a_changed_file_waits_to_be_published(site: Any, work: Any, order: Calla
     before = work.rule_files()
     some = sorted(before.rules)[0]
     site.publish(order(1))
-    site.write_rules("buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n")
+    site.write_rules(
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
+    )
 
     batch_id = listen(work, "orders")
 

@@ -40,13 +40,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RocketMQ]:
 def send(server: RocketMQ, broker: str, body: bytes) -> None:
     """Send an event to a broker."""
     with closing(server.client()) as client:
-        queue = next(queue for queue in client.queues("orders") if queue.broker == broker)
-        client.send(queue, Outgoing(body))
+        partition = next(partition for partition in client.queues("orders") if partition.broker == broker)
+        client.send(partition, Outgoing(body))
 
 
 def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:
     """Published to both, read from both; while one is dead the other goes on, and what the dead one had comes later."""
-    make_topics(two, "orders", queues=2)
+    make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     site.write_rules(RULES.format(folder=tmp_path))
 
@@ -56,7 +56,7 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
 
     with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
         places = publisher.publish([(order(str(number)), None) for number in range(8)])
-    assert {queue.broker for queue, _ in places} == set(BROKERS.values())
+    assert {partition.broker for partition, _ in places} == set(BROKERS.values())
     assert delivered() == [str(number) for number in range(8)]
 
     send(two, "broker-b", order("8"))
@@ -73,8 +73,8 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
 def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
     two: RocketMQ, site: Any, order: Order, tmp_path: Path
 ) -> None:
-    """Its new runner begins where the old one stood, in the queues that nobody can ask as well: nothing comes twice."""
-    make_topics(two, "orders", queues=2)
+    """Its new runner begins where the old one stood, in the partitions that nobody can ask as well: nothing comes twice."""
+    make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     written = RULES.format(folder=tmp_path)
     site.write_rules(written)

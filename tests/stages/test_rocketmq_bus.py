@@ -22,7 +22,7 @@ Order = Callable[..., bytes]
 
 @pytest.fixture
 def on_rocketmq(site: Any, rocketmq: RocketMQ, tmp_path: Path) -> Any:
-    """The installation of the page's example, its topic made just now, with three queues."""
+    """The installation of the page's example, its topic made just now, with three partitions."""
     return shop_on(site, OnRocketmq(rocketmq), tmp_path)
 
 
@@ -36,13 +36,13 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
     attributes = {"CE_specversion": "1.0", "CE_type": "order.placed", "CE_source": "/shop", "CE_id": "b"}
     attributes["CE_contenttype"] = "application/json"
     with closing(rocketmq.client()) as client:
-        queue = client.queues("orders")[0]
-        client.send(queue, Outgoing(b'{"amount": 2000}', attributes))
-        client.send(queue, Outgoing(order("s", 2000), {"CE_contenttype": "application/cloudevents+json"}))
-        client.send(queue, Outgoing(b'{"no": 17, "amount": 2000}', {"TAGS": "order.placed"}))
-        client.send(queue, Outgoing(b'{"amount": 2000}', {"TAGS": "order.placed"}))
-        client.send(queue, Outgoing(b'{"no": 18, "amount": 2000}'))
-        client.send(queue, Outgoing(b"no JSON"))
+        partition = client.queues("orders")[0]
+        client.send(partition, Outgoing(b'{"amount": 2000}', attributes))
+        client.send(partition, Outgoing(order("s", 2000), {"CE_contenttype": "application/cloudevents+json"}))
+        client.send(partition, Outgoing(b'{"no": 17, "amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(partition, Outgoing(b'{"amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(partition, Outgoing(b'{"no": 18, "amount": 2000}'))
+        client.send(partition, Outgoing(b"no JSON"))
     deliver(on_rocketmq)
 
     letters = {letter["detail"] for letter in dead_letters(on_rocketmq.work)}
@@ -58,7 +58,7 @@ def test_a_topic_that_was_made_again_stops_the_runner(
     publish(on_rocketmq, *(order(f"old{number}", 2000) for number in range(9)))
     deliver(on_rocketmq)
     deliver(on_rocketmq)
-    make_topics(rocketmq, "orders", queues=3)
+    make_topics(rocketmq, "orders", partitions=3)
     publish(on_rocketmq, order("new0", 2000))
     with pytest.raises(OffsetGapError, match="truncated or replaced"):
         deliver(on_rocketmq)

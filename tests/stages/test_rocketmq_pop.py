@@ -17,7 +17,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.rocketmq.settings import client_settings
 from eventbridge.sources.rocketmq.queue import PopMode, RocketmqQueue
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.queue_status import queue_statuses
+from eventbridge.stages.operate.partition_status import partition_statuses
 
 Order = Callable[..., bytes]
 
@@ -26,7 +26,7 @@ Order = Callable[..., bytes]
 def shop(site: Any, rocketmq: RocketMQ, tmp_path: Path) -> Any:
     """The installation of the page's example of pop mode, its topic made just now, in a group of its own."""
     broker = OnRocketmq(rocketmq)
-    broker.make_topics("orders", queues=3)
+    broker.make_topics("orders", partitions=3)
     connect(site, broker)
     group = f"g{tmp_path.name.replace('_', '-')}"
     site.write_rules(
@@ -40,7 +40,7 @@ def shop(site: Any, rocketmq: RocketMQ, tmp_path: Path) -> Any:
 @pytest.fixture
 def queue(rocketmq: RocketMQ, tmp_path: Path) -> Iterator[RocketmqQueue]:
     """A topic, made just now, as a queue whose messages are invisible for ten seconds."""
-    OnRocketmq(rocketmq).make_topics("popped", queues=2)
+    OnRocketmq(rocketmq).make_topics("popped", partitions=2)
     settings = client_settings(Connection("shop", "rocketmq", rocketmq.servers))
     mode = PopMode(f"g{tmp_path.name.replace('_', '-')}", 10.0, from_end=False)
     with closing(RocketmqQueue(settings, ["popped"], mode)) as queue:
@@ -53,10 +53,10 @@ def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path
     deliver(shop)
     publish(shop, order("later", 2000))
     deliver(shop)
-    statuses = queue_statuses(shop.work, shop.work.rule_set(), "orders", "orders") or []
+    statuses = partition_statuses(shop.work, shop.work.rule_set(), "orders", "orders") or []
 
     assert delivered(tmp_path) == sorted([*map(str, range(100)), "later"])
-    assert [(str(each.queue.topic), each.committed, each.gap) for each in statuses] == [("orders", 101, "")]
+    assert [(str(each.partition.topic), each.committed, each.gap) for each in statuses] == [("orders", 101, "")]
     assert audit(shop.work).differences == ()
 
 

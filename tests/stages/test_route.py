@@ -50,14 +50,14 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
     routed(work, batch_id)
 
     row = next(row for row in deliveries(work, batch_id) if row["target"] == "note")
-    place = {name: row[name] for name in ("bus", "topic", "broker", "queue_id", "offset", "source", "event_id")}
+    place = {name: row[name] for name in ("bus", "topic", "broker", "partition_id", "offset", "source", "event_id")}
     assert row["delivery_id"] == delivery_id("orders", "/shop", "1", "big", "note")
     assert row["rule_version"] == work.rule_set().rules["big"].version
     assert place == {
         "bus": "orders",
         "topic": "placed",
         "broker": "",
-        "queue_id": 0,
+        "partition_id": 0,
         "offset": 0,
         "source": "/shop",
         "event_id": "1",
@@ -70,7 +70,7 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
 
 def test_the_row_of_the_event_is_the_row_in_its_file(site: Any, order: Order) -> None:
     """Malformed and duplicate rows are counted, so that event_row finds the event's own bytes."""
-    site.publish(b"bad", order(1), order(1), order(2), key="one queue")
+    site.publish(b"bad", order(1), order(1), order(2), key="one partition")
     work, batch_id = buffered(site)
 
     routed(work, batch_id)
@@ -88,7 +88,7 @@ def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, fo
     traced = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": "vendor=1"}
     target = f'{{type: http, url: "https://crm.example/x"{form}}}'
     site.write_rules(
-        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}}\n"
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}}}\n"
         f"rules: {{all: {{bus: orders, pattern: {{}}, targets: {{crm: {target}}}}}}}\n"
     )
     site.publish(order(1, **traced), order(2, data={"id": "2", "text": "cut \ud83d"}, **traced), order(3))
@@ -103,7 +103,7 @@ def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, fo
 
 def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) -> None:
     """The failure stands in the delivery file, in no chunk, and holds up nothing else."""
-    site.publish(order(1, 500, data={"amount": 500}), order(2, 500), key="one queue")
+    site.publish(order(1, 500, data={"amount": 500}), order(2, 500), key="one partition")
     work, batch_id = buffered(site)
 
     routed(work, batch_id)
@@ -139,7 +139,7 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
 
     with closing(work.open_source(rules.buses["orders"])) as source:
         landing = Landing(work, batch, rules.buses["orders"], source)
-        taken = [landing.take(part.queue, part.start, part.end) for part in work.ledger.ranges(batch_id)]
+        taken = [landing.take(part.partition, part.start, part.end) for part in work.ledger.ranges(batch_id)]
         fresh = [event for each in taken for event in each.events]
         routing = StreamingRouting(work, batch, rules, ())
 
@@ -159,7 +159,7 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
 
 def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
     """Valid rows in, and per target the fingerprint of all its deliveries, failed ones included."""
-    site.publish(order(1, 500, data={"amount": 500}), order(2, 500), order(2, 500), order(3, 1), key="one queue")
+    site.publish(order(1, 500, data={"amount": 500}), order(2, 500), order(2, 500), order(3, 1), key="one partition")
     work, batch_id = buffered(site)
 
     routed(work, batch_id)
@@ -226,7 +226,7 @@ def test_a_batch_is_routed_by_the_rules_it_was_planned_with(site: Any, order: Or
     site.publish(order(1))
     work, batch_id = buffered(site)
     site.write_rules(
-        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2}}}\n"
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2}}}\n"
         "rules: {later: {bus: orders, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
     )
 

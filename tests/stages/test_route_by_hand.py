@@ -33,7 +33,7 @@ from eventbridge.transform import Scope, compile_transform
 Order = Callable[..., bytes]
 
 RULES = """
-buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}
+buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}
 rules:
   all:
     bus: orders
@@ -62,7 +62,7 @@ rules:
 """
 
 FEW = """
-buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}
+buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}
 rules:
   few:
     bus: orders
@@ -70,7 +70,7 @@ rules:
     targets: {lines: {type: file, path: LINES}}
 """
 
-TAKEN = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
+TAKEN = ("topic", "broker", "partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
 
 
 def by_hand(work: Runtime, batch_id: str) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ Order = Callable[..., bytes]
 
 def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
     """A delivery file is sorted by pool, rule, target and offset; what a chunk takes of it lies together."""
-    site.publish(*[order(number, 50 * number) for number in range(6)], key="one queue")
+    site.publish(*[order(number, 50 * number) for number in range(6)], key="one partition")
     work, batch_id = buffered(site, chunk_max_deliveries=2)
 
     routed(work, batch_id)
@@ -47,7 +47,7 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
 
 def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
     """Pieces are cut by payload bytes too; one payload larger than a chunk is a piece of its own."""
-    site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one queue")
+    site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one partition")
     work, batch_id = buffered(site, chunk_max_bytes="1200")
 
     routed(work, batch_id)
@@ -58,7 +58,7 @@ def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> Non
 
 
 def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_slices: None) -> None:
-    """The pieces of a target lie in its chunks by queue and offset, whichever slice was finished first."""
+    """The pieces of a target lie in its chunks by partition and offset, whichever slice was finished first."""
     site.publish(*[order(number) for number in range(20)])
 
     class Backwards:
@@ -70,18 +70,18 @@ def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_sli
 
     (chunk,) = work.ledger.chunks(batch_id)
     offsets = [
-        (row["queue_id"], row["offset"])
+        (row["partition_id"], row["offset"])
         for piece in chunk.pieces
         for row in read_rows(work.store, piece.file, piece.rows).to_pylist()
     ]
-    assert offsets == [(queue, offset) for queue in range(2) for offset in range(10)]
+    assert offsets == [(partition, offset) for partition in range(2) for offset in range(10)]
 
 
 def test_a_file_target_has_one_chunk_where_an_http_target_has_two(site: Any, order: Order) -> None:
     """How much one push task handles follows the type of its targets."""
     site.write_rules("""
 buses:
-  orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}
+  orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}
 rules:
   all:
     bus: orders

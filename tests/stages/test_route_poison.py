@@ -47,8 +47,8 @@ class Watched:
 
 
 def landed(site: Any, *bodies: bytes) -> tuple[Runtime, str]:
-    """Land a batch of one queue."""
-    site.publish(*bodies, key="one queue")
+    """Land a batch of one partition."""
+    site.publish(*bodies, key="one partition")
     work: Runtime = site.work
     batch_id = listen(work, "orders") or ""
     buffer(work, batch_id)

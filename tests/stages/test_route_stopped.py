@@ -26,7 +26,7 @@ Order = Callable[..., bytes]
 
 def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None) -> None:
     """Slices begin at row groups, cover each file, and are the same at every try."""
-    site.publish(*[order(number) for number in range(9)], key="one queue")
+    site.publish(*[order(number) for number in range(9)], key="one partition")
     work, batch_id = buffered(site, buffer_range_events=5)
     files = work.ledger.files(batch_id, "buffer")
 
@@ -56,7 +56,7 @@ class Stopping:
 
 def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slices: None) -> None:
     """Route fails loudly and commits nothing; the next try does only the slices that are missing."""
-    site.publish(*[order(number, 500) for number in range(8)], key="one queue")
+    site.publish(*[order(number, 500) for number in range(8)], key="one partition")
     work, batch_id = buffered(site)
     with pytest.raises(SparkError, match="Spark is gone"):
         route(work, batch_id, Stopping(work, after=3))
@@ -79,7 +79,7 @@ def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_sli
         def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
             return InProcessRouter(work.store).route_slices(job, slices[1:])
 
-    site.publish(*[order(number) for number in range(6)], key="one queue")
+    site.publish(*[order(number) for number in range(6)], key="one partition")
     work, batch_id = buffered(site)
 
     with pytest.raises(SparkError, match="1 of 3 slices"):
@@ -89,7 +89,7 @@ def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_sli
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_slices: None) -> None:
     """When the prepare budget is over route says so; every try records at least one slice."""
-    site.publish(*[order(number) for number in range(6)], key="one queue")
+    site.publish(*[order(number) for number in range(6)], key="one partition")
     work, batch_id = buffered(site)
     start = work.clock()
     ticks = iter(range(1_000))

@@ -23,7 +23,7 @@ SettleByLedger = Callable[[Runtime, str], None]
 
 RULES = """
 buses:
-  orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}
+  orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}
 rules:
   by-pattern:
     bus: orders

@@ -33,7 +33,7 @@ COSTLY, TOTAL_SECONDS = 12, 0.3
 RULE = "  NAME: {bus: orders, pattern: {}, targets: {lines: {type: file, path: FOLDER/NAME.jsonl}}}\n"
 HEAD = """
 buses:
-  orders: {source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}}
+  orders: {source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}}
 rules:
 """
 

@@ -13,7 +13,7 @@ from stages.landing import InProcessLander
 from stages.test_buffer import OnLog, landed, places, planned
 
 from eventbridge.errors import OffsetGapError, SparkError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
@@ -63,18 +63,18 @@ def shared(work: Runtime, batch_id: str, fails_at: int | None = None) -> list[Pa
 
 
 def rows_of(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
-    """Return what is landed, in the order of queue and offset, and prove that the files follow one another."""
+    """Return what is landed, in the order of partition and offset, and prove that the files follow one another."""
     rows = landed(work, batch_id)
-    return sorted(rows, key=lambda row: (row["queue_id"], row["offset"]))
+    return sorted(rows, key=lambda row: (row["partition_id"], row["offset"]))
 
 
 def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
-    """Return by queue what the recorded ranges come to; fails where they do not follow one another."""
+    """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
     books: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
     for file in work.ledger.files(batch_id, "buffer"):
         detail: Any = file.detail
-        place = detail.queue.queue_id
+        place = detail.partition.partition_id
         assert detail.start == ends.get(place, detail.start)
         ends[place] = detail.end
         counts = {
@@ -89,21 +89,21 @@ def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
 def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order, seed: int) -> None:
     """Rows and books are the same, with ids repeated in other parts, invalid events, tombstones, and gaps."""
     dice = random.Random(seed)
-    log = InMemoryLog(topics=("placed",), queues=3, clock=clock)
+    log = InMemoryLog(topics=("placed",), partitions=3, clock=clock)
     for _ in range(200):
         body = dice.choice([order(dice.randrange(80)), order(dice.randrange(1_000, 9_000)), b"no event", None])
-        log.append(Queue("placed", "", dice.randrange(3)), body, None)
+        log.append(Partition("placed", "", dice.randrange(3)), body, None)
     work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
     batch_id = listen(work, "orders") or ""
-    for queue in log.queues():
-        start = dice.randrange(log.end(queue))
-        log.lose(queue, start, start + dice.randrange(20))
+    for partition in log.partitions():
+        start = dice.randrange(log.end(partition))
+        log.lose(partition, start, start + dice.randrange(20))
     other = OnLog(site.copy(site.folder.parent / "alone").reopen(buffer_range_events=FILE_EVENTS), log)
     buffer(other, batch_id)
 
     parts = shared(work, batch_id)
 
-    assert len(parts) > len(log.queues())
+    assert len(parts) > len(log.partitions())
     assert rows_of(work, batch_id) == rows_of(other, batch_id)
     assert books_of(work, batch_id) == books_of(other, batch_id)
     assert work.ledger.batch(batch_id).state == "buffered"
@@ -112,7 +112,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
 
 def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> None:
     """What they answered before is kept and read no second time."""
-    site.publish(*[order(number) for number in range(30)], key="one queue")
+    site.publish(*[order(number) for number in range(30)], key="one partition")
     work, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
 
     assert len(shared(work, batch_id, fails_at=1)) == 1
@@ -123,7 +123,7 @@ def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> 
 
 def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, order: Order) -> None:
     """Their connection may lead elsewhere: the task, which sees the batch's own log, lands it."""
-    log, elsewhere = (InMemoryLog(topics=("placed",), queues=1, clock=clock) for _ in range(2))
+    log, elsewhere = (InMemoryLog(topics=("placed",), partitions=1, clock=clock) for _ in range(2))
     log.publish([(order(number), None) for number in range(20)])
     elsewhere.publish([(order(f"other {number}"), None) for number in range(20)])
     work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
@@ -138,12 +138,12 @@ def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, o
     """Workers decide nothing: the task finds what the log dropped, and says so as without them."""
     rules = site.folder / "rules" / "rules.yaml"
     source = "type: kafka, connection: broker, topics: [placed], offset_reset: fail"
-    rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], queues: 2", source))
-    log = InMemoryLog(topics=("placed",), queues=1, clock=clock)
+    rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], partitions: 2", source))
+    log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     log.publish([(order(number), None) for number in range(20)])
     work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
     batch_id = listen(work, "orders") or ""
-    log.lose(Queue("placed", "", 0), 0, 15)
+    log.lose(Partition("placed", "", 0), 0, 15)
 
     with pytest.raises(OffsetGapError, match="dropped offsets 0 to 15"):
         shared(work, batch_id)
@@ -165,7 +165,7 @@ def test_it_may_die_anywhere(
 ) -> None:
     """Wherever task or worker dies, the next try ends with every message landed once, counted, the batch buffered."""
     monkeypatch.setattr(sharing, "_FILES_PER_PART", 1)
-    site.publish(order(1), order(2), order(1), b"bad", order(3), key="one queue")
+    site.publish(order(1), order(2), order(1), b"bad", order(3), key="one partition")
     _, batch_id = planned(site)
 
     def stage(work: Runtime) -> None:

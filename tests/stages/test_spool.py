@@ -11,7 +11,7 @@ import pytest
 
 from eventbridge import fault_points
 from eventbridge.errors import OffsetGapError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.stages.guards.ledger_identity import claim_runner
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.spool import Spool
@@ -20,7 +20,7 @@ from eventbridge.store import layout
 from eventbridge.testing.queues import InMemoryQueue
 
 INVISIBLE = timedelta(seconds=30)
-TOPIC = Queue("orders", "", 0)
+TOPIC = Partition("orders", "", 0)
 
 
 class Killed(BaseException):
@@ -193,7 +193,7 @@ def test_maintain_removes_what_a_dead_process_left(
         "rules: {all: {bus: shop, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/all.jsonl}}}}\n"
     )
     claim_runner(work, "shop")
-    work.ledger.register_queues("shop", "shop", {TOPIC: 0})
+    work.ledger.register_partitions("shop", "shop", {TOPIC: 0})
     lost = [layout.spool("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
     for path in lost:
         work.store.put(path, b"never recorded")

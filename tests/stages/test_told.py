@@ -23,7 +23,7 @@ from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, S
 from eventbridge.testing.telemetry import KeptTelemetry
 
 RULES = """
-buses: {{orders: {{source: {{type: embedded, topics: [placed], queues: 2, start_at: earliest}}}}}}
+buses: {{orders: {{source: {{type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}}}}
 rules:
   all: {{bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: "{path}"}}}}}}
 """

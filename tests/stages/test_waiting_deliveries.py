@@ -29,7 +29,7 @@ Order = Callable[..., bytes]
 RULES = """
 buses:
   orders:
-    source: {type: embedded, topics: [placed], queues: 1, start_at: earliest}
+    source: {type: embedded, topics: [placed], partitions: 1, start_at: earliest}
 rules:
   waiting:
     bus: orders

@@ -1,14 +1,14 @@
-"""What the tests of the embedded bus share: a moment, a clock that ticks, and the one queue of a small bus."""
+"""What the tests of the embedded bus share: a moment, a clock that ticks, and the one partition of a small bus."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
-QUEUE = Queue("events", "", 0)
+PARTITION = Partition("events", "", 0)
 
 
 def at_start() -> datetime:

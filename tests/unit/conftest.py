@@ -15,8 +15,8 @@ from eventbridge.testing.receiver import Receiver
 
 @pytest.fixture
 def bus(tmp_path: Path) -> Iterator[EmbeddedBus]:
-    """Yield an empty bus of one queue whose clock ticks with every publish."""
-    with EmbeddedBus(tmp_path, "shop", queues=1, clock=ticking()) as bus:
+    """Yield an empty bus of one partition whose clock ticks with every publish."""
+    with EmbeddedBus(tmp_path, "shop", partitions=1, clock=ticking()) as bus:
         yield bus
 
 

@@ -38,7 +38,7 @@ _COMPILING: Final = {"EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "900"}
 _RULES: Final = """\
 buses:
   orders:
-    source: {{type: embedded, topics: [placed], queues: 2, start_at: earliest}}
+    source: {{type: embedded, topics: [placed], partitions: 2, start_at: earliest}}
 rules:
   orders:
     bus: orders

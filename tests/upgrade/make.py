@@ -21,7 +21,7 @@ HERE = Path(__file__).parent
 RULES = """\
 buses:
   orders:
-    source: {{type: embedded, topics: [placed], queues: 1, start_at: earliest}}
+    source: {{type: embedded, topics: [placed], partitions: 1, start_at: earliest}}
 rules:
   all-orders:
     bus: orders

@@ -110,7 +110,7 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 
 @router.get("/buses", summary="Tell how every bus stands")
 def buses(request: Request) -> Response:
-    """Answer each bus of today's rules: its source, and lag, in flight, available and flow of its queues."""
+    """Answer each bus of today's rules: its source, and lag, in flight, available and flow of its partitions."""
 
     def found(work: Runtime) -> list[dict[str, Any]]:
         fields = status_fields(status(work, batches=0))
@@ -121,7 +121,7 @@ def buses(request: Request) -> Response:
 
 @router.get("/buses/{bus}", summary="Tell how one bus stands")
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
-    """Answer its source, and lag, in flight, available and flow of its queues, for each runner."""
+    """Answer its source, and lag, in flight, available and flow of its partitions, for each runner."""
 
     def found(work: Runtime) -> dict[str, Any]:
         find_bus(work.rule_set(), bus)
@@ -189,6 +189,6 @@ def _bus(work: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
         "source": source.type,
         "topics": list(source.topics),
         "rules": sum(each.bus == name for each in rules.rules.values()),
-        "queues": [each for each in fields["queues"] if each["bus"] == name],
+        "partitions": [each for each in fields["partitions"] if each["bus"] == name],
         "flows": [each for each in plain(fields["flows"]) if each["bus"] == name],
     }

@@ -36,7 +36,7 @@ class Result(BaseModel):
     id: str | None = Field(None, description="The event's id; one that had none was given this one.")
     topic: str | None = None
     broker: str | None = Field(None, description="Only of a bus that has brokers.")
-    queue: int | None = None
+    partition: int | None = None
     offset: int | None = None
     error: str | None = Field(None, description="What is wrong with the event, and where. It was not published.")
     status: int | None = Field(None, description="413: the event is too large, or is so for its topic.")
@@ -147,14 +147,14 @@ def answer(results: Sequence[PublishResult]) -> Response:
 
 
 def _told(result: PublishResult) -> dict[str, object]:
-    if result.queue is None:
+    if result.partition is None:
         error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
         told: dict[str, object] = {"id": result.event_id} if result.event_id else {}
         status = {"status": int(HTTPStatus.REQUEST_ENTITY_TOO_LARGE)} if result.too_large else {}
         return told | {"error": error} | status
-    topic, broker, number = result.queue
+    topic, broker, number = result.partition
     place = {"topic": topic, "broker": broker} if broker else {"topic": topic}
-    return {"id": result.event_id, **place, "queue": number, "offset": result.offset}
+    return {"id": result.event_id, **place, "partition": number, "offset": result.offset}
 
 
 async def content_of(request: Request) -> bytes:

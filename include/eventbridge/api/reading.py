@@ -79,7 +79,7 @@ Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says 
 
 @router.get("/status", summary="Tell how every runner stands")
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
-    """Answer lag, in flight, available and flow of each queue, the newest batches, and what is not well."""
+    """Answer lag, in flight, available and flow of each partition, the newest batches, and what is not well."""
 
     def found(work: Runtime) -> dict[str, Any]:
         told = status_of(work, batches=batches)

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.protocol import Bounded, Publisher
 
 log = logging.getLogger(__name__)
@@ -22,7 +22,7 @@ MOST_JOINED = 5_000
 #: Body and key.
 Record = tuple[bytes, str | None]
 #: Where a record lies; an int: nowhere, as its topic takes no more than so many bytes of body and key.
-Place = tuple[Queue, int] | int
+Place = tuple[Partition, int] | int
 Places = list[Place]
 
 

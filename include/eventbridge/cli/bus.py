@@ -31,7 +31,7 @@ def publish(
 ) -> None:
     """Publish each line of FILE as one event; all of them are durable when it ends.
 
-    Events with the same `partitionkey`, else the same `subject`, go to one queue, in order.
+    Events with the same `partitionkey`, else the same `subject`, go to one partition, in order.
     Lines are published as they are: what is not a CloudEvent becomes a dead letter `Malformed`.
     """
     from eventbridge.stages.operate.publish import publish_lines

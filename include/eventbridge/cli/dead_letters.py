@@ -45,7 +45,7 @@ def list_dead_letters(
     """List dead letters, the newest batch's first.
 
     The first column is what `dead-letters show` takes. It begins with the delivery id or, if the event is not a
-    CloudEvent (Malformed), with the event's place: bus/topic/queue/offset.
+    CloudEvent (Malformed), with the event's place: bus/topic/partition/offset.
     """
     from eventbridge.stages.dead_letters.reader import letters
     from eventbridge.stages.dead_letters.selection import name_of
@@ -125,7 +125,7 @@ def show(
     """Show one dead letter whole: the event, the request as transformed, every attempt.
 
     NAME is what `dead-letters list` prints first. A delivery id, which the target saw as `webhook-id`, or a place
-    [bus/]topic/queue/offset shows the newest dead letter; a note then names the others.
+    [bus/]topic/partition/offset shows the newest dead letter; a note then names the others.
     """
     from eventbridge.stages.dead_letters.reader import DeadLetter, find_dead_letters, read_dead_letter
     from eventbridge.stages.dead_letters.selection import name_of
@@ -162,7 +162,7 @@ def _others(newest: DeadLetterName, others: Sequence[DeadLetterName]) -> str:
 def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     attempts = record["attempts"]
     head = ("rule", "target", "reason", "detail", "event_id", "source")
-    place = "/".join(str(record[part]) for part in ("bus", "topic", "queue_id", "offset"))
+    place = "/".join(str(record[part]) for part in ("bus", "topic", "partition_id", "offset"))
     times = ("arrived_at", "first_attempt_at", "last_attempt_at", "rule_version", "batch_id")
     show_fields(
         [

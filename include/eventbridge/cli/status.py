@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from eventbridge.decision.flow import Flow
     from eventbridge.model.batch import Batch
     from eventbridge.model.store_size import StoreQuota
-    from eventbridge.stages.operate.queue_status import QueueStatus
+    from eventbridge.stages.operate.partition_status import PartitionStatus
     from eventbridge.stages.operate.status import NewRunner, Status, StreamingRunner
 
 
@@ -73,7 +73,7 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
         yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if found.store_quota is not None:
         yield [_of_store(found.store_quota)]
-    gaps = {q.runner: q.gap for q in reversed(found.queues) if q.gap}
+    gaps = {q.runner: q.gap for q in reversed(found.partitions) if q.gap}
     runners = [
         *map(_never_ran, found.unregistered),
         *(f"The runner {stalled.runner} takes nothing. {stalled.why}." for stalled in found.stalled),
@@ -94,15 +94,21 @@ def _streaming(runner: StreamingRunner) -> str:
 def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[list[object]]]]:
     """Yield each table's title and columns, with its rows; those without rows are not shown."""
     yield (
-        ("Queues, in events", ["runner", "bus", "topic", "queue", "committed", "end", "lag", "in flight", "available"]),
-        ([q.runner, q.bus, q.queue.topic, q.queue.queue_id, q.committed, q.end, *_waiting(q)] for q in found.queues),
+        (
+            "Partitions, in events",
+            ["runner", "bus", "topic", "partition", "committed", "end", "lag", "in flight", "available"],
+        ),
+        (
+            [q.runner, q.bus, q.partition.topic, q.partition.partition_id, q.committed, q.end, *_waiting(q)]
+            for q in found.partitions
+        ),
     )
     yield (
         (
             "Flow of the last five minutes, in events a second",
-            ["runner", "bus", "topic", "queue", "published", "settled", "capacity", "lag is gone in"],
+            ["runner", "bus", "topic", "partition", "published", "settled", "capacity", "lag is gone in"],
         ),
-        ([f.runner, f.bus, f.queue.topic, f.queue.queue_id, *_speeds(f.flow)] for f in found.flows),
+        ([f.runner, f.bus, f.partition.topic, f.partition.partition_id, *_speeds(f.flow)] for f in found.flows),
     )
     yield (
         ("Newest batches, times in UTC", ["batch", "kind", "runner", "state", "planned", "seconds"]),
@@ -158,9 +164,9 @@ def _of_store(found: StoreQuota) -> str:
     return f"The store holds {found.held:,} of {found.quota:,} bytes ({share:.0f} %); {when}."
 
 
-def _waiting(queue: QueueStatus) -> list[object]:
+def _waiting(partition: PartitionStatus) -> list[object]:
     """Return lag, in flight and available, as far as they are known."""
-    return ["?" if number is None else number for number in (queue.lag, queue.in_flight, queue.available)]
+    return ["?" if number is None else number for number in (partition.lag, partition.in_flight, partition.available)]
 
 
 def _speeds(flow: Flow) -> list[object]:

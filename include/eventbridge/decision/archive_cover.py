@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.replay import ArchiveFile
 
 #: Offsets from the first (included) to the second (excluded).
@@ -13,19 +13,19 @@ Span = tuple[int, int]
 
 
 def take_once(files: Sequence[ArchiveFile], runner: str) -> list[tuple[ArchiveFile, tuple[Span, ...]]]:
-    """Return the files that give every event once, in order of queue and offset, and the offsets to take of each.
+    """Return the files that give every event once, in order of partition and offset, and the offsets to take of each.
 
     What `runner` landed itself comes first; files of others give what its own do not have. A file that gives nothing
     is left out.
     """
-    taken: dict[Queue, list[Span]] = defaultdict(list)
+    taken: dict[Partition, list[Span]] = defaultdict(list)
     found = []
     for file in sorted(files, key=lambda each: (each.runner != runner, each.planned_at, each.path)):
-        spans = _without((file.start, file.end), taken[file.queue])
+        spans = _without((file.start, file.end), taken[file.partition])
         if spans:
             found.append((file, tuple(spans)))
-            taken[file.queue] += spans
-    return sorted(found, key=lambda each: (each[0].queue, each[1][0], each[0].path))
+            taken[file.partition] += spans
+    return sorted(found, key=lambda each: (each[0].partition, each[1][0], each[0].path))
 
 
 def _without(span: Span, taken: Sequence[Span]) -> list[Span]:

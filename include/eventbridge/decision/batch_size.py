@@ -1,4 +1,4 @@
-"""How much a batch takes from a bus: in all, and of each queue. Pure; called by listen."""
+"""How much a batch takes from a bus: in all, and of each partition. Pure; called by listen."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import NamedTuple
 
 from eventbridge.decision.fair_turns import fair_shares
 from eventbridge.model.chunk import ChunkTotal
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.types import ChunkSize
 
 
 class Waiting(NamedTuple):
-    """What one queue holds for a group: next offset `start`, first offset still held, and the end."""
+    """What one partition holds for a group: next offset `start`, first offset still held, and the end."""
 
-    queue: Queue
+    partition: Partition
     start: int
     earliest: int
     end: int
@@ -29,43 +29,44 @@ class Waiting(NamedTuple):
 
 
 class Take(NamedTuple):
-    """Offsets `start` (included) to `end` (excluded) to take from one queue."""
+    """Offsets `start` (included) to `end` (excluded) to take from one partition."""
 
-    queue: Queue
+    partition: Partition
     start: int
     end: int
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
-    """Return how much to take of each queue: at most `max_events` in all, the same of every topic, then of every queue.
+    """Return how much to take of each partition: at most `max_events` in all, the same of every topic, then of every partition.
 
     `weights`: a topic of weight 3 gives three times as much as one of weight 1, which is that of one not named.
     What one has less of than its share goes to the others, so that `max_events` are taken if there are as many. So a
-    quiet topic beside a backlog waits for none of it. A queue that holds something gives at least one event, if
+    quiet topic beside a backlog waits for none of it. A partition that holds something gives at least one event, if
     `max_events` are enough for that. Offsets that a log no longer holds cost nothing and are taken with the rest, to be
-    recorded as a gap. Queues that give nothing are left out.
+    recorded as a gap. Partitions that give nothing are left out.
     """
-    # What is odd goes to the first: another queue each time, or with few events a batch the last ones would starve.
+    # What is odd goes to the first: another partition each time, or with few events a batch the last ones would starve.
     turn = sum(each.start for each in waiting) % max(1, len(waiting))
     waiting = [*waiting[turn:], *waiting[:turn]]
-    held = [queue.end - queue.readable_from for queue in waiting]
-    shares = _shares([each.queue.topic for each in waiting], held, max_events, weights or {})
+    held = [partition.end - partition.readable_from for partition in waiting]
+    shares = _shares([each.partition.topic for each in waiting], held, max_events, weights or {})
     takes = [
-        Take(each.queue, each.start, each.readable_from + share) for each, share in zip(waiting, shares, strict=True)
+        Take(each.partition, each.start, each.readable_from + share)
+        for each, share in zip(waiting, shares, strict=True)
     ]
     return sorted(take for take in takes if take.end > take.start)
 
 
 def _shares(topics: Sequence[str], amounts: Sequence[int], limit: int, weights: Mapping[str, int]) -> list[int]:
-    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a queue with one event is never starved
+    shares = fair_shares(limit, [min(amount, 1) for amount in amounts])  # a partition with one event is never starved
     left = limit - sum(shares)
-    queues: dict[str, list[int]] = defaultdict(list)
+    partitions: dict[str, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
-        queues[topic].append(index)
+        partitions[topic].append(index)
     beyond = [amount - share for amount, share in zip(amounts, shares, strict=True)]
-    wants = [sum(beyond[index] for index in each) for each in queues.values()]
-    of_topics = fair_shares(left, wants, [weights.get(topic, 1) for topic in queues])
-    for each, of_topic in zip(queues.values(), of_topics, strict=True):
+    wants = [sum(beyond[index] for index in each) for each in partitions.values()]
+    of_topics = fair_shares(left, wants, [weights.get(topic, 1) for topic in partitions])
+    for each, of_topic in zip(partitions.values(), of_topics, strict=True):
         for index, share in zip(each, fair_shares(of_topic, [beyond[index] for index in each]), strict=True):
             shares[index] += share
     return shares

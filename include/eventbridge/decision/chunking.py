@@ -29,8 +29,8 @@ class PlannedPiece:
     """A routed piece on its way into a chunk: with its file, and the pool and weight of the lane that it takes.
 
     `chunk` is how large a chunk of its target may be, None: no larger than `ChunkLimits` says.
-    Slices sorted by their ids follow the order of queue and offset. Files do not: each lies in a folder of the try that
-    routed it, and a batch may have been routed in several.
+    Slices sorted by their ids follow the order of partition and offset. Files do not: each lies in a folder of the try
+    that routed it, and a batch may have been routed in several.
     """
 
     pool: str

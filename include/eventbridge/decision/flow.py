@@ -1,4 +1,4 @@
-"""How fast a queue is published to and settled, what its runner can settle, and when its lag is gone. Pure."""
+"""How fast a partition is published to and settled, what its runner can settle, and when its lag is gone. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FULL_BATCHES = 10
 
 @dataclass(frozen=True)
 class Flow:
-    """Speeds of one queue in events a second, over the last five minutes.
+    """Speeds of one partition in events a second, over the last five minutes.
 
     `capacity` is the median of the last ten batches that took all they were allowed; None: there was none, so that
     nobody knows. `drains_in_seconds` is when the lag is gone if both speeds stay; None: never, or nobody knows.
@@ -35,9 +35,9 @@ class Flow:
 
 
 def flow(moves: Sequence[Move], published: int, lag: int, now: datetime) -> Flow:
-    """Return the flow of a queue of which so many events were published in the window and so many wait.
+    """Return the flow of a partition of which so many events were published in the window and so many wait.
 
-    `moves` are those of committed batches of this queue, the newest first.
+    `moves` are those of committed batches of this partition, the newest first.
     """
     settled = sum(move.events for move in moves if move.committed_at > now - WINDOW)
     seconds = WINDOW.total_seconds()

@@ -186,7 +186,7 @@ def of_rule_on_hold_at_delivery(
 ) -> OperationalEvent:
     """Return the event for a rule that is on hold at a delivery, since a batch found at `time` that it cannot be made.
 
-    `place` is where its event lies on the bus, `<topic>/<queue>/<offset>`.
+    `place` is where its event lies on the bus, `<topic>/<partition>/<offset>`.
     """
     data = {
         "rule": rule,

@@ -11,8 +11,8 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, TypeVar
 
+from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place, Span
-from eventbridge.model.queue import Queue
 
 #: Shards of an ordered target. Never another number: the ledger holds what it left pending.
 SHARDS: Final = 16
@@ -32,7 +32,7 @@ RELEASED: Final = "released"
 SKIPPED: Final = "skipped"
 
 #: Where a row says that its event lay.
-PLACE_COLUMNS: Final = ["topic", "broker", "queue_id", "offset"]
+PLACE_COLUMNS: Final = ["topic", "broker", "partition_id", "offset"]
 
 #: How much longer than two time-outs a lease is taken for; so often it is renewed.
 _LEASE_SECONDS: Final = 10.0
@@ -40,7 +40,7 @@ _LEASE_SECONDS: Final = 10.0
 
 def place_of(row: Mapping[str, Any]) -> Place:
     """Return where the event of a row with PLACE_COLUMNS lay on its bus."""
-    return Place(Queue(row["topic"], row["broker"], row["queue_id"]), row["offset"])
+    return Place(Partition(row["topic"], row["broker"], row["partition_id"]), row["offset"])
 
 
 def shard_of(key: str) -> int:
@@ -51,43 +51,44 @@ def shard_of(key: str) -> int:
 
 
 def spans_of(places: Iterable[Place]) -> tuple[Span, ...]:
-    """Return the spans of some places, by queue."""
-    found: dict[Queue, tuple[int, int]] = {}
-    for queue, offset in places:
-        first, last = found.get(queue, (offset, offset))
-        found[queue] = min(first, offset), max(last, offset)
-    return tuple(Span(queue, first, last) for queue, (first, last) in sorted(found.items()))
+    """Return the spans of some places, by partition."""
+    found: dict[Partition, tuple[int, int]] = {}
+    for partition, offset in places:
+        first, last = found.get(partition, (offset, offset))
+        found[partition] = min(first, offset), max(last, offset)
+    return tuple(Span(partition, first, last) for partition, (first, last) in sorted(found.items()))
 
 
 def may_block(waiting: Iterable[Span], going: Iterable[Span]) -> bool:
     """Return whether something that waits could lie before something that is to go; if not, it need not be read."""
-    last = {span.queue: span.last for span in going}
-    return any(span.queue in last and span.first < last[span.queue] for span in waiting)
+    last = {span.partition: span.last for span in going}
+    return any(span.partition in last and span.first < last[span.partition] for span in waiting)
 
 
 class Open:
     """What is open of the deliveries of a target, beside those that are to go: it says which of these must wait.
 
-    A delivery waits for an earlier one of its key in its queue, and for a `head` of its key in any queue: one that
-    was tried, or is on hold, which is always the first of its key. Beyond that, order over queues is not promised.
+    A delivery waits for an earlier one of its key in its partition, and for a `head` of its key in any partition: one
+    that was tried, or is on hold, which is always the first of its key. Beyond that, order over partitions is not
+    promised.
     """
 
     def __init__(self) -> None:
-        self._first: dict[str, dict[Queue, int]] = defaultdict(dict)
-        self._heads: dict[str, set[Queue]] = defaultdict(set)
-        self._referred: dict[Queue, int] = {}
+        self._first: dict[str, dict[Partition, int]] = defaultdict(dict)
+        self._heads: dict[str, set[Partition]] = defaultdict(set)
+        self._referred: dict[Partition, int] = {}
         self._closed: set[int] = set()
 
     def add(self, key: str, place: Place, *, head: bool) -> None:
         """Note an open delivery."""
         first = self._first[key]
-        first[place.queue] = min(first.get(place.queue, place.offset), place.offset)
+        first[place.partition] = min(first.get(place.partition, place.offset), place.offset)
         if head:
-            self._heads[key].add(place.queue)
+            self._heads[key].add(place.partition)
 
     def add_reference(self, place: Place) -> None:
-        """Note the first event of a queue that is not routed yet: whatever its key is."""
-        self._referred[place.queue] = min(self._referred.get(place.queue, place.offset), place.offset)
+        """Note the first event of a partition that is not routed yet: whatever its key is."""
+        self._referred[place.partition] = min(self._referred.get(place.partition, place.offset), place.offset)
 
     def close_shard(self, shard: int) -> None:
         """Let nothing of a shard go: more is open than is worth reading, and all of it may be earlier."""
@@ -95,13 +96,13 @@ class Open:
 
     def reason_to_wait(self, key: str, place: Place) -> str:
         """Return BLOCKED or REFERENCE_FIRST, or "" for a delivery that may go once those before it in hand have."""
-        if self._referred.get(place.queue, place.offset) < place.offset:
+        if self._referred.get(place.partition, place.offset) < place.offset:
             return REFERENCE_FIRST
         if shard_of(key) in self._closed:
             return BLOCKED
-        if self._first.get(key, {}).get(place.queue, place.offset) < place.offset:
+        if self._first.get(key, {}).get(place.partition, place.offset) < place.offset:
             return BLOCKED
-        return BLOCKED if self._heads.get(key, set()) - {place.queue} else ""
+        return BLOCKED if self._heads.get(key, set()) - {place.partition} else ""
 
 
 Each = TypeVar("Each", bound=Hashable)
@@ -120,8 +121,8 @@ class Turns(Generic[Each]):
 
     def heads(self) -> Iterator[tuple[str, Each]]:
         """Yield each key with its next delivery."""
-        for key, queue in list(self._waiting.items()):
-            yield key, queue[0]
+        for key, partition in list(self._waiting.items()):
+            yield key, partition[0]
 
     def head(self, key: str) -> Each | None:
         """Return a key's next delivery, None if nothing is left of it."""

@@ -12,7 +12,7 @@ from eventbridge.ledger.offsets import offsets_of
 from eventbridge.ledger.statements import runners as statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.assignment import Assignment, Deliverers, LeftAt, OpenBatch
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class Assignments(Database):
@@ -47,7 +47,7 @@ class Assignments(Database):
             if not _held(connection, in_force) or unfinished_of(connection, runner) is not None:
                 return False
             left = [
-                LeftAt(row.queue, row.offset, row.bus_identity or row.message_id)
+                LeftAt(row.partition, row.offset, row.bus_identity or row.message_id)
                 for row in offsets_of(connection, runner)
             ]
             rows = [{"of_rule": r, "of_target": t, "of_runner": runner, "left": left} for r, t in pairs]
@@ -81,7 +81,7 @@ def _held(connection: Connection, in_force: str) -> bool:
 def _assignments(connection: Connection) -> dict[tuple[str, str], Assignment]:
     return {
         (row.rule, row.target): Assignment(
-            row.runner, tuple(LeftAt(Queue(*queue), offset, name) for queue, offset, name in row.left_at)
+            row.runner, tuple(LeftAt(Partition(*partition), offset, name) for partition, offset, name in row.left_at)
         )
         for row in connection.execute(statements.ASSIGNMENTS)
     }

@@ -17,7 +17,7 @@ from eventbridge.ledger.statements.moment import OPEN_BATCHES
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, BatchKind, BatchState, FileKind, FilePlace, Range
 from eventbridge.model.move import Move
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.retention import STEPS, Kept
 
 
@@ -33,9 +33,9 @@ def unfinished_of(connection: Connection, runner: str) -> Batch | None:
 
 
 def ranges_of(connection: Connection, batch_id: str) -> list[Range]:
-    """Return the offset ranges of a batch, in order of their queues."""
+    """Return the offset ranges of a batch, in order of their partitions."""
     return [
-        Range(_queue(row), row.start_offset, row.end_offset)
+        Range(_partition(row), row.start_offset, row.end_offset)
         for row in connection.execute(statements.RANGES, {"of_batch": batch_id})
     ]
 
@@ -150,10 +150,10 @@ class Batches(Database):
             return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
 
     def moves(self, runner: str, *, most: int) -> list[Move]:
-        """Return what a runner's newest committed normal batches moved of each queue, the newest of `most` first."""
+        """Return what a runner's newest committed normal batches moved of each partition, the newest of `most` first."""
         with self._reading() as connection:
             return [
-                Move(_queue(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
+                Move(_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)
                 for row in connection.execute(statements.MOVES, {"of_runner": runner, "most": most})
             ]
 
@@ -196,7 +196,7 @@ class Batches(Database):
             return connection.execute(statements.MOVE_BATCH, change).rowcount == 1
 
     def ranges(self, batch_id: str) -> list[Range]:
-        """Return the offset ranges of a batch, in order of their queues."""
+        """Return the offset ranges of a batch, in order of their partitions."""
         with self._reading() as connection:
             return ranges_of(connection, batch_id)
 
@@ -220,8 +220,8 @@ class Batches(Database):
         return self._descriptions.decoded(batch_id, rows)
 
 
-def _queue(row: Row[Any]) -> Queue:
-    return Queue(row.topic_name, row.broker_name, row.queue_id)
+def _partition(row: Row[Any]) -> Partition:
+    return Partition(row.topic_name, row.broker_name, row.queue_id)
 
 
 def record(connection: Connection, file: BatchFile) -> bool:
@@ -231,10 +231,10 @@ def record(connection: Connection, file: BatchFile) -> bool:
 
 def _refuse_old(connection: Connection, group: str, ranges: Sequence[Range]) -> None:
     # Looked at after the batch was added: while there is one no other is planned, and so no offset of the group moves.
-    # A queue without an offset is no older for it; that it has none is told by the commit.
+    # A partition without an offset is no older for it; that it has none is told by the commit.
     rows = connection.execute(offset_statements.offsets(group))
-    standing = {_queue(row): row.offset for row in rows}
-    if any(standing.get(each.queue, each.start) != each.start for each in ranges):
+    standing = {_partition(row): row.offset for row in rows}
+    if any(standing.get(each.partition, each.start) != each.start for each in ranges):
         raise _OldRangesError
 
 
@@ -242,9 +242,9 @@ def range_row(batch_id: str, taken: Range) -> dict[str, object]:
     """Return the row of a batch's range."""
     return {
         "batch_id": batch_id,
-        "topic_name": taken.queue.topic,
-        "broker_name": taken.queue.broker,
-        "queue_id": taken.queue.queue_id,
+        "topic_name": taken.partition.topic,
+        "broker_name": taken.partition.broker,
+        "queue_id": taken.partition.partition_id,
         "start_offset": taken.start,
         "end_offset": taken.end,
     }

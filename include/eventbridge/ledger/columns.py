@@ -12,8 +12,8 @@ from sqlalchemy.engine import Dialect
 from sqlalchemy.types import TypeDecorator
 
 from eventbridge.model.file_detail import FileDetail, decode_detail, encode_detail
+from eventbridge.model.partition import Partition
 from eventbridge.model.place import Span
-from eventbridge.model.queue import Queue
 
 #: A number that the database gives and never gives again; SQLite counts only in a column that is plain INTEGER.
 RowId = BigInteger().with_variant(Integer, "sqlite")
@@ -61,7 +61,7 @@ class JsonText(TypeDecorator[Any]):
 
 def to_spans(found: Iterable[Any]) -> tuple[Span, ...]:
     """Return the spans that a column of JSON holds."""
-    return tuple(Span(Queue(*queue), first, last) for queue, first, last in found)
+    return tuple(Span(Partition(*partition), first, last) for partition, first, last in found)
 
 
 class FileDetailText(TypeDecorator[FileDetail]):

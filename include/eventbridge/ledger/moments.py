@@ -14,7 +14,7 @@ from eventbridge.ledger.statements import targets as target_statements
 from eventbridge.model.batch import Range
 from eventbridge.model.figure import Scope
 from eventbridge.model.moment import Moment, PendingSum
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.target_state import TargetStatus
 
 
@@ -42,7 +42,9 @@ class Moments(Database):
                 ranges=tuple(
                     (
                         row.runner,
-                        Range(Queue(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset),
+                        Range(
+                            Partition(row.topic_name, row.broker_name, row.queue_id), row.start_offset, row.end_offset
+                        ),
                     )
                     for row in connection.execute(statements.OPEN_RANGES)
                 ),

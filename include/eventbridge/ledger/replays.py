@@ -188,7 +188,7 @@ def _to_archive_file(row: Row[Any]) -> ArchiveFile:
         runner=row.runner,
         rule_set=row.rule_set,
         planned_at=row.planned_at,
-        queue=landed.queue,
+        partition=landed.partition,
         start=landed.start,
         end=landed.end,
     )

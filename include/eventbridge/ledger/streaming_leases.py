@@ -15,7 +15,7 @@ from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import streaming_leases as statements
 from eventbridge.ledger.statements.rules import HOLD_RULES
 from eventbridge.model.batch import Batch, BatchFile, Range
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.streaming_lease import StreamingLease
 
 
@@ -84,7 +84,7 @@ class StreamingLeases(Database):
             row = connection.execute(statements.STREAMING_LEASE, {"of_runner": runner, "now": self.now()}).one_or_none()
         return None if row is None else StreamingLease(**row._mapping)
 
-    def open_following(self, batch: Batch, ends: Mapping[Queue, int], holder: str, in_force: str) -> bool:
+    def open_following(self, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str) -> bool:
         """Add an open batch that follows another of its runner, and takes up what comes from `ends` on.
 
         The former's ranges end there from now on, if it is open. Nobody but the holder of the streaming lease has the
@@ -100,7 +100,7 @@ class StreamingLeases(Database):
         return True
 
     def _open_following(
-        self, connection: Connection, batch: Batch, ends: Mapping[Queue, int], holder: str, in_force: str
+        self, connection: Connection, batch: Batch, ends: Mapping[Partition, int], holder: str, in_force: str
     ) -> None:
         if connection.execute(HOLD_RULES, {"of_rule_set": in_force}).rowcount != 1:
             raise _LostError
@@ -113,18 +113,19 @@ class StreamingLeases(Database):
             raise _LostError
         if state == "open":
             _record(connection, former, ends, None)
-        if {each.queue: each.end for each in ranges_of(connection, former)} != dict(ends):
+        if {each.partition: each.end for each in ranges_of(connection, former)} != dict(ends):
             raise _LostError
         if connection.execute(batch_statements.PLAN_BATCH, vars(batch)).rowcount != 1:
             raise _LostError
-        rows = [range_row(batch.batch_id, Range(queue, end, end)) for queue, end in sorted(ends.items())]
+        rows = [range_row(batch.batch_id, Range(partition, end, end)) for partition, end in sorted(ends.items())]
         connection.execute(batch_statements.INSERT_RANGES, rows)
 
-    def record_open(self, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> bool:
+    def record_open(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
         """Record a segment of an open batch (None: nothing was answered) with the offsets up to which it has read.
 
         Both or neither. False, with nothing changed, if the batch is open no more, if it has gone further than `ends`
-        or has no range of such a queue, or if the segment's key is taken: the caller has lost the batch, and must stop.
+        or has no range of such a partition, or if the segment's key is taken: the caller has lost the batch, and must
+        stop.
         """
         try:
             with self._writing() as connection:
@@ -151,15 +152,15 @@ class StreamingLeases(Database):
         return True
 
 
-def _record(connection: Connection, batch_id: str, ends: Mapping[Queue, int], segment: BatchFile | None) -> None:
+def _record(connection: Connection, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> None:
     if connection.execute(batch_statements.BATCH_STATE, {"of_batch": batch_id}).scalar() != "open":
         raise _LostError
-    for queue, end in sorted(ends.items()):
+    for partition, end in sorted(ends.items()):
         change = {
             "of_batch": batch_id,
-            "of_topic": queue.topic,
-            "of_broker": queue.broker,
-            "of_queue": queue.queue_id,
+            "of_topic": partition.topic,
+            "of_broker": partition.broker,
+            "of_partition": partition.partition_id,
             "to": end,
         }
         if connection.execute(statements.MOVE_END, change).rowcount != 1:

@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class LeftAt(NamedTuple):
-    """Up to where (excluded) of a queue a runner delivered for a rule.
+    """Up to where (excluded) of a partition a runner delivered for a rule.
 
     It counts on the log of `bus_identity`, of a bus without one on that which has this last message.
     """
 
-    queue: Queue
+    partition: Partition
     offset: int
     bus_identity: str = ""
 

@@ -8,7 +8,7 @@ from typing import Literal
 
 from eventbridge.model.file_detail import FileDetail
 from eventbridge.model.last_message import LastMessage
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.retention import Kept
 
 BatchKind = Literal["normal", "retry", "replay", "redrive"]
@@ -18,9 +18,9 @@ FileKind = Literal["buffer", "delivery", "outcome", "settlement", "dead_letter"]
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets `start` (included) to `end` (excluded) of one queue."""
+    """Offsets `start` (included) to `end` (excluded) of one partition."""
 
-    queue: Queue
+    partition: Partition
     start: int
     end: int
 

@@ -1,16 +1,16 @@
-"""How far a consumer group has come in one queue."""
+"""How far a consumer group has come in one partition."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 @dataclass(frozen=True)
 class ConsumerOffset:
-    """The committed offset of a consumer group (= runner) in one queue: the smallest not yet settled.
+    """The committed offset of a consumer group (= runner) in one partition: the smallest not yet settled.
 
     It counts on the log of `bus_identity`; empty: registered by a version that did not know, or the bus has none.
     `message_id` is the last message taken, as the text of a `LastMessage`; empty: none yet, or not known.
@@ -18,7 +18,7 @@ class ConsumerOffset:
 
     group: str
     bus: str
-    queue: Queue
+    partition: Partition
     offset: int
     message_id: str
     changed_at: datetime

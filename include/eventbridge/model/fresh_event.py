@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class FreshEvent(NamedTuple):
     """A valid event as a bus gave it; `published_at` in microseconds since 1970."""
 
-    queue: Queue
+    partition: Partition
     offset: int
     published_at: int
     event_id: str

@@ -5,13 +5,13 @@ from __future__ import annotations
 from msgspec import Struct
 
 from eventbridge.model.last_message import LastMessage
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class LandedRange(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="record", tag="range"):
-    """Offsets `start` (included) to `end` (excluded) of one queue, landed in one buffer file: read or a gap."""
+    """Offsets `start` (included) to `end` (excluded) of one partition, landed in one buffer file: read or a gap."""
 
-    queue: Queue
+    partition: Partition
     start: int
     end: int
     read: int = 0  # valid + duplicate + malformed + tombstone

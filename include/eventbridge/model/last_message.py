@@ -1,4 +1,4 @@
-"""The last message that a consumer group took of a queue: what tells its log from one that was made again."""
+"""The last message that a consumer group took of a partition: what tells its log from one that was made again."""
 
 from __future__ import annotations
 

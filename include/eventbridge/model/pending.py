@@ -41,7 +41,7 @@ class PendingDeliveries:
     lineage: tuple[tuple[str, int], ...] = ()
     expires_at: datetime | None = None
     order_shard: int | None = None  # of an ordered target
-    order_spans: tuple[Span, ...] = ()  # where in their queues its deliveries lie
+    order_spans: tuple[Span, ...] = ()  # where in their partitions its deliveries lie
     state: PendingState = "scheduled"
     pending_at: datetime | None = None
     on_hold_since: datetime | None = None

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class Place(NamedTuple):
-    """Where a delivery's event lies on its bus: bus order is the order of offsets within a queue."""
+    """Where a delivery's event lies on its bus: bus order is the order of offsets within a partition."""
 
-    queue: Queue
+    partition: Partition
     offset: int
 
 
 class Span(NamedTuple):
-    """The first and the last offset that a pending row has of a queue."""
+    """The first and the last offset that a pending row has of a partition."""
 
-    queue: Queue
+    partition: Partition
     first: int
     last: int

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 #: The header of a replayed delivery that has an id of its own.
 REPLAY_ID_HEADER = "eventbridge-replay-id"
@@ -90,7 +90,7 @@ class Replayed:
 class ArchiveFile:
     """A file of the archive: what of it was landed, by which runner's batch, and the rule set that batch is pinned to.
 
-    `start` and `end` are the offsets of `queue` that the file was landed for.
+    `start` and `end` are the offsets of `partition` that the file was landed for.
     """
 
     path: str
@@ -99,6 +99,6 @@ class ArchiveFile:
     runner: str
     rule_set: str
     planned_at: datetime
-    queue: Queue
+    partition: Partition
     start: int
     end: int

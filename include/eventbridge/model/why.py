@@ -32,7 +32,7 @@ class EventPlace:
     bus: str
     topic: str
     broker: str
-    queue_id: int
+    partition_id: int
     offset: int
 
     def __str__(self) -> str:
@@ -175,7 +175,7 @@ class Looked:
 
 @dataclass(frozen=True)
 class RunnerStart:
-    """At which offset of a queue a runner begins: with the oldest of its batches that is on record."""
+    """At which offset of a partition a runner begins: with the oldest of its batches that is on record."""
 
     runner: str
     offset: int

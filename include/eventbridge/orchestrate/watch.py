@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from eventbridge.errors import BusError, UserError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
@@ -61,7 +61,7 @@ class Watch:
     _rules_seen: tuple[datetime, Hashable] | None = None
     _sources: dict[str, LogSource] = field(default_factory=dict)
     _silent: dict[str, datetime] = field(default_factory=dict)
-    _ends: dict[str, tuple[datetime, Mapping[Queue, int]]] = field(default_factory=dict)
+    _ends: dict[str, tuple[datetime, Mapping[Partition, int]]] = field(default_factory=dict)
     _noted_at: datetime | None = None
     _with_new_rules: set[str] = field(default_factory=set)
     _left_seen: tuple[datetime, bool] | None = None
@@ -194,10 +194,10 @@ class Watch:
         registered = bool(pulled)
         batch = ledger.unfinished_batch(runner)
         if batch is not None:
-            pulled |= {part.queue: part.end for part in ledger.ranges(batch.batch_id)}
+            pulled |= {part.partition: part.end for part in ledger.ranges(batch.batch_id)}
         waiting = not registered or any(
-            end > pulled[queue] if queue in pulled else end > source.earliest(queue)
-            for queue, end in self._ends_of(bus, source, now).items()
+            end > pulled[partition] if partition in pulled else end > source.earliest(partition)
+            for partition, end in self._ends_of(bus, source, now).items()
         )
         # Started while the batch before is settled, the next run is there when its commit is done: a second sooner.
         # Open, and nobody has the lease, or who has it is gone: that died.
@@ -214,8 +214,8 @@ class Watch:
             return None
         return mark, of_batch
 
-    def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Queue, int]:
-        """Return the ends of a bus's queues, asked for once a look, however many runners consume it.
+    def _ends_of(self, bus: str, source: LogSource, now: datetime) -> Mapping[Partition, int]:
+        """Return the ends of a bus's partitions, asked for once a look, however many runners consume it.
 
         A bus on other machines says how long they hold, so that its brokers are asked no more often than that.
         """

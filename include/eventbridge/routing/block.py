@@ -30,7 +30,7 @@ from eventbridge.transform.kernel.operate import HANDED_BACK
 from eventbridge.transform.kernel.render import Deliveries, Payloads
 
 #: What a delivery row takes over from its event row by row; `topic` and `broker` are the same in most slices.
-_TAKEN: Final = ("queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
+_TAKEN: Final = ("partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
 _SHARED: Final = ("topic", "broker")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

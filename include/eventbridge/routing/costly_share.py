@@ -247,7 +247,7 @@ class _Deliveries:
             yield from pieces_of(head, columns[0], columns[1], columns[2], limits, shard)
 
     def _row(self, place: EventRow, row: dict[str, Any], event: Event, target: str) -> dict[str, Any]:
-        taken = ("topic", "broker", "queue_id", "offset", "source", "event_id", "published_at", "arrived_at")
+        taken = ("topic", "broker", "partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
         raw_id = delivery_id(self.job.bus, event.source, event.id, self.rule.name, target, self.job.replay_id)
         return {name: row[name] for name in taken} | {
             "delivery_id": raw_id,

@@ -25,7 +25,7 @@ from eventbridge.store.protocol import Store
 _COLUMNS = (
     "topic",
     "broker",
-    "queue_id",
+    "partition_id",
     "offset",
     "source",
     "event_id",
@@ -120,7 +120,7 @@ class SliceEvents:
 
 @dataclass(frozen=True)
 class MatchedRows:
-    """Which events each rule matches, by their numbers, ascending: bus order, as a file holds one queue."""
+    """Which events each rule matches, by their numbers, ascending: bus order, as a file holds one partition."""
 
     starts: npt.NDArray[np.int64]
     events: npt.NDArray[np.int64]

@@ -159,9 +159,9 @@ def _texts(parts: list[bytes]) -> Texts:
 
 def _table(fresh: Sequence[FreshEvent], arrived_at: datetime) -> pa.Table:
     columns: dict[str, list[Any]] = {
-        "topic": [each.queue.topic for each in fresh],
-        "broker": [each.queue.broker for each in fresh],
-        "queue_id": [each.queue.queue_id for each in fresh],
+        "topic": [each.partition.topic for each in fresh],
+        "broker": [each.partition.broker for each in fresh],
+        "partition_id": [each.partition.partition_id for each in fresh],
         "offset": [each.offset for each in fresh],
         "published_at": [each.published_at for each in fresh],
         "arrived_at": [arrived_at] * len(fresh),

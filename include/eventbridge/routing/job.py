@@ -48,7 +48,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
 class Slice(Struct, frozen=True, tag="slice"):
     """Rows `row_from` (included) to `row_to` (excluded) of one buffer file; `slice_id` is the same at every try.
 
-    Sorted by their ids, as chunks are cut, the slices of a batch follow the order of queue and offset.
+    Sorted by their ids, as chunks are cut, the slices of a batch follow the order of partition and offset.
     """
 
     slice_id: str

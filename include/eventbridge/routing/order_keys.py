@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eventbridge.decision.ordering import SINGLE_KEY, shard_of
 from eventbridge.event.json_document import JsonValue
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Target
 from eventbridge.transform import find_order_key
 
@@ -28,8 +28,8 @@ def order_key(target: Target, document: JsonValue, row: dict[str, Any]) -> str |
         return None
     if target.ordering_key is None:
         return SINGLE_KEY
-    if target.ordering_key == "queue":
-        return _queue_key(Queue(row["topic"], row["broker"], row["queue_id"]))
+    if target.ordering_key == "partition":
+        return _partition_key(Partition(row["topic"], row["broker"], row["partition_id"]))
     return find_order_key(target.ordering_key, document) or SINGLE_KEY
 
 
@@ -71,13 +71,13 @@ def _keys_of(target: Target, events: SliceEvents, numbers: npt.NDArray[np.int64]
         return pa.nulls(len(numbers), pa.string())
     if target.ordering_key is None:
         return pa.array([SINGLE_KEY] * len(numbers), pa.string())
-    if target.ordering_key == "queue":
-        columns = events.places.select(["topic", "broker", "queue_id"]).take(pa.array(numbers)).to_pylist()
-        return pa.array([_queue_key(Queue(**row)) for row in columns], pa.string())
+    if target.ordering_key == "partition":
+        columns = events.places.select(["topic", "broker", "partition_id"]).take(pa.array(numbers)).to_pylist()
+        return pa.array([_partition_key(Partition(**row)) for row in columns], pa.string())
     path = target.ordering_key
     found = (find_order_key(path, events.parsed(number).document) for number in numbers.tolist())
     return pa.array([key or SINGLE_KEY for key in found], pa.string())
 
 
-def _queue_key(queue: Queue) -> str:
-    return f"{queue.topic}/{queue.broker}/{queue.queue_id}"
+def _partition_key(partition: Partition) -> str:
+    return f"{partition.topic}/{partition.broker}/{partition.partition_id}"

@@ -20,7 +20,7 @@ def own_event(name: str, event_id: str, body: bytes) -> pa.Table:
     row = {
         "topic": name,
         "broker": "",
-        "queue_id": 0,
+        "partition_id": 0,
         "offset": 0,
         "message_id": name,
         "published_at": _THEN,

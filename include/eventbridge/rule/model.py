@@ -173,7 +173,7 @@ def as_target(given: Any) -> Any:
 class Target(_Frozen):
     """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
-    `timeout_seconds` is for one attempt. `ordering_key` is a JSONPath, or `queue`; `not_before` a path to a time in
+    `timeout_seconds` is for one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
     the event, or a duration after its arrival. `deliver_within` counts from when its event was published.
     """
 
@@ -249,8 +249,8 @@ class Rule(_Frozen):
     @property
     def destinations(self) -> dict[str, Target]:
         """Return where deliveries go, by name: the targets, and their dead letter queues."""
-        queues = (target.dead_letter_queue for target in self.targets.values())
-        return {**self.targets, **{queue.name: queue for queue in queues if queue is not None}}
+        copies = (target.dead_letter_queue for target in self.targets.values())
+        return {**self.targets, **{copy.name: copy for copy in copies if copy is not None}}
 
     @property
     def pool_name(self) -> str:

@@ -36,7 +36,7 @@ def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
         "name": name,
         "transform": transform,
         "retry": _retry(fields.get("retry"), mistakes),
-        "dead_letter_queue": _queue(name, fields.get("dead_letter_queue"), mistakes),
+        "dead_letter_queue": _dead_letter_queue(name, fields.get("dead_letter_queue"), mistakes),
         "errors_tolerance": fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
         "ordering_key": _ordering_key(fields),
         "disable_after_seconds": fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
@@ -56,12 +56,12 @@ def _ordering_key(fields: Fields) -> str | None:
     if text and node is not None and node.value == "none":
         message = "errors_tolerance: none keeps all deliveries of the target in one order, by no key"
         fields.add_to("ordering_key", message, "Remove ordering_key, or write errors_tolerance: all")
-    elif text and text != "queue" and (problem := order_path_problem(text)):
+    elif text and text != "partition" and (problem := order_path_problem(text)):
         fields.add_to("ordering_key", *problem)
     return text or None
 
 
-def _queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | None:
+def _dead_letter_queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | None:
     if node is None:
         return None
     fields = Fields(node, mistakes, "a dead letter queue")

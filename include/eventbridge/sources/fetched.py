@@ -1,4 +1,4 @@
-"""What was fetched of a queue ahead of its reader, and up to where; for buses that are followed."""
+"""What was fetched of a partition ahead of its reader, and up to where; for buses that are followed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class _Kept(NamedTuple, Generic[Message]):
 
 @dataclass
 class Fetched(Generic[Message]):
-    """Messages of a queue from offset `begin` on, before `end`; an offset between them without one has none."""
+    """Messages of a partition from offset `begin` on, before `end`; an offset between them without one has none."""
 
     begin: int
     end: int

@@ -11,7 +11,7 @@ _TIME = pa.timestamp("us", tz="UTC")
 #: In the order in which the bus has them; a name may come several times.
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
-#: One message of a log per row; of which queue, the reader knows.
+#: One message of a log per row; of which partition, the reader knows.
 MESSAGES = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 
 class LogSource(Protocol):
@@ -29,22 +29,22 @@ class LogSource(Protocol):
         Offsets mean nothing on a log of another identity. A topic without one has none to compare.
         """
 
-    def queues(self) -> Sequence[Queue]:
-        """Return the queues that exist now."""
+    def partitions(self) -> Sequence[Partition]:
+        """Return the partitions that exist now."""
 
-    def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty)."""
+    def earliest(self, partition: Partition) -> int:
+        """Return the first offset still held (the end offset if the partition is empty)."""
 
-    def end(self, queue: Queue) -> int:
+    def end(self, partition: Partition) -> int:
         """Return the offset the next message will get: one more than the last."""
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue at once, cheaply enough to be asked several times a second."""
+    def ends(self) -> Mapping[Partition, int]:
+        """Return the end offset of every partition at once, cheaply enough to be asked several times a second."""
 
-    def offset_at(self, queue: Queue, at: datetime) -> int:
+    def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `messages.MESSAGES`.
 
         A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
@@ -53,10 +53,10 @@ class LogSource(Protocol):
         if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
         """
 
-    def committed(self, group: str) -> Mapping[Queue, int]:
+    def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the bus itself has on record for a consumer group (empty: none)."""
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group; repeating it is harmless."""
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class QueueSource(Protocol):
 
     @property
     def uri(self) -> str:
-        """Return where the queue lies, for messages to people."""
+        """Return where the partition lies, for messages to people."""
 
     @property
     def visibility_timeout(self) -> float:
@@ -92,7 +92,7 @@ class QueueSource(Protocol):
         """
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Remove messages from the queue for good; receipts that ran out are ignored."""
+        """Remove messages from the partition for good; receipts that ran out are ignored."""
 
     def waiting(self) -> int:
         """Return about how many messages wait, cheaply enough to be asked every second.
@@ -108,7 +108,7 @@ class QueueSource(Protocol):
 class Follows(Protocol):
     """A log that fetches ahead for one who stays, so that looking at it often asks nobody."""
 
-    def follow(self, positions: Mapping[Queue, int]) -> None:
+    def follow(self, positions: Mapping[Partition, int]) -> None:
         """Fetch what comes from these offsets on; called again, from these.
 
         From then on `ends` says up to where was fetched, `earliest` what was on hold when it began, and `read` gives
@@ -138,7 +138,9 @@ class Announces(Protocol):
 class Paged(Protocol):
     """A log that keeps no keys and no headers, and gives few messages for less than a block of columns takes."""
 
-    def pages(self, queue: Queue, start: int, end: int) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
+    def pages(
+        self, partition: Partition, start: int, end: int
+    ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
         """Yield what `read` does, a page at a time: offset, when it was published in microseconds since 1970, body.
 
         `end` is one that was told: that the log reaches so far is not looked at.
@@ -160,10 +162,12 @@ class TakesIn(Protocol):
 class Publisher(Protocol):
     """A bus that events can be published to."""
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+    def publish(
+        self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
+    ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
 
-        All of them are durable when this returns. Records of one key go to one queue, in order.
+        All of them are durable when this returns. Records of one key go to one partition, in order.
         Raises BusError if they may not all be there.
         """
 
@@ -183,10 +187,10 @@ class Bounded(Protocol):
 class Trimmable(Protocol):
     """A log that drops old messages when it is told to; others do so by a retention of their own."""
 
-    def trim(self, before: datetime, keep: Mapping[Queue, int] | None = None) -> int:
+    def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop messages published before the aware time `before`; return how many.
 
-        Of a queue in `keep` none from that offset on. Offsets that a group has not read become gaps.
+        Of a partition in `keep` none from that offset on. Offsets that a group has not read become gaps.
         """
 
 

@@ -14,7 +14,17 @@ from eventbridge.store.sql_sandbox import Database, SqlLimited, SqlRefused, data
 from eventbridge.store.sql_words import failed_on_data, refuse_without_data
 
 #: Columns that are always read: they make up `name` and `dead_lettered_at`.
-_NEEDED = ("delivery_id", "bus", "topic", "broker", "queue_id", "offset", "arrived_at", "last_attempt_at", "batch_id")
+_NEEDED = (
+    "delivery_id",
+    "bus",
+    "topic",
+    "broker",
+    "partition_id",
+    "offset",
+    "arrived_at",
+    "last_attempt_at",
+    "batch_id",
+)
 
 #: How columns are shown that are bytes in the files.
 _AS_TEXT = {
@@ -23,14 +33,12 @@ _AS_TEXT = {
     "request": "try(decode(request))",
 }
 #: As `stages.dead_letters.selection.name_of`: what died, and which of its deaths.
-_SUBJECT = (
-    """coalesce(hex(delivery_id)::UUID::VARCHAR, concat_ws('/', bus, topic, nullif(broker, ''), queue_id, "offset"))"""
-)
-_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, queue_id, "offset")), 8)"""
+_SUBJECT = """coalesce(hex(delivery_id)::UUID::VARCHAR, concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset"))"""
+_MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 
 #: What tells one dead letter from every other: one event may die in a batch twice, at two places of its bus.
-KEY = ("batch_id", "name", "topic", "broker", "queue_id", "offset")
+KEY = ("batch_id", "name", "topic", "broker", "partition_id", "offset")
 
 Key = tuple[Any, ...]
 #: Returns the named columns of a dead letter file; None: it is passed over.

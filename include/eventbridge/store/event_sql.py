@@ -18,7 +18,7 @@ COLUMNS = pa.schema(
         pa.field("bus", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("broker", pa.string()),
-        pa.field("queue_id", pa.int32()),
+        pa.field("partition_id", pa.int32()),
         pa.field("offset", pa.int64()),
         pa.field("source", pa.string()),
         pa.field("event_id", pa.string()),

@@ -12,7 +12,7 @@ BUFFER = pa.schema(
     [
         pa.field("topic", pa.string(), nullable=False),
         pa.field("broker", pa.string(), nullable=False),
-        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("partition_id", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("message_id", pa.string(), nullable=False),
         pa.field("published_at", _TIME, nullable=False),  # when the bus took it
@@ -36,7 +36,7 @@ DELIVERY = pa.schema(
         pa.field("bus", pa.string(), nullable=False),
         pa.field("topic", pa.string(), nullable=False),
         pa.field("broker", pa.string(), nullable=False),
-        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("partition_id", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("source", pa.string(), nullable=False),
         pa.field("event_id", pa.string(), nullable=False),
@@ -122,7 +122,7 @@ DEAD_LETTER = pa.schema(
         pa.field("target", pa.string()),
         pa.field("topic", pa.string(), nullable=False),
         pa.field("broker", pa.string(), nullable=False),
-        pa.field("queue_id", pa.int32(), nullable=False),
+        pa.field("partition_id", pa.int32(), nullable=False),
         pa.field("offset", pa.int64(), nullable=False),
         pa.field("source", pa.string()),
         pa.field("event_id", pa.string()),

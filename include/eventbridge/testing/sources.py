@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.fault_points import reach
-from eventbridge.model.queue import Queue
-from eventbridge.sources.embedded.places import queue_of_key
+from eventbridge.model.partition import Partition
+from eventbridge.sources.embedded.places import partition_of_key
 from eventbridge.testing.messages import Headers, Message, block_of
 
 #: How many messages a block of these fakes has: small, so that tests meet several.
@@ -43,59 +43,61 @@ class InMemoryLog:
     """A log source whose messages are gone with the object.
 
     `switches.fail("read")` makes calls fail, `damage` single messages; `lose` makes gaps, `truncate` an older log,
-    `replace` another log in its place, `add_queue` a queue that appears later.
+    `replace` another log in its place, `add_partition` a partition that appears later.
     """
 
     kind: Literal["log"] = "log"
     uri = "memory:"
 
-    def __init__(self, *, topics: Sequence[str] = ("events",), queues: int = 1, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, *, topics: Sequence[str] = ("events",), partitions: int = 1, clock: Callable[[], datetime]
+    ) -> None:
         self.switches = Switches()
         self._clock = clock
         self._topics = tuple(topics)
         self._turn = threading.RLock()
-        self._messages: dict[Queue, dict[int, Message]] = {
-            Queue(topic, "", queue_id): {} for topic in topics for queue_id in range(queues)
+        self._messages: dict[Partition, dict[int, Message]] = {
+            Partition(topic, "", partition_id): {} for topic in topics for partition_id in range(partitions)
         }
-        self._ends: Counter[Queue] = Counter(dict.fromkeys(self._messages, 0))
-        self._times: dict[Queue, datetime] = {}
-        self._damaged: set[tuple[Queue, int]] = set()
-        self._committed: dict[str, dict[Queue, int]] = {}
+        self._ends: Counter[Partition] = Counter(dict.fromkeys(self._messages, 0))
+        self._times: dict[Partition, datetime] = {}
+        self._damaged: set[tuple[Partition, int]] = set()
+        self._committed: dict[str, dict[Partition, int]] = {}
         self._identity = str(uuid4())
 
-    def add_queue(self, topic: str, broker: str = "") -> Queue:
-        """Add an empty queue to a topic and return it."""
+    def add_partition(self, topic: str, broker: str = "") -> Partition:
+        """Add an empty partition to a topic and return it."""
         with self._turn:
-            queue = Queue(topic, broker, sum(known.topic == topic for known in self._messages))
-            self._messages[queue] = {}
-            self._ends[queue] = 0
-            return queue
+            partition = Partition(topic, broker, sum(known.topic == topic for known in self._messages))
+            self._messages[partition] = {}
+            self._ends[partition] = 0
+            return partition
 
-    def damage(self, queue: Queue, offset: int) -> None:
+    def damage(self, partition: Partition, offset: int) -> None:
         """Let reading this message fail."""
-        self._damaged.add((queue, offset))
+        self._damaged.add((partition, offset))
 
     def repair(self) -> None:
         """Make every damaged message readable again."""
         self._damaged.clear()
 
-    def lose(self, queue: Queue, start: int, end: int) -> None:
+    def lose(self, partition: Partition, start: int, end: int) -> None:
         """Drop the messages with start <= offset < end, as retention or compaction does."""
         with self._turn:
             for offset in range(start, end):
-                self._messages[queue].pop(offset, None)
+                self._messages[partition].pop(offset, None)
 
-    def truncate(self, queue: Queue, end: int) -> None:
+    def truncate(self, partition: Partition, end: int) -> None:
         """Make the log end at an earlier offset, as a bus restored from an old backup does."""
         with self._turn:
-            self.lose(queue, end, self._ends[queue])
-            self._ends[queue] = end
+            self.lose(partition, end, self._ends[partition])
+            self._ends[partition] = end
 
     def replace(self) -> None:
         """Put a new, empty log in its place, as a bus whose file was deleted and made again."""
         with self._turn:
-            for queue in self._messages:
-                self.truncate(queue, 0)
+            for partition in self._messages:
+                self.truncate(partition, 0)
             self._committed.clear()
             self._times.clear()
             self._damaged.clear()
@@ -106,72 +108,81 @@ class InMemoryLog:
         self.switches.check("identities")
         return dict.fromkeys(self._topics, self._identity)
 
-    def queues(self) -> Sequence[Queue]:
-        """Return the queues that exist now."""
-        self.switches.check("queues")
+    def partitions(self) -> Sequence[Partition]:
+        """Return the partitions that exist now."""
+        self.switches.check("partitions")
         return sorted(self._messages)
 
-    def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty)."""
+    def earliest(self, partition: Partition) -> int:
+        """Return the first offset still held (the end offset if the partition is empty)."""
         self.switches.check("earliest")
-        return min(self._held(queue), default=self._ends[queue])
+        return min(self._held(partition), default=self._ends[partition])
 
-    def end(self, queue: Queue) -> int:
+    def end(self, partition: Partition) -> int:
         """Return the offset the next message will get."""
         self.switches.check("end")
-        self._held(queue)
-        return self._ends[queue]
+        self._held(partition)
+        return self._ends[partition]
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue."""
+    def ends(self) -> Mapping[Partition, int]:
+        """Return the end offset of every partition."""
         self.switches.check("ends")
-        return {queue: self._ends[queue] for queue in self._messages}
+        return {partition: self._ends[partition] for partition in self._messages}
 
-    def offset_at(self, queue: Queue, at: datetime) -> int:
+    def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after `at` (the end if none is)."""
         self.switches.check("offset_at")
-        later = (offset for offset, message in self._held(queue).items() if message.published_at >= at)
-        return min(later, default=self._ends[queue])
+        later = (offset for offset, message in self._held(partition).items() if message.published_at >= at)
+        return min(later, default=self._ends[partition])
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+    def publish(
+        self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
+    ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies."""
         topic = self._topics[0] if topic is None else topic
-        queues = [queue for queue in sorted(self._messages) if queue.topic == topic]
-        if not queues:
+        partitions = [partition for partition in sorted(self._messages) if partition.topic == topic]
+        if not partitions:
             raise BusError(f"topic {topic!r} is not open")
         reach("bus.publish")
         self.switches.check("publish")
         with self._turn:
-            turns = count(sum(self._ends[queue] for queue in queues))
+            turns = count(sum(self._ends[partition] for partition in partitions))
             places = [
-                self._append(queues[next(turns) % len(queues) if key is None else queue_of_key(key, len(queues))], body)
+                self._append(
+                    partitions[
+                        next(turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
+                    ],
+                    body,
+                )
                 for body, key in records
             ]
         reach("bus.publish.done")
         return places
 
-    def append(self, queue: Queue, body: bytes | None, key: bytes | None = None, headers: Headers | None = None) -> int:
+    def append(
+        self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
+    ) -> int:
         """Append one message as other buses hold them, be it a tombstone (no body); return its offset."""
         with self._turn:
-            return self._append(queue, body, key, headers)[1]
+            return self._append(partition, body, key, headers)[1]
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, a few as one block."""
         self.switches.check("read")
-        held = self._held(queue)
-        if end > self._ends[queue]:
-            raise OffsetGapError(f"{queue} ends at {self._ends[queue]}, and {start} to {end} is wanted")
-        return self._blocks(held, queue, range(start, end))
+        held = self._held(partition)
+        if end > self._ends[partition]:
+            raise OffsetGapError(f"{partition} ends at {self._ends[partition]}, and {start} to {end} is wanted")
+        return self._blocks(held, partition, range(start, end))
 
-    def committed(self, group: str) -> Mapping[Queue, int]:
+    def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets recorded for a consumer group."""
         self.switches.check("committed")
         return dict(self._committed.get(group, {}))
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group; the last one written counts."""
-        for queue in offsets:
-            self._held(queue)
+        for partition in offsets:
+            self._held(partition)
         reach("bus.commit")
         self.switches.check("commit")
         self._committed.setdefault(group, {}).update(offsets)
@@ -181,33 +192,33 @@ class InMemoryLog:
         """Do nothing: there is nothing to let go of."""
 
     def _append(
-        self, queue: Queue, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
-    ) -> tuple[Queue, int]:
-        offset = self._ends[queue]
-        at = max(self._clock(), self._times.get(queue, self._clock()))
-        self._messages[queue][offset] = Message(offset, at, body, key, headers)
-        self._ends[queue] = offset + 1
-        self._times[queue] = at
-        return queue, offset
+        self, partition: Partition, body: bytes | None, key: bytes | None = None, headers: Headers | None = None
+    ) -> tuple[Partition, int]:
+        offset = self._ends[partition]
+        at = max(self._clock(), self._times.get(partition, self._clock()))
+        self._messages[partition][offset] = Message(offset, at, body, key, headers)
+        self._ends[partition] = offset + 1
+        self._times[partition] = at
+        return partition, offset
 
-    def _blocks(self, held: Mapping[int, Message], queue: Queue, offsets: range) -> Iterator[pa.RecordBatch]:
+    def _blocks(self, held: Mapping[int, Message], partition: Partition, offsets: range) -> Iterator[pa.RecordBatch]:
         if offsets:
             reach("bus.read")
         waiting: list[Message] = []
         for offset in offsets:
-            damaged = (queue, offset) in self._damaged
+            damaged = (partition, offset) in self._damaged
             if waiting and (damaged or len(waiting) == BLOCK_MESSAGES):
                 yield block_of(waiting)
                 waiting = []
             if damaged:
-                raise BusError(f"{queue}: message {offset} cannot be read, as the test asked for")
+                raise BusError(f"{partition}: message {offset} cannot be read, as the test asked for")
             if offset in held:
                 waiting.append(held[offset])
         if waiting:
             yield block_of(waiting)
 
-    def _held(self, queue: Queue) -> dict[int, Message]:
+    def _held(self, partition: Partition) -> dict[int, Message]:
         try:
-            return self._messages[queue]
+            return self._messages[partition]
         except KeyError:
-            raise BusError(f"there is no queue {queue}") from None
+            raise BusError(f"there is no partition {partition}") from None

@@ -18,9 +18,9 @@ _UNIQUE: Final = ("id",)
 
 
 def order_path_problem(text: str) -> tuple[str, str] | None:
-    """Return what is wrong with an `ordering_key` that is not `queue`, and the remedy; None if nothing is."""
+    """Return what is wrong with an `ordering_key` that is not `partition`, and the remedy; None if nothing is."""
     if not text.startswith("$"):
-        return f"{text!r} is not a path", "Write a path, such as $.data.customer, or queue"
+        return f"{text!r} is not a path", "Write a path, such as $.data.customer, or partition"
     try:
         path = parse_path(text)
     except TransformError as error:

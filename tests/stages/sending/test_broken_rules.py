@@ -79,8 +79,8 @@ def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending:
 
     (mistake,) = status(work).mistakes
     with closing(work.open_source(OPERATIONS_BUS)) as bus:
-        (queue,) = bus.queues()
-        told = [json.loads(message.body) for message in messages_of(bus.read(queue, 0, bus.end(queue)))]
+        (partition,) = bus.partitions()
+        told = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
     (event,) = [each for each in told if each["type"] == "rules.mistaken"]
     assert event["data"]["first"] == [str(mistake)]
     assert f"{mistake.file}:{mistake.line}:" in str(mistake)

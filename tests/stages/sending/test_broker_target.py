@@ -30,7 +30,7 @@ Order = Callable[..., bytes]
 @pytest.fixture
 def shop(site: Any, broker: Broker) -> Any:
     """The installation of the page's example, its topics made just now."""
-    broker.make_topics("placed-orders", queues=3)
+    broker.make_topics("placed-orders", partitions=3)
     broker.make_topics("dead-orders")
     connect(site, broker)
     return site
@@ -160,7 +160,7 @@ def test_a_push_may_die_around_any_send(
     sending: Sending, site: Any, broker: Broker, tmp_path: Path, point: str
 ) -> None:
     """What is written down is not sent again, the rest is, and what comes twice has the same id."""
-    broker.make_topics("copies", queues=2)
+    broker.make_topics("copies", partitions=2)
     site.environ |= {"EVENTBRIDGE_CONN_SHOP": broker.server.connection, "EVENTBRIDGE_SEGMENT_ANSWERS": "2"}
     batch = sending.routed(3, crm=f"{{type: {broker.kind}, connection: shop, topic: copies, max_in_flight: 2}}")
     seen: Counter[str] = Counter()

@@ -29,7 +29,7 @@ def test_a_backlog_has_its_second_turn_when_everybody_had_the_first(sending: Sen
     targets = "".join(f"      t{number:03}: {_TARGET}\n" for number in range(_SMALL))
     sending.write(f"""
 buses:
-  orders: {{source: {{type: embedded, topics: [placed], queues: 1, start_at: earliest}}}}
+  orders: {{source: {{type: embedded, topics: [placed], partitions: 1, start_at: earliest}}}}
 rules:
   backlog: {{bus: orders, pattern: {{type: [order.placed]}}, targets: {{crm: {_TARGET}}}}}
   small:

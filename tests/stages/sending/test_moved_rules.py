@@ -108,13 +108,13 @@ def test_a_batch_that_ends_while_its_rule_is_taken_over_does_not_come_twice(
 def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The old runner goes on without the rule while the new one asks the bus for its queues."""
+    """The old runner goes on without the rule while the new one asks the bus for its partitions."""
     sending.write(both("old", "old"))
     sending.publish(4)
     assert sending.deliver_batch("old")
     sending.write(both("new", "old"))
     sending.publish(3)
-    done = in_between(monkeypatch, sending, "queues", lambda: sending.deliver_batch("old"))
+    done = in_between(monkeypatch, sending, "partitions", lambda: sending.deliver_batch("old"))
 
     sending.deliver_batch("new")
     assert done
@@ -258,7 +258,7 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
 
 
 def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: Sending) -> None:
-    """Each has one queue further than the other: both go up to there, and neither misses anything or waits for ever."""
+    """Each has one partition further than the other: both go up to there, and neither misses anything or waits for ever."""
     sending.write(both("one", "two"))
     sending.publish(5)
     for runner in ("one", "two"):

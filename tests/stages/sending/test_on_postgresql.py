@@ -34,11 +34,11 @@ from eventbridge.stages.settle.pending import schedule_retries
 
 #: Orders that are published in each test.
 ORDERS = 40
-#: Rules of two runners on one bus; what dies of each is copied to a queue.
+#: Rules of two runners on one bus; what dies of each is copied to a partition.
 CROWDED = """
 buses:
   orders:
-    source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}
+    source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}
 rules:
 """
 A_RULE = """
@@ -77,8 +77,8 @@ def sending(sending: Sending, url: str, monkeypatch: pytest.MonkeyPatch) -> Send
     """Have the installation's bus where stages look for it: in the ledger's database."""
     site = sending.site
 
-    def bus(name: str = "orders", topics: tuple[str, ...] = ("placed",), queues: int = 2) -> DatabaseBus:
-        return DatabaseBus(url, name, topics=topics, queues=queues, clock=site.clock)
+    def bus(name: str = "orders", topics: tuple[str, ...] = ("placed",), partitions: int = 2) -> DatabaseBus:
+        return DatabaseBus(url, name, topics=topics, partitions=partitions, clock=site.clock)
 
     monkeypatch.setattr(site, "bus", bus)
     return sending

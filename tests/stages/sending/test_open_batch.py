@@ -13,7 +13,7 @@ from eventbridge.errors import UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.ids import delivery_id, new_batch_id
 from eventbridge.model.batch import Batch, Range
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
@@ -26,7 +26,7 @@ from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import write_open_segment, write_segment
 from eventbridge.store.rule_sets import freeze_rules
 
-Q0, Q1 = Queue("placed", "", 0), Queue("placed", "", 1)
+Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)
 
 
 def opened(sending: Sending) -> Batch:

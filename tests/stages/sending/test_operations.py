@@ -120,7 +120,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
 
     (event,) = told(sending)
     (held,) = deliveries_on_hold(sending.work, "orders").values()
-    tables = [table for _, _, table in batch_deliveries(sending.work, batch, ["delivery_id", "queue_id", "offset"])]
+    tables = [table for _, _, table in batch_deliveries(sending.work, batch, ["delivery_id", "partition_id", "offset"])]
     rows = [row for table in tables for row in table.to_pylist()]
     (row,) = [row for row in rows if delivery_id_text(row["delivery_id"]) == held.delivery_id]
     assert (event["type"], event["subject"]) == ("rule.on_hold", "orders")
@@ -130,7 +130,7 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
         "target": "crm",
         "reason": "NonRetryable",
         "on_hold_at": held.delivery_id,
-        "place": f"placed/{row['queue_id']}/{row['offset']}",
+        "place": f"placed/{row['partition_id']}/{row['offset']}",
         "batch_id": batch.batch_id,
     }
 

@@ -148,13 +148,13 @@ def test_events_without_a_value_are_ordered_among_themselves(
     assert recorder.got[None] == [0, 1, 2]
 
 
-def test_by_queue_a_queue_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """`ordering_key: queue`: what lies in the queue of the failed one waits, the other queue goes on."""
+def test_by_partition_a_partition_is_one_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+    """`ordering_key: partition`: what lies in the partition of the failed one waits, the other partition goes on."""
     bodies = [keyed(n, "a") for n in range(6)]
     places = [place for body in bodies for place in sending.site.publish(body)]
-    sending.begin(crm=ordered("ordering_key: queue"))
-    (failing,) = {queue for queue, _ in places if queue == places[0][0]}
-    mine = [n for n, (queue, _) in enumerate(places) if queue == failing]
+    sending.begin(crm=ordered("ordering_key: partition"))
+    (failing,) = {partition for partition, _ in places if partition == places[0][0]}
+    mine = [n for n, (partition, _) in enumerate(places) if partition == failing]
     recorder.refused["a", mine[0]] = 503
     sending.deliver()
     assert sorted(recorder.got["a"]) == sorted(set(range(6)) - set(mine))
@@ -239,7 +239,7 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
 
 
 def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """With errors_tolerance: none it is not a dead letter; what lies behind it in its queue waits for a skip."""
+    """With errors_tolerance: none it is not a dead letter; what lies behind it in its partition waits for a skip."""
     transform = "transform: {form: JSONPATH, value: $.data.customer, missing: error}"
     target = f"{{type: http, url: https://shop.example/hook, {NONE}, {transform}, {RETRY}}}"
     sending.write(rules({"strict": target}))

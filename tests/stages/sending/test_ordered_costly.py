@@ -1,4 +1,4 @@
-"""Ordered targets of costly rules: what is not routed yet comes before what is, within a queue."""
+"""Ordered targets of costly rules: what is not routed yet comes before what is, within a partition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
 
 
 def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
-    """What lies behind it in its queue waits, for the batch that took it up not; what lies before it goes."""
+    """What lies behind it in its partition waits, for the batch that took it up not; what lies before it goes."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     work = sending.begin(crm=ordered())
     batch_id = listen(work, RUNNER)
@@ -57,7 +57,7 @@ def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, rec
 
     found = open_deliveries(work, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places]
+    reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
 
 
@@ -69,8 +69,8 @@ def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sendi
     assert batch_id is not None
     buffer(work, batch_id)
     now = work.ledger.now()
-    queue, offset = places[1]
-    spans = (Span(queue, offset, offset + 1),)
+    partition, offset = places[1]
+    spans = (Span(partition, offset, offset + 1),)
     reference = Reference(
         batch_id, RUNNER, "orders", "Budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
     )
@@ -79,9 +79,9 @@ def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sendi
 
     found = open_deliveries(work, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
-    reasons = [found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places]
+    reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
     assert work.ledger.plan_references(taking, [1])
     found = open_deliveries(work, taking, ("orders", "crm"), shard_of('"a"'), [], set())
-    assert {found.reason_to_wait('"a"', Place(queue, offset)) for queue, offset in places} == {""}
+    assert {found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places} == {""}

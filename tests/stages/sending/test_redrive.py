@@ -292,16 +292,17 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
 
 def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
     """They get their order keys, and go one after the other as their events lie on the bus."""
-    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordering_key="queue"))
+    sending.begin(6, crm=http(REFUSED, retry=NO_RETRY, ordering_key="partition"))
     sending.deliver()
-    sending.rules(crm=http("/healthy/crm", ordering_key="queue"))
+    sending.rules(crm=http("/healthy/crm", ordering_key="partition"))
 
     assert redrive(sending) == 1
     sending.deliver()
 
     assert outcomes(sending) == {"delivered": 6}
     places = {
-        delivery_id_text(each["delivery_id"]): (each["queue_id"], each["offset"]) for each in dead_letters(sending.work)
+        delivery_id_text(each["delivery_id"]): (each["partition_id"], each["offset"])
+        for each in dead_letters(sending.work)
     }
     came = [places[request["webhook_id"]] for request in sending.requests()]
     for number in (0, 1):

@@ -340,7 +340,7 @@ def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
 
     assert maintain(sending.work).messages == {"orders": 4}
     with sending.site.bus() as bus:
-        assert sum(bus.end(queue) - bus.earliest(queue) for queue in bus.queues()) == 2
+        assert sum(bus.end(partition) - bus.earliest(partition) for partition in bus.partitions()) == 2
     assert sending.work.ledger.consumer_offsets() == offsets
     sending.rules(crm="/healthy/crm")
     sending.deliver()

@@ -43,8 +43,8 @@ Order = Callable[..., bytes]
 @pytest.fixture
 def both_ways(site: Any, rocketmq: RocketMQ) -> Iterator[Any]:
     """An installation whose bus has three queues, and whose target is a topic of two."""
-    make_topics(rocketmq, "orders", queues=3)
-    make_topics(rocketmq, "copies", queues=2)
+    make_topics(rocketmq, "orders", partitions=3)
+    make_topics(rocketmq, "copies", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = rocketmq.connection
     yield site
     site.close()
@@ -57,7 +57,7 @@ def log(rocketmq: RocketMQ, topic: str) -> RocketmqLog:
 def publish(rocketmq: RocketMQ, *bodies: bytes) -> list[int]:
     """Publish to the bus, and return in which queue each event lies."""
     with closing(log(rocketmq, "orders")) as bus:
-        return [queue.queue_id for queue, _ in bus.publish([(body, None) for body in bodies])]
+        return [queue.partition_id for queue, _ in bus.publish([(body, None) for body in bodies])]
 
 
 def copies(rocketmq: RocketMQ) -> list[list[str]]:
@@ -75,7 +75,7 @@ def deliver(site: Any) -> None:
 
 def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock) -> None:
     """Orderly consumption, as RocketMQ calls it: one attempt a queue, then all of it waits; later it comes in order."""
-    rules = RULES.replace("MORE", "ordering_key: queue")
+    rules = RULES.replace("MORE", "ordering_key: partition")
     both_ways.write_rules(rules.replace("TOPIC", "trains"))
     lies_in = publish(rocketmq, *(order(number) for number in range(12)))
     deliver(both_ways)

@@ -63,7 +63,7 @@ def twelve_rules(folder: Path) -> str:
         }
         for number, pattern in enumerate(patterns)
     }
-    bus = {"source": {"type": "embedded", "topics": ["placed"], "queues": 2, "start_at": "earliest"}}
+    bus = {"source": {"type": "embedded", "topics": ["placed"], "partitions": 2, "start_at": "earliest"}}
     return json.dumps({"buses": {"orders": bus}, "rules": rules})
 
 
@@ -156,7 +156,7 @@ def test_killed_after_any_write_leaves_garbage_only(on_s3: Any, order: Callable[
 def one_rule(folder: Path) -> str:
     """Return a rule that takes every order."""
     return (
-        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n"
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
         "rules: {all: {bus: orders, pattern: {}, targets: {lines: {type: file, path: "
         f"{folder}/lines.jsonl}}}}}}}}\n"
     )

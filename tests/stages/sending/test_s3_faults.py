@@ -52,7 +52,7 @@ def test_a_delivery_over_s3_survives_a_bad_network(
     numbers = count(3)
     proxy.fault = lambda method: fault if next(numbers) % EVERY == 0 else None
     on_s3.write_rules(
-        "buses: {orders: {source: {type: embedded, topics: [placed], queues: 2, start_at: earliest}}}\n"
+        "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
         "rules: {all: {bus: orders, pattern: {}, targets: {lines: {type: file, path: "
         f"{tmp_path}/lines.jsonl}}}}}}}}\n"
     )

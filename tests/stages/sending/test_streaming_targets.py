@@ -1,4 +1,4 @@
-"""The queues of a streaming batch: what one run of a target leaves is sent by the next."""
+"""The partitions of a streaming batch: what one run of a target leaves is sent by the next."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
     turns = Turns(rules, None, work.ledger.said_by_operators())
-    with closing(http_loop()) as loop, closing(TargetQueues(work, batch, rules, loop, None, turns)) as queues:
+    with closing(http_loop()) as loop, closing(TargetQueues(work, batch, rules, loop, None, turns)) as partitions:
 
         def answers() -> int:
-            queues.poll()
-            queues.carry(0.05)
-            return queues.answers
+            partitions.poll()
+            partitions.carry(0.05)
+            return partitions.answers
 
-        queues.offer(routing.pieces([fresh(1)]))
+        partitions.offer(routing.pieces([fresh(1)]))
         until(lambda: answers() == 1)
         clock.advance(work.settings.push_budget_seconds + 1)
-        queues.offer(routing.pieces([fresh(2)]))
+        partitions.offer(routing.pieces([fresh(2)]))
 
-        assert queues.carry(10.0), "the run is over its time, and ends with the second event in its queue"
+        assert partitions.carry(10.0), "the run is over its time, and ends with the second event in its partition"
         until(lambda: answers() == 2)
     assert len(sending.requests()) == 2

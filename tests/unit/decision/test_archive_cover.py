@@ -6,26 +6,26 @@ import random
 from datetime import UTC, datetime, timedelta
 
 from eventbridge.decision.archive_cover import take_once
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.replay import ArchiveFile
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def file(runner: str, start: int, end: int, at: int, queue: int = 0) -> ArchiveFile:
+def file(runner: str, start: int, end: int, at: int, partition: int = 0) -> ArchiveFile:
     """Return a file of these offsets that was planned so many seconds after noon."""
-    name = f"{runner}-{queue}-{start}-{at}"
+    name = f"{runner}-{partition}-{start}-{at}"
     planned_at = NOON + timedelta(seconds=at)
-    return ArchiveFile(name, end - start, name, runner, "rules", planned_at, Queue("t", "", queue), start, end)
+    return ArchiveFile(name, end - start, name, runner, "rules", planned_at, Partition("t", "", partition), start, end)
 
 
 def test_one_runners_files_are_taken_whole_in_bus_order() -> None:
-    """By queue and offset."""
-    files = [file("a", 10, 20, 2), file("a", 0, 10, 1), file("a", 0, 5, 1, queue=1)]
+    """By partition and offset."""
+    files = [file("a", 10, 20, 2), file("a", 0, 10, 1), file("a", 0, 5, 1, partition=1)]
 
     found = take_once(files, "a")
 
-    assert [(each.queue.queue_id, spans) for each, spans in found] == [
+    assert [(each.partition.partition_id, spans) for each, spans in found] == [
         (0, ((0, 10),)),
         (0, ((10, 20),)),
         (1, ((0, 5),)),
@@ -50,11 +50,11 @@ def test_every_offset_is_taken_once() -> None:
             start = dice.randint(0, 40)
             files.append(file(dice.choice("abc"), start, start + dice.randint(1, 15), number, dice.randint(0, 1)))
         taken = [
-            (each.queue.queue_id, offset)
+            (each.partition.partition_id, offset)
             for each, spans in take_once(files, "a")
             for start, end in spans
             for offset in range(start, end)
         ]
 
         assert len(taken) == len(set(taken))
-        assert set(taken) == {(each.queue.queue_id, n) for each in files for n in range(each.start, each.end)}
+        assert set(taken) == {(each.partition.partition_id, n) for each in files for n in range(each.start, each.end)}

@@ -19,10 +19,10 @@ from eventbridge.decision.batch_size import (
 )
 from eventbridge.decision.fair_turns import in_turn
 from eventbridge.model.chunk import ChunkTotal
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.types import ChunkSize
 
-Q0, Q1, Q2 = (Queue("orders", "", number) for number in range(3))
+Q0, Q1, Q2 = (Partition("orders", "", number) for number in range(3))
 
 
 def test_everything_is_taken_where_it_fits() -> None:
@@ -32,18 +32,18 @@ def test_everything_is_taken_where_it_fits() -> None:
     assert takes == [Take(Q0, 3, 10), Take(Q1, 0, 5)]
 
 
-def test_queues_of_a_topic_give_the_same() -> None:
+def test_partitions_of_a_topic_give_the_same() -> None:
     """What one has less of than its share goes to the others."""
     takes = plan_ranges([Waiting(Q0, 0, 0, 900), Waiting(Q1, 0, 0, 100), Waiting(Q2, 0, 0, 5)], 105)
 
     assert takes == [Take(Q0, 0, 50), Take(Q1, 0, 50), Take(Q2, 0, 5)]
 
 
-def test_topics_give_the_same_however_many_queues_they_have() -> None:
-    """A quiet topic waits for nothing of a hot one's backlog, which takes the rest, the same of each of its queues."""
-    hot = [Waiting(Queue("hot", "", number), 0, 0, 1_000_000) for number in range(4)]
+def test_topics_give_the_same_however_many_partitions_they_have() -> None:
+    """A quiet topic waits for nothing of a hot one's backlog, which takes the rest, the same of each of its partitions."""
+    hot = [Waiting(Partition("hot", "", number), 0, 0, 1_000_000) for number in range(4)]
 
-    takes = plan_ranges([*hot, Waiting(Queue("quiet", "", 0), 0, 0, 40)], 100)
+    takes = plan_ranges([*hot, Waiting(Partition("quiet", "", 0), 0, 0, 40)], 100)
 
     assert [take.end for take in takes] == [15, 15, 15, 15, 40]
 
@@ -86,31 +86,31 @@ def test_batches_of_a_backlog_grow_faster() -> None:
 
 def test_a_topic_of_more_weight_gives_more() -> None:
     """Three times the weight is three times the events, of each of which there are enough; the rest goes to others."""
-    loud = [Waiting(Queue("loud", "", number), 0, 0, 1_000) for number in range(2)]
-    plain, short = Waiting(Queue("plain", "", 0), 0, 0, 1_000), Waiting(Queue("short", "", 0), 0, 0, 4)
+    loud = [Waiting(Partition("loud", "", number), 0, 0, 1_000) for number in range(2)]
+    plain, short = Waiting(Partition("plain", "", 0), 0, 0, 1_000), Waiting(Partition("short", "", 0), 0, 0, 4)
 
     takes = plan_ranges([*loud, plain, short], 404, {"loud": 3, "short": 9})
 
     assert [take.end for take in takes] == [150, 150, 100, 4]
 
 
-def test_a_short_queue_does_not_starve_beside_a_backlog() -> None:
-    """One event of each queue is taken first, where there are fewer events to take than a topic has queues."""
-    many = [Waiting(Queue("many", "", number), 0, 0, 9) for number in range(5)]
+def test_a_short_partition_does_not_starve_beside_a_backlog() -> None:
+    """One event of each partition is taken first, where there are fewer events to take than a topic has partitions."""
+    many = [Waiting(Partition("many", "", number), 0, 0, 9) for number in range(5)]
 
     takes = plan_ranges([*many, Waiting(Q0, 0, 0, 1_000_000)], 7)
 
     assert [take.end for take in takes] == [2, 1, 1, 1, 1, 1]
 
 
-def test_fewer_events_than_queues_are_of_other_queues_each_time() -> None:
-    """A batch of one event, time after time, takes from each queue in its turn."""
+def test_fewer_events_than_partitions_are_of_other_partitions_each_time() -> None:
+    """A batch of one event, time after time, takes from each partition in its turn."""
     starts = dict.fromkeys((Q0, Q1, Q2), 0)
     served = set()
     for _ in range(9):
-        (take,) = plan_ranges([Waiting(queue, start, 0, 100) for queue, start in starts.items()], 1)
-        starts[take.queue] = take.end
-        served.add(take.queue)
+        (take,) = plan_ranges([Waiting(partition, start, 0, 100) for partition, start in starts.items()], 1)
+        starts[take.partition] = take.end
+        served.add(take.partition)
 
     assert served == {Q0, Q1, Q2}
 
@@ -129,36 +129,36 @@ def test_expired_offsets_cost_nothing() -> None:
     assert takes == [Take(Q0, 0, 1_000_010), Take(Q1, 0, 10)]
 
 
-def test_a_queue_that_expired_whole_is_moved_over_its_gap() -> None:
+def test_a_partition_that_expired_whole_is_moved_over_its_gap() -> None:
     """Offsets that are all gone are taken as a range that is only a gap."""
     assert plan_ranges([Waiting(Q0, 5, 40, 40)], 20) == [Take(Q0, 5, 40)]
 
 
 @pytest.mark.parametrize("waiting", [[], [Waiting(Q0, 7, 0, 7)], [Waiting(Q0, 7, 7, 7), Waiting(Q1, 0, 0, 0)]])
 def test_nothing_available_gives_no_range(waiting: list[Waiting]) -> None:
-    """Queues read to their end give no range."""
+    """Partitions read to their end give no range."""
     assert plan_ranges(waiting, 20) == []
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(1, 60))
 def test_the_limit_holds_and_is_reached(shapes: list[tuple[int, int, int]], limit: int) -> None:
-    """Exactly the smaller of the limit and what is on hold is taken, within each queue, from where the group stands."""
+    """Exactly the smaller of the limit and what is on hold is taken, within each partition, from where the group stands."""
     waiting = [
         Waiting(
-            Queue("ab"[number % 2], "", number),
+            Partition("ab"[number % 2], "", number),
             start,
             max(start - before, 0) if before % 2 else start + before,
             start + before + held,
         )
         for number, (start, before, held) in enumerate(shapes)
     ]
-    by_queue = {each.queue: each for each in waiting}
+    by_partition = {each.partition: each for each in waiting}
 
     takes = plan_ranges(waiting, limit)
 
-    events = sum(take.end - by_queue[take.queue].readable_from for take in takes)
+    events = sum(take.end - by_partition[take.partition].readable_from for take in takes)
     assert events == min(limit, sum(each.end - each.readable_from for each in waiting))
-    assert all(by_queue[t.queue].start == t.start < t.end <= by_queue[t.queue].end for t in takes)
+    assert all(by_partition[t.partition].start == t.start < t.end <= by_partition[t.partition].end for t in takes)
 
 
 def test_bytes_bound_the_events_as_far_as_is_known() -> None:

@@ -6,16 +6,16 @@ import pytest
 
 from eventbridge.decision.flow import Flow, flow
 from eventbridge.model.move import Move
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 NOW = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
-QUEUE = Queue("orders", "", 0)
+PARTITION = Partition("orders", "", 0)
 
 
 def moved(events: int, seconds: float, *, ago: float = 10, is_full: bool = True) -> Move:
     """Return what a batch moved that was committed so many seconds ago and took so many."""
     committed = NOW - timedelta(seconds=ago)
-    return Move(QUEUE, events, committed - timedelta(seconds=seconds), committed, is_full)
+    return Move(PARTITION, events, committed - timedelta(seconds=seconds), committed, is_full)
 
 
 def test_speeds_are_those_of_the_last_five_minutes() -> None:

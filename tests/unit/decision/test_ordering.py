@@ -23,11 +23,11 @@ from eventbridge.decision.ordering import (
     shard_of,
     spans_of,
 )
+from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place
-from eventbridge.model.queue import Queue
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-ONE, TWO = Queue("placed", "", 0), Queue("placed", "", 1)
+ONE, TWO = Partition("placed", "", 0), Partition("placed", "", 1)
 
 places = st.builds(Place, st.sampled_from([ONE, TWO]), st.integers(0, 30))
 keyed = st.lists(st.tuples(st.sampled_from("abc"), places), unique_by=lambda pair: pair[1], max_size=20)
@@ -47,8 +47,8 @@ def test_keys_are_spread_over_all_shards() -> None:
 
 
 @given(keyed)
-def test_turns_are_bus_order_within_a_queue(deliveries: list[tuple[str, Place]]) -> None:
-    """Taken key by key, a key's deliveries come in the order of offsets within each queue, none twice, none lost."""
+def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Place]]) -> None:
+    """Taken key by key, a key's deliveries come in the order of offsets within each partition, none twice, none lost."""
     turns = Turns((key, place, (key, place)) for key, place in deliveries)
     seen = []
     while turns:
@@ -58,7 +58,7 @@ def test_turns_are_bus_order_within_a_queue(deliveries: list[tuple[str, Place]])
 
     assert Counter(seen) == Counter(deliveries)
     for key, place in deliveries:
-        before = [other.offset for of, other in seen if of == key and other.queue == place.queue]
+        before = [other.offset for of, other in seen if of == key and other.partition == place.partition]
         assert before == sorted(before)
 
 
@@ -66,13 +66,13 @@ def test_turns_are_bus_order_within_a_queue(deliveries: list[tuple[str, Place]])
 def test_nothing_goes_before_an_earlier_one_of_its_key(
     waiting: list[tuple[str, Place]], going: list[tuple[str, Place]]
 ) -> None:
-    """Whatever is open: a delivery waits exactly for the earlier ones of its key in its queue."""
+    """Whatever is open: a delivery waits exactly for the earlier ones of its key in its partition."""
     found = Open()
     for key, place in waiting:
         found.add(key, place, head=False)
 
     for key, place in going:
-        earlier = any(of == key and at.queue == place.queue and at.offset < place.offset for of, at in waiting)
+        earlier = any(of == key and at.partition == place.partition and at.offset < place.offset for of, at in waiting)
         assert (found.reason_to_wait(key, place) == BLOCKED) == earlier
 
 
@@ -84,12 +84,12 @@ def test_what_is_not_read_could_not_block(waiting: list[tuple[str, Place]], goin
     for key, place in waiting:
         found.add(key, place, head=False)
 
-    assert may == any(at.queue == to.queue and at.offset < to.offset for _, at in waiting for _, to in going)
+    assert may == any(at.partition == to.partition and at.offset < to.offset for _, at in waiting for _, to in going)
     assert may or [found.reason_to_wait(key, place) for key, place in going] == [""] * len(going)
 
 
-def test_a_key_waits_for_its_head_in_another_queue() -> None:
-    """One that was tried, or that its rule is on hold at, is waited for over all queues, and not for itself."""
+def test_a_key_waits_for_its_head_in_another_partition() -> None:
+    """One that was tried, or that its rule is on hold at, is waited for over all partitions, and not for itself."""
     found = Open()
     found.add("a", Place(ONE, 7), head=True)
 
@@ -100,7 +100,7 @@ def test_a_key_waits_for_its_head_in_another_queue() -> None:
 
 
 def test_events_that_are_not_routed_come_first() -> None:
-    """Nobody knows their keys yet: all that lies behind them in their queue waits, what lies before goes."""
+    """Nobody knows their keys yet: all that lies behind them in their partition waits, what lies before goes."""
     found = Open()
     found.add_reference(Place(ONE, 9))
     found.add_reference(Place(ONE, 5))

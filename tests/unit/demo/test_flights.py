@@ -161,7 +161,7 @@ def test_without_the_package_the_remedy_is_told(flights: ModuleType, monkeypatch
 
 def test_flights_are_published_in_batches(flights: ModuleType) -> None:
     """All of them, in order within a key, the last batch shorter."""
-    log = InMemoryLog(queues=4, clock=now)
+    log = InMemoryLog(partitions=4, clock=now)
     sizes: list[int] = []
 
     class Counting:
@@ -171,7 +171,11 @@ def test_flights_are_published_in_batches(flights: ModuleType) -> None:
 
     assert flights.publish_flights(Counting(), 25, batch=10) == 25
     assert sizes == [10, 10, 5]
-    bodies = {message.body for queue in log.queues() for message in messages_of(log.read(queue, 0, log.end(queue)))}
+    bodies = {
+        message.body
+        for partition in log.partitions()
+        for message in messages_of(log.read(partition, 0, log.end(partition)))
+    }
     assert bodies == {body for body, _ in flights.flight_events(25)}
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from contracts.ledger_samples import (
-    QUEUES,
+    PARTITIONS,
     Clock,
     a_batch,
     a_chunk,
@@ -70,8 +70,8 @@ def claimed(ledger: Ledger) -> None:
 ON_HOLD = of_rule_on_hold_in_version("late", "it loops", "cafe", after(0))
 
 CHANGES = {
-    "register_queues": Change(lambda ledger: None, register),
-    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", {QUEUES[0].topic: "log-1"})),
+    "register_partitions": Change(lambda ledger: None, register),
+    "identify_bus": Change(register, lambda ledger: ledger.identify_bus("flights", {PARTITIONS[0].topic: "log-1"})),
     "plan_batch": Change(lambda ledger: None, lambda ledger: ledger.plan_batch(a_batch(), some_ranges())),
     "record_file": Change(buffered, lambda ledger: ledger.record_file(a_file(), "buffered")),
     "move_batch": Change(buffered, lambda ledger: ledger.move_batch("batch-1", "buffered", "routed")),
@@ -271,5 +271,5 @@ def test_a_ledger_goes_on_after_an_error(empty_ledger: Path, tmp_path: Path) -> 
     assert other.plan_batch(a_batch("batch-2"), some_ranges())
     assert not ledger.plan_batch(a_batch(), some_ranges())
     assert ledger.committed_offsets("flights") == {}
-    ledger.register_queues("flights", "flights-bus", {QUEUES[0]: 1})
-    assert other.committed_offsets("flights") == {QUEUES[0]: 1}
+    ledger.register_partitions("flights", "flights-bus", {PARTITIONS[0]: 1})
+    assert other.committed_offsets("flights") == {PARTITIONS[0]: 1}

@@ -26,7 +26,7 @@ from eventbridge.ledger import Ledger, migrations, revision
 from eventbridge.ledger.revision import HEAD
 from eventbridge.ledger.tables import metadata
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.routed import RoutedPiece, RoutedShare, RoutedSlice, SplitSlice, UnroutableEvent
 
 pytestmark = pytest.mark.usefixtures("migrated")
@@ -171,7 +171,7 @@ def test_a_ledger_from_before_records_goes_on(tmp_path: Path) -> None:
     matched = {"late/crm": Fingerprint(2, 2**64 - 1, 3)}
     a_piece = RoutedPiece("rules.high", 750, "late", "crm", "0", 1, 90, 3)
     landed = LandedRange(
-        queue=Queue("t", "", 1),
+        queue=Partition("t", "", 1),
         start=3,
         end=9,
         read=4,

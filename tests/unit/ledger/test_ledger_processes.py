@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from contracts.ledger_samples import (
-    QUEUES,
+    PARTITIONS,
     Clock,
     a_batch,
     a_chunk,
@@ -285,7 +285,7 @@ def test_parent_and_child_go_on_with_the_ledger(url: str) -> None:
     child = os.fork()
     if child == 0:
         won = ledger.plan_batch(a_batch("batch-child", runner="child"), [])
-        os._exit(0 if won and ledger.committed_offsets("flights")[QUEUES[0]] == 10 else 1)
+        os._exit(0 if won and ledger.committed_offsets("flights")[PARTITIONS[0]] == 10 else 1)
     assert ledger.plan_batch(a_batch("batch-parent", runner="parent"), [])
     _, status = os.waitpid(child, 0)
 

@@ -61,7 +61,7 @@ owners:
   shop: {published: 200/s, pending: {max: 5000}, stored: 10GiB}
 buses:
   orders:
-    source: {type: embedded, topics: [new, old], queues: 2, start_at: 2026-01-02T03:04:05+01:00}
+    source: {type: embedded, topics: [new, old], partitions: 2, start_at: 2026-01-02T03:04:05+01:00}
     owner: shop
     retention: 90d
     max_backlog: 5000
@@ -149,7 +149,7 @@ rules:
         pool="nightly",
         targets={"crm": crm, "whole": whole, "log": log},
     )
-    source = EmbeddedFields(topics=("new", "old"), queues=2, start_at=datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))
+    source = EmbeddedFields(topics=("new", "old"), partitions=2, start_at=datetime(2026, 1, 2, 2, 4, 5, tzinfo=UTC))
     bus = Bus(
         name="orders",
         owner="shop",
@@ -186,7 +186,7 @@ def test_defaults(tmp_path: Path) -> None:
         target.max_in_flight,
     )
     assert HttpFields(name="t").connect_seconds == 5.0
-    assert Bus(name="b", source=EmbeddedFields(topics=("events",), queues=4, start_at="latest")) == rules.buses["b"]
+    assert Bus(name="b", source=EmbeddedFields(topics=("events",), partitions=4, start_at="latest")) == rules.buses["b"]
 
 
 def test_http_target_whose_connection_holds_the_url(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_rules_of_owners_are_theirs_with_the_buses_that_they_need() -> None:
 def test_rule_set_survives_being_frozen() -> None:
     """What is written as JSON is read back equal, with equal hash, versions and numbers as they were written."""
     constant = Transform(form="CONSTANT", value={"z": Number("1.50"), "a": [None, Number("12345678901234567890.10")]})
-    source = EmbeddedFields(topics=("a", "b"), queues=2, start_at=datetime(2013, 1, 1, tzinfo=UTC))
+    source = EmbeddedFields(topics=("a", "b"), partitions=2, start_at=datetime(2013, 1, 1, tzinfo=UTC))
     retry = RetryPolicy.named("BACKOFF_RETRY", 3600.0)
     target = HttpFields(name="t", url="https://x.example/", transform=constant, retry=retry, connection="c")
     original = RuleSet(

@@ -19,7 +19,7 @@ from eventbridge.sources.protocol import Trimmable
 
 RULES = "rules: {r: {bus: b, pattern: {}, targets: {t: {type: file, path: /x}}}}\n"
 
-#: A package with a log that can be published to, one that can only be read from, and a queue.
+#: A package with a log that can be published to, one that can only be read from, and a partition.
 MODULE = """
 from typing import Literal
 from pydantic import Field
@@ -36,7 +36,7 @@ class PondFields(Source):
     type: Literal["pond"] = "pond"
 
 def open_river(opening):
-    return InMemoryLog(topics=opening.source.topics, queues=opening.source.depth, clock=opening.clock)
+    return InMemoryLog(topics=opening.source.topics, partitions=opening.source.depth, clock=opening.clock)
 
 def open_pond(opening):
     return InMemoryQueue(clock=opening.clock)
@@ -90,7 +90,10 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("type: river", "3:5: $.buses.b.source: a source needs the field depth. Add depth: ..."),
         ("type: river, depth: deep", "depth: input should be a valid integer, unable to parse string as an integer"),
         ("type: river, depth: 0", "$.buses.b.source.depth: depth: input should be greater than 0. It is a number of"),
-        ("type: river, depth: 1, queues: 3", "$.buses.b.source.queues: a river source has no queues. Remove it."),
+        (
+            "type: river, depth: 1, partitions: 3",
+            "$.buses.b.source.partitions: a river source has no partitions. Remove it.",
+        ),
         ("type: pond, topics: [a]", "$.buses.b.source.topics: a pond source has no topics. Remove it."),
         ("type: river, depth: 1, start_at: now", "$.buses.b.source.start_at: 'now' is not a time."),
         (
@@ -114,7 +117,7 @@ def test_a_log_of_a_package_is_read_from_and_published_to(tmp_path: Path) -> Non
     bus = opening(tmp_path, {"type": "river", "depth": 2})
 
     with closing(open_log(*bus)) as log, closing(open_publisher(*bus)) as publisher:  # type: ignore[arg-type]
-        assert len(log.queues()) == 2
+        assert len(log.partitions()) == 2
         assert publisher.publish([(b"x", None)])
         assert not isinstance(log, Trimmable)
 

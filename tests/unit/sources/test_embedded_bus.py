@@ -13,12 +13,12 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from unit.buses import QUEUE, START, at_start
+from unit.buses import PARTITION, START, at_start
 
 from eventbridge import fault_points
 from eventbridge.config.settings import Settings
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.embedded import table_log, tables
 from eventbridge.sources.embedded.bus import EmbeddedBus
@@ -84,10 +84,10 @@ def test_another_opener_syncs_the_folder_too(tmp_path: Path, monkeypatch: pytest
 
 def test_it_is_all_there_when_opened_again(tmp_path: Path) -> None:
     """Messages, topics and committed offsets outlive the object."""
-    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], queues=2, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=2, clock=at_start) as bus:
         (place,) = bus.publish([(b"1", "a")], "returns")
         bus.commit("crm", {place[0]: 1})
-    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], queues=2, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=2, clock=at_start) as bus:
         assert [message.body for message in messages_of(bus.read(place[0], 0, 1))] == [b"1"]
         assert bus.committed("crm") == {place[0]: 1}
 
@@ -108,7 +108,7 @@ def test_a_bus_is_known_by_its_file(tmp_path: Path) -> None:
 
 def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
     """One, whoever opens it first and however many at once; what the bus holds stays."""
-    with EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus:
         bus.publish([(b"1", None)])
     with sqlite3.connect(bus.path) as made:
         made.execute("DROP TABLE meta")
@@ -124,25 +124,25 @@ def test_a_file_of_an_earlier_version_gets_an_identity(tmp_path: Path) -> None:
         found = set(pool.map(identity, range(4)))
     with EmbeddedBus(tmp_path, "shop", clock=at_start) as bus:
         assert set(bus.identities().values()) == found
-        assert [message.body for message in messages_of(bus.read(QUEUE, 0, 1))] == [b"1"]
+        assert [message.body for message in messages_of(bus.read(PARTITION, 0, 1))] == [b"1"]
 
 
-def test_a_topic_keeps_its_queues(tmp_path: Path) -> None:
-    """Another number of queues later changes nothing, or a key's messages would leave their queue."""
-    EmbeddedBus(tmp_path, "shop", queues=2, clock=at_start).close()
-    with EmbeddedBus(tmp_path, "shop", queues=8, clock=at_start) as bus:
-        assert len(bus.queues()) == 2
+def test_a_topic_keeps_its_partitions(tmp_path: Path) -> None:
+    """Another number of partitions later changes nothing, or a key's messages would leave their partition."""
+    EmbeddedBus(tmp_path, "shop", partitions=2, clock=at_start).close()
+    with EmbeddedBus(tmp_path, "shop", partitions=8, clock=at_start) as bus:
+        assert len(bus.partitions()) == 2
 
 
 def test_only_the_topics_asked_for_are_seen(tmp_path: Path) -> None:
-    """Queues, ends, offsets and trimming know only the topics a bus was opened with."""
-    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], queues=1, clock=at_start) as both:
+    """Partitions, ends, offsets and trimming know only the topics a bus was opened with."""
+    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=1, clock=at_start) as both:
         both.publish([(b"1", None)], "orders")
         both.publish([(b"2", None)], "returns")
-        orders, returns = both.queues()
+        orders, returns = both.partitions()
         both.commit("crm", {orders: 1, returns: 1})
         with EmbeddedBus(tmp_path, "shop", topics=["returns"], clock=at_start) as one:
-            assert list(one.queues()) == [returns]
+            assert list(one.partitions()) == [returns]
             assert one.ends() == {returns: 1}
             assert one.committed("crm") == {returns: 1}
             with pytest.raises(BusError, match="orders"):
@@ -153,9 +153,9 @@ def test_only_the_topics_asked_for_are_seen(tmp_path: Path) -> None:
 
 def test_a_topic_may_come_later(tmp_path: Path) -> None:
     """A topic that is new to a bus is made when the bus is opened with it; what is there stays."""
-    with EmbeddedBus(tmp_path, "shop", topics=["orders"], queues=1, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", topics=["orders"], partitions=1, clock=at_start) as bus:
         bus.publish([(b"1", None)])
-    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], queues=3, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", topics=["orders", "returns"], partitions=3, clock=at_start) as bus:
         assert list(bus.ends().values()) == [1, 0, 0, 0]
 
 
@@ -164,8 +164,8 @@ def test_a_publish_that_fails_leaves_nothing(bus: EmbeddedBus) -> None:
     with pytest.raises(BusError):
         bus.publish([(b"1", None), ("text", None)])  # type: ignore[list-item]
 
-    assert bus.end(QUEUE) == 0
-    assert bus.publish([(b"2", None)]) == [(QUEUE, 0)]
+    assert bus.end(PARTITION) == 0
+    assert bus.publish([(b"2", None)]) == [(PARTITION, 0)]
 
 
 def test_reading_needs_little_memory(bus: EmbeddedBus) -> None:
@@ -174,7 +174,7 @@ def test_reading_needs_little_memory(bus: EmbeddedBus) -> None:
         bus.publish([(os.urandom(1024 * 1024), None)] * 4)
     tracemalloc.start()
     try:
-        total = sum(len(message.body or b"") for message in messages_of(bus.read(QUEUE, 0, 64)))
+        total = sum(len(message.body or b"") for message in messages_of(bus.read(PARTITION, 0, 64)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -190,8 +190,8 @@ def test_a_range_of_several_pages_is_whole(bus: EmbeddedBus, monkeypatch: pytest
     bodies = [b"x" * (number % 20) for number in range(200)]
     bus.publish([(body, None) for body in bodies])
 
-    assert [message.body for message in messages_of(bus.read(QUEUE, 0, 200))] == bodies
-    assert [message.offset for message in messages_of(bus.read(QUEUE, 3, 197))] == list(range(3, 197))
+    assert [message.body for message in messages_of(bus.read(PARTITION, 0, 200))] == bodies
+    assert [message.offset for message in messages_of(bus.read(PARTITION, 3, 197))] == list(range(3, 197))
 
 
 def test_a_slow_reader_holds_up_nobody(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -199,7 +199,7 @@ def test_a_slow_reader_holds_up_nobody(bus: EmbeddedBus, monkeypatch: pytest.Mon
     monkeypatch.setattr(tables, "PAGE_MESSAGES", 2)
     for _ in range(6):
         bus.publish([(b"x", None)])
-    reader = messages_of(bus.read(QUEUE, 0, 6))
+    reader = messages_of(bus.read(PARTITION, 0, 6))
     first = next(reader)
     bus.publish([(b"y", None)])
     bus.trim(START + timedelta(seconds=5))
@@ -220,9 +220,9 @@ def test_trim_goes_in_steps(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch) -
 
     assert bus.trim(START) == 0
     assert bus.trim(START + timedelta(seconds=7)) == 7
-    assert bus.earliest(QUEUE) == 7
+    assert bus.earliest(PARTITION) == 7
     assert bus.trim(START + timedelta(days=1)) == 3
-    assert (bus.earliest(QUEUE), bus.end(QUEUE)) == (10, 10)
+    assert (bus.earliest(PARTITION), bus.end(PARTITION)) == (10, 10)
 
 
 def test_trimmed_room_is_used_again(bus: EmbeddedBus) -> None:
@@ -248,8 +248,8 @@ def test_threads_may_share_a_bus(bus: EmbeddedBus) -> None:
         try:
             for _ in range(20):
                 bus.publish([(b"x", None)] * 5)
-                end = bus.ends()[QUEUE]
-                assert sum(1 for _ in messages_of(bus.read(QUEUE, 0, end))) == end
+                end = bus.ends()[PARTITION]
+                assert sum(1 for _ in messages_of(bus.read(PARTITION, 0, end))) == end
         except BaseException as error:
             failures.append(error)
 
@@ -260,13 +260,13 @@ def test_threads_may_share_a_bus(bus: EmbeddedBus) -> None:
         thread.join()
 
     assert failures == []
-    assert bus.end(QUEUE) == 800
+    assert bus.end(PARTITION) == 800
 
 
 def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
     """A thread that asks while another publishes waits, and never hears of what is undone afterwards."""
     heard: list[int] = []
-    asker = threading.Thread(target=lambda: heard.append(bus.end(QUEUE)))
+    asker = threading.Thread(target=lambda: heard.append(bus.end(PARTITION)))
 
     def ask_then_fail(point: str) -> None:
         if point == "bus.publish.written":
@@ -303,9 +303,9 @@ def test_who_listens_hears_of_each_publish_once(bus: EmbeddedBus) -> None:
 def test_a_rule_files_bus_is_opened(tmp_path: Path) -> None:
     """`open_source` opens what the rule file names, in the folder of the settings."""
     settings = Settings.from_mapping({"EVENTBRIDGE_HOME": str(tmp_path)})
-    bus = Bus(name="shop", source=EmbeddedFields(topics=("orders",), queues=2))
+    bus = Bus(name="shop", source=EmbeddedFields(topics=("orders",), partitions=2))
     source = open_source(bus, settings, lambda _: None, at_start)  # type: ignore[arg-type, return-value]
     assert isinstance(source, EmbeddedBus)
     with source:
-        assert list(source.queues()) == [Queue("orders", "", 0), Queue("orders", "", 1)]
+        assert list(source.partitions()) == [Partition("orders", "", 0), Partition("orders", "", 1)]
         assert source.path == Path(settings.bus_folder) / "shop.sqlite"

@@ -9,7 +9,7 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from unit.buses import QUEUE, at_start
+from unit.buses import PARTITION, at_start
 
 from eventbridge.errors import BusError, OffsetGapError, UserError
 from eventbridge.sources.embedded import file as bus_file
@@ -23,12 +23,12 @@ def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> No
         EmbeddedBus(tmp_path, name, clock=at_start)
 
 
-def test_a_bus_has_topics_and_queues(tmp_path: Path) -> None:
+def test_a_bus_has_topics_and_partitions(tmp_path: Path) -> None:
     """None of either is refused before a file is made."""
     with pytest.raises(UserError, match="at least one"):
         EmbeddedBus(tmp_path, "shop", topics=[], clock=at_start)
     with pytest.raises(UserError, match="at least one"):
-        EmbeddedBus(tmp_path, "shop", queues=0, clock=at_start)
+        EmbeddedBus(tmp_path, "shop", partitions=0, clock=at_start)
 
     assert list(tmp_path.iterdir()) == []
 
@@ -41,21 +41,21 @@ def test_a_locked_bus_says_so(bus: EmbeddedBus, monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(BusError, match=r"shop\.sqlite: the bus is locked.*fuser"):
             bus.publish([(b"x", None)])
 
-        assert bus.end(QUEUE) == 0
-    assert bus.publish([(b"x", None)]) == [(QUEUE, 0)]
+        assert bus.end(PARTITION) == 0
+    assert bus.publish([(b"x", None)]) == [(PARTITION, 0)]
 
 
 def test_a_writer_outside_the_product_is_respected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transaction that some other program holds open in the file is waited for, then reported."""
     monkeypatch.setattr(bus_file, "BUSY_SECONDS", 0.05)
-    with EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus:
         other = sqlite3.connect(bus.path, isolation_level=None)
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(BusError, match=r"database is locked.*fuser"):
             bus.publish([(b"x", None)])
         other.close()
 
-        assert bus.publish([(b"x", None)]) == [(QUEUE, 0)]
+        assert bus.publish([(b"x", None)]) == [(PARTITION, 0)]
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
@@ -93,16 +93,16 @@ def test_a_bus_of_another_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_bus_says_so(tmp_path: Path) -> None:
     """Pages overwritten on disk are an error with a remedy, never a gap."""
-    with EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus:
         bus.publish([(os.urandom(1000), None)] * 100)
     with bus.path.open("r+b") as file:
         file.seek(4096 * 4)
         file.write(os.urandom(4096 * 10))
     with (
         pytest.raises(BusError, match=r"malformed.*backup"),
-        EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus,
+        EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus,
     ):
-        list(bus.read(QUEUE, 0, 100))
+        list(bus.read(PARTITION, 0, 100))
 
 
 def test_a_full_disk_says_so(tmp_path: Path) -> None:
@@ -162,11 +162,11 @@ def test_a_closed_bus_says_so(bus: EmbeddedBus) -> None:
 
 def test_a_bus_put_back_empty_is_noticed(tmp_path: Path) -> None:
     """A planned range of a bus whose file was taken away is an error, not a hole in the log."""
-    with EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus:
+    with EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus:
         bus.publish([(b"x", None)] * 5)
     bus.path.unlink()
     with (
-        EmbeddedBus(tmp_path, "shop", queues=1, clock=at_start) as bus,
+        EmbeddedBus(tmp_path, "shop", partitions=1, clock=at_start) as bus,
         pytest.raises(OffsetGapError, match="replaced"),
     ):
-        bus.read(QUEUE, 2, 5)
+        bus.read(PARTITION, 2, 5)

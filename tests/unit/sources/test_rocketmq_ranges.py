@@ -6,23 +6,23 @@ from collections.abc import Generator, Iterator
 
 import pyarrow as pa
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 from eventbridge.sources.rocketmq.ranges import Ranges
 
-QUEUE = Queue("flights", "broker-a", 0)
+PARTITION = Partition("flights", "broker-a", 0)
 
 
 class Pulls:
     """Blocks of ten messages, and how often somebody began to pull them, and ended it."""
 
     def __init__(self) -> None:
-        self.begun: list[tuple[Queue, int, int]] = []
+        self.begun: list[tuple[Partition, int, int]] = []
         self.ended = 0
 
-    def begin(self, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+    def begin(self, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         """Yield a range as blocks."""
-        self.begun.append((queue, start, end))
+        self.begun.append((partition, start, end))
         try:
             for first in range(start, end, 10):
                 offsets = range(first, min(first + 10, end))
@@ -45,29 +45,29 @@ def test_who_stops_goes_on_where_it_was() -> None:
     pulls = Pulls()
     ranges = Ranges(pulls.begin)
 
-    found = taken(ranges.blocks(QUEUE, 0, 45), 17)
-    found += taken(ranges.blocks(QUEUE, 17, 45), 13)
-    found += taken(ranges.blocks(QUEUE, 30, 45), 100)
+    found = taken(ranges.blocks(PARTITION, 0, 45), 17)
+    found += taken(ranges.blocks(PARTITION, 17, 45), 13)
+    found += taken(ranges.blocks(PARTITION, 30, 45), 100)
 
     assert found == list(range(45))
-    assert pulls.begun == [(QUEUE, 0, 45)]
+    assert pulls.begun == [(PARTITION, 0, 45)]
     assert pulls.ended == 1
 
 
 def test_another_range_is_begun_and_the_first_one_ended() -> None:
-    """Of another queue, to another end, from a place that was passed, or behind one that was not reached."""
-    for queue, start, end in (
-        (Queue("flights", "broker-a", 1), 12, 45),
-        (QUEUE, 12, 40),
-        (QUEUE, 9, 45),
-        (QUEUE, 21, 45),
+    """Of another partition, to another end, from a place that was passed, or behind one that was not reached."""
+    for partition, start, end in (
+        (Partition("flights", "broker-a", 1), 12, 45),
+        (PARTITION, 12, 40),
+        (PARTITION, 9, 45),
+        (PARTITION, 21, 45),
     ):
         pulls = Pulls()
         ranges = Ranges(pulls.begin)
-        taken(ranges.blocks(QUEUE, 0, 45), 12)
+        taken(ranges.blocks(PARTITION, 0, 45), 12)
 
-        assert taken(ranges.blocks(queue, start, end), 5) == list(range(start, start + 5))
-        assert pulls.begun == [(QUEUE, 0, 45), (queue, start, end)]
+        assert taken(ranges.blocks(partition, start, end), 5) == list(range(start, start + 5))
+        assert pulls.begun == [(PARTITION, 0, 45), (partition, start, end)]
         assert pulls.ended == 1
 
 
@@ -75,7 +75,7 @@ def test_what_was_not_taken_is_let_go_of() -> None:
     """When the source is closed."""
     pulls = Pulls()
     ranges = Ranges(pulls.begin)
-    taken(ranges.blocks(QUEUE, 0, 45), 12)
+    taken(ranges.blocks(PARTITION, 0, 45), 12)
     assert pulls.ended == 0
 
     ranges.close()

@@ -25,7 +25,7 @@ def land(store: Store, name: str, *ids: str | None, bodies: tuple[bytes, ...] = 
     columns = {
         "topic": [""] * len(every),
         "broker": [""] * len(every),
-        "queue_id": times,
+        "partition_id": times,
         "offset": times,
         "message_id": [""] * len(every),
         "published_at": times,

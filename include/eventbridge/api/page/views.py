@@ -105,15 +105,15 @@ def lag(work: Runtime) -> dict[str, Any]:
 
 def _waiting(found: Status) -> list[Waiting]:
     waiting: dict[tuple[str, str], Waiting] = {}
-    for queue in found.queues:
-        key = queue.runner, queue.bus
+    for partition in found.partitions:
+        key = partition.runner, partition.bus
         before = waiting.get(key, Waiting(*key, 0, 0, 0, "", _drains(found, *key)))
         waiting[key] = Waiting(
             *key,
-            _sum(before.lag, queue.lag),
-            _sum(before.in_flight, queue.in_flight),
-            _sum(before.available, queue.available),
-            before.gap or queue.gap,
+            _sum(before.lag, partition.lag),
+            _sum(before.in_flight, partition.in_flight),
+            _sum(before.available, partition.available),
+            before.gap or partition.gap,
             before.drains,
         )
     return list(waiting.values())
@@ -265,7 +265,7 @@ def search(work: Runtime, query: SearchQuery) -> dict[str, Any]:
 
 
 def _drains(found: Status, runner: str, bus: str) -> str:
-    """Return when the lag of a runner's bus is gone, in words: when that of its slowest queue is."""
+    """Return when the lag of a runner's bus is gone, in words: when that of its slowest partition is."""
     flows = [each.flow for each in found.flows if (each.runner, each.bus) == (runner, bus)]
     if any(each.grows for each in flows):
         return "grows"

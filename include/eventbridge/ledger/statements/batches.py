@@ -52,7 +52,7 @@ _newest_committed = (
     .subquery()
 )
 
-#: What the newest committed batches of a runner moved of each queue, the newest batch first.
+#: What the newest committed batches of a runner moved of each partition, the newest batch first.
 MOVES = (
     select(batch_range, _newest_committed.c.planned_at, _newest_committed.c.committed_at, _newest_committed.c.is_full)
     .join(batch_range, batch_range.c.batch_id == _newest_committed.c.batch_id)
@@ -71,7 +71,7 @@ INSERT_BATCH = insert(batch)
 #: Adds the ranges of a batch.
 INSERT_RANGES = insert(batch_range)
 
-#: The ranges of a batch, in order of their queues.
+#: The ranges of a batch, in order of their partitions.
 RANGES = select(batch_range).where(batch_range.c.batch_id == bindparam("of_batch")).order_by(*batch_range.primary_key)
 
 #: The retry batch that was planned last.

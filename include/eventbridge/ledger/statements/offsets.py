@@ -9,7 +9,7 @@ from sqlalchemy import Select, Text, bindparam, func, select, update
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import word
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.statements.queues import of_queue
+from eventbridge.ledger.statements.partitions import of_partition
 from eventbridge.ledger.tables import batch, batch_range, consumer_offset, ledger
 
 #: Which ledger this is.
@@ -27,8 +27,8 @@ TAKE_TURN = select(ledger.c.singleton).with_for_update()
 #: Gives a new ledger its id, unless it has one.
 NAME_LEDGER = insert_or_skip(ledger)
 
-#: Sets where a group starts in a queue, unless that is known already.
-REGISTER_QUEUES = insert_or_skip(consumer_offset)
+#: Sets where a group starts in a partition, unless that is known already.
+REGISTER_PARTITIONS = insert_or_skip(consumer_offset)
 
 #: Notes which log a group's offsets count on, where no one has noted it.
 IDENTIFY_BUS = (
@@ -46,7 +46,7 @@ MOVE_OFFSET = (
     update(consumer_offset)
     .where(
         consumer_offset.c.consumer_group == bindparam("of_group"),
-        of_queue(consumer_offset),
+        of_partition(consumer_offset),
         consumer_offset.c.offset == bindparam("expected"),
     )
     .values(
@@ -57,7 +57,7 @@ MOVE_OFFSET = (
 )
 
 
-#: Where the oldest batch that is on record begins in each queue of a bus, by runner.
+#: Where the oldest batch that is on record begins in each partition of a bus, by runner.
 FIRST_OFFSETS = (
     select(
         batch.c.runner,

@@ -8,7 +8,7 @@ from sqlalchemy import Text, bindparam, case, delete, exists, false, null, or_, 
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.statements.inserts import insert_or_skip
-from eventbridge.ledger.statements.queues import of_queue
+from eventbridge.ledger.statements.partitions import of_partition
 from eventbridge.ledger.tables import batch, batch_file, batch_range, streaming_lease
 
 _NOW = bindparam("now", type_=UtcTime)
@@ -101,7 +101,7 @@ MOVE_END = (
     update(batch_range)
     .where(
         batch_range.c.batch_id == bindparam("of_batch"),
-        of_queue(batch_range),
+        of_partition(batch_range),
         batch_range.c.end_offset <= bindparam("to"),
     )
     .values(end_offset=bindparam("to"))

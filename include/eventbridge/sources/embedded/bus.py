@@ -29,12 +29,12 @@ class EmbeddedBus(TableLog):
         bus: str,
         *,
         topics: Sequence[str] = ("events",),
-        queues: int = 4,
+        partitions: int = 4,
         clock: Callable[[], datetime],
     ) -> None:
         self._announcements: FileAnnouncements | None = None
         self.path = folder / f"{bus}.sqlite"
-        super().__init__(bus, lambda: FileTables(self.path), topics=topics, queues=queues, clock=clock)
+        super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
 
     def announcements(self) -> Announcements | None:
         """Return what tells that something was published, whoever did, from now on; None: the system does not."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.server_tables import ServerTables
 from eventbridge.sources.embedded.table_log import TableLog
 
@@ -26,16 +26,16 @@ class DatabaseBus(TableLog):
         bus: str,
         *,
         topics: Sequence[str] = ("events",),
-        queues: int = 4,
+        partitions: int = 4,
         clock: Callable[[], datetime],
     ) -> None:
-        super().__init__(bus, lambda: ServerTables(url, bus), topics=topics, queues=queues, clock=clock)
+        super().__init__(bus, lambda: ServerTables(url, bus), topics=topics, partitions=partitions, clock=clock)
         self._followed = False
-        self._ends: Mapping[Queue, int] = {}
+        self._ends: Mapping[Partition, int] = {}
         self._ends_until = 0.0
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue, by one short query: cheap enough to ask several times a second.
+    def ends(self) -> Mapping[Partition, int]:
+        """Return the end offset of every partition, by one short query: cheap enough to ask several times a second.
 
         Followed, it is asked so often that an answer holds for some milliseconds.
         """
@@ -46,6 +46,6 @@ class DatabaseBus(TableLog):
             self._ends, self._ends_until = found, time.monotonic() + _ENDS_HOLD_SECONDS
         return found
 
-    def follow(self, _positions: Mapping[Queue, int]) -> None:
+    def follow(self, _positions: Mapping[Partition, int]) -> None:
         """Be asked for the ends hundreds of times a second."""
         self._followed = True

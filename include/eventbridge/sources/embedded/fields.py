@@ -10,14 +10,14 @@ from eventbridge.rule.types import SourceType
 
 
 class EmbeddedFields(Source):
-    """A log on this machine; each of its topics is made with so many queues."""
+    """A log on this machine; each of its topics is made with so many partitions."""
 
     type: Literal["embedded"] = "embedded"
-    queues: int = 4
+    partitions: int = 4
 
 
 def _read(fields: Fields) -> dict[str, Any]:
-    return {"queues": fields.whole("queues", 4, 1, 256)}
+    return {"partitions": fields.whole("partitions", 4, 1, 256)}
 
 
 EMBEDDED = SourceType(
@@ -25,5 +25,5 @@ EMBEDDED = SourceType(
     EmbeddedFields,
     "eventbridge.sources.embedded.open:open_embedded",
     read=_read,
-    words=("topics", "queues", "start_at"),
+    words=("topics", "partitions", "start_at"),
 )

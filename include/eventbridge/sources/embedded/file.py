@@ -29,8 +29,8 @@ BUSY_SECONDS = 30.0
 _APPLICATION_ID = 0x45764275
 _VERSION = 1
 
-# A position is the queue's number in the high bits and the offset in the low ones (`places`):
-# the primary key is then the row id, a range of a queue one stretch of the table, and no second index is needed.
+# A position is the partition's number in the high bits and the offset in the low ones (`places`):
+# the primary key is then the row id, a range of a partition one stretch of the table, and no second index is needed.
 _SCHEMA = """
 CREATE TABLE queue (
     number            INTEGER PRIMARY KEY,

@@ -38,16 +38,16 @@ class FileTables:
         with self._file.writing() as connection:
             yield FileWriter(connection)
 
-    def queues(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each queue."""
+    def partitions(self) -> Iterable[tuple[str, int, int]]:
+        """Return topic, id and number of each partition."""
         return self._file.rows("SELECT topic, queue_id, number FROM queue")
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each queue."""
+        """Return number and end offset of each partition."""
         return self._file.rows("SELECT number, end_offset FROM queue")
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a queue that is held, and its end."""
+        """Return the first offset of a partition that is held, and its end."""
         ((first, end),) = self._file.rows("SELECT first_offset, end_offset FROM queue WHERE number = ?", (number,))
         return first, end
 
@@ -76,7 +76,7 @@ class FileTables:
         return page
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each queue that a consumer group has an offset of."""
+        """Return number and offset of each partition that a consumer group has an offset of."""
         return self._file.rows("SELECT queue, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
 
 
@@ -89,22 +89,22 @@ class FileWriter:
     def lock_bus(self) -> None:
         """Do nothing: nobody else writes."""
 
-    def make_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+    def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Make queues, each by its topic and its id."""
-        self._connection.executemany("INSERT INTO queue (topic, queue_id) VALUES (?, ?)", queues)
+        self._connection.executemany("INSERT INTO queue (topic, queue_id) VALUES (?, ?)", partitions)
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Return where queues end."""
+        """Return where partitions end."""
         rows = self._connection.execute("SELECT number, end_offset, last_published_at FROM queue")
         return {number: End(offset, at) for number, offset, at in rows if number in numbers}
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
-        rows = ((position(each.queue, each.offset), each.published_at, each.body) for each in messages)
+        rows = ((position(each.partition, each.offset), each.published_at, each.body) for each in messages)
         self._connection.executemany("INSERT INTO message (position, published_at, body) VALUES (?, ?, ?)", rows)
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have queues end elsewhere."""
+        """Have partitions end elsewhere."""
         self._connection.executemany(
             "UPDATE queue SET end_offset = ?, last_published_at = ? WHERE number = ?",
             [(*end, number) for number, end in ends.items()],
@@ -118,11 +118,11 @@ class FileWriter:
             [(group, number, offset, at) for number, offset in offsets.items()],
         )
 
-    def lock_queue(self, number: int) -> None:
+    def lock_partition(self, number: int) -> None:
         """Do nothing: nobody else writes."""
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a queue from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
         cursor = self._connection.execute(
             "DELETE FROM message WHERE position >= ? AND position < ?", (position(number, first), position(number, end))
         )

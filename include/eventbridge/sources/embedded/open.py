@@ -19,6 +19,6 @@ def open_embedded(opening: Opening[EmbeddedFields]) -> LogSource:
     if url.startswith("postgres"):
         from eventbridge.sources.embedded.database_bus import DatabaseBus  # only then is psycopg needed
 
-        return DatabaseBus(url, opening.bus, topics=source.topics, queues=source.queues, clock=opening.clock)
+        return DatabaseBus(url, opening.bus, topics=source.topics, partitions=source.partitions, clock=opening.clock)
     folder = Path(opening.settings.bus_folder)
-    return EmbeddedBus(folder, opening.bus, topics=source.topics, queues=source.queues, clock=opening.clock)
+    return EmbeddedBus(folder, opening.bus, topics=source.topics, partitions=source.partitions, clock=opening.clock)

@@ -1,29 +1,29 @@
-"""Where a message of an embedded bus lies in its file, and which queue takes it."""
+"""Where a message of an embedded bus lies in its file, and which partition takes it."""
 
 from __future__ import annotations
 
 import zlib
 from datetime import UTC, datetime, timedelta
 
-# A message's position is its queue's number and its offset in one integer of 63 bits: 2^40 offsets a queue.
+# A message's position is its partition's number and its offset in one integer of 63 bits: 2^40 offsets a partition.
 _OFFSET_BITS = 40
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def queue_of_key(key: str, queues: int) -> int:
-    """Return which of a topic's queues takes the records of a key; the same in every process and version."""
-    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % queues
+def partition_of_key(key: str, partitions: int) -> int:
+    """Return which of a topic's partitions takes the records of a key; the same in every process and version."""
+    return zlib.crc32(key.encode("utf-8", "surrogatepass")) % partitions
 
 
 def position(number: int, offset: int) -> int:
-    """Return the row id of a message, by the number of its queue and its offset."""
+    """Return the row id of a message, by the number of its partition and its offset."""
     return number << _OFFSET_BITS | offset
 
 
 def offset_of(position: int) -> int:
-    """Return the offset of a message in its queue, by its row id."""
+    """Return the offset of a message in its partition, by its row id."""
     return position & ((1 << _OFFSET_BITS) - 1)
 
 

@@ -43,16 +43,16 @@ class ServerTables:
         with self._server.writing() as connection:
             yield ServerWriter(connection, self._bus)
 
-    def queues(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each queue."""
+    def partitions(self) -> Iterable[tuple[str, int, int]]:
+        """Return topic, id and number of each partition."""
         return self._server.rows(f"SELECT topic, queue_id, number FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each queue."""
+        """Return number and end offset of each partition."""
         return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a queue that is held, and its end."""
+        """Return the first offset of a partition that is held, and its end."""
         query = f"SELECT first_offset, end_offset FROM {SCHEMA}.queue WHERE number = %s"
         ((first, end),) = self._server.rows(query, (number,))
         return first, end
@@ -67,7 +67,7 @@ class ServerTables:
         return self._server.rows(_PAGE, (number, start, end))
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each queue that a consumer group has an offset of."""
+        """Return number and offset of each partition that a consumer group has an offset of."""
         query = f"SELECT queue, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
         return self._server.rows(query, (group,))
 
@@ -80,14 +80,14 @@ class ServerWriter:
         self._bus = bus
 
     def lock_bus(self) -> None:
-        """Keep others from making queues."""
+        """Keep others from making partitions."""
         self._connection.execute(f"SELECT name FROM {SCHEMA}.bus WHERE name = %s FOR UPDATE", (self._bus,))
 
-    def make_queues(self, queues: Iterable[tuple[str, int]]) -> None:
+    def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Make queues, each by its topic and its id."""
         statement = f"INSERT INTO {SCHEMA}.queue (bus, topic, queue_id) VALUES (%s, %s, %s)"
         with self._connection.cursor() as cursor:
-            cursor.executemany(statement, [(self._bus, topic, queue_id) for topic, queue_id in queues])
+            cursor.executemany(statement, [(self._bus, topic, queue_id) for topic, queue_id in partitions])
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
         """Keep others from publishing to queues, and return where these end."""
@@ -107,7 +107,7 @@ class ServerWriter:
                 copy.write_row(message)
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have queues end elsewhere."""
+        """Have partitions end elsewhere."""
         statement = f"UPDATE {SCHEMA}.queue SET end_offset = %s, last_published_at = %s WHERE number = %s"
         with self._connection.cursor() as cursor:
             cursor.executemany(statement, [(*end, number) for number, end in ends.items()])
@@ -122,12 +122,12 @@ class ServerWriter:
         with self._connection.cursor() as cursor:  # in one order, or two could wait for each other
             cursor.executemany(statement, [(group, number, offset, at) for number, offset in sorted(offsets.items())])
 
-    def lock_queue(self, number: int) -> None:
-        """Keep others from trimming a queue."""
+    def lock_partition(self, number: int) -> None:
+        """Keep others from trimming a partition."""
         self._connection.execute(f"SELECT number FROM {SCHEMA}.queue WHERE number = %s FOR UPDATE", (number,))
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a queue from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
         gone = f"DELETE FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s"
         count = self._connection.execute(gone, (number, first, end)).rowcount
         self._connection.execute(f"UPDATE {SCHEMA}.queue SET first_offset = %s WHERE number = %s", (end, number))

@@ -1,4 +1,4 @@
-"""What an embedded bus asks of the tables that hold its queues, messages and offsets, wherever these lie."""
+"""What an embedded bus asks of the tables that hold its partitions, messages and offsets, wherever these lie."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Message(NamedTuple):
-    """A message in its queue, which has a number; `published_at` is in microseconds since 1970."""
+    """A message in its partition, which has a number; `published_at` is in microseconds since 1970."""
 
-    queue: int
+    partition: int
     offset: int
     published_at: int
     body: bytes
 
 
 class End(NamedTuple):
-    """Where a queue ends: the next offset, and when its last message was published."""
+    """Where a partition ends: the next offset, and when its last message was published."""
 
     offset: int
     published_at: int
@@ -31,34 +31,34 @@ class Writer(Protocol):
     """One transaction. What it has locked stays as it is until that ends."""
 
     def lock_bus(self) -> None:
-        """Keep others from making queues."""
+        """Keep others from making partitions."""
 
-    def make_queues(self, queues: Iterable[tuple[str, int]]) -> None:
-        """Make queues, each by its topic and its id."""
+    def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Make partitions, each by its topic and its id."""
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Keep others from publishing to queues, and return where these end."""
+        """Keep others from publishing to partitions, and return where these end."""
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have queues end elsewhere."""
+        """Have partitions end elsewhere."""
 
     def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
         """Record offsets of a consumer group."""
 
-    def lock_queue(self, number: int) -> None:
-        """Keep others from trimming a queue."""
+    def lock_partition(self, number: int) -> None:
+        """Keep others from trimming a partition."""
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a queue from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
 
 
 class Tables(Protocol):
     """The tables of one bus; threads may share them. Raises BusError with a remedy where they cannot be used.
 
-    `name` is theirs in messages to people, `place` what they lie in: a file, a database. Queues have numbers.
+    `name` is theirs in messages to people, `place` what they lie in: a file, a database. Partitions have numbers.
     """
 
     name: str
@@ -78,14 +78,14 @@ class Tables(Protocol):
     def writing(self) -> AbstractContextManager[Writer]:
         """Make what the writer is told one transaction, durable when the block has ended, undone if it raises."""
 
-    def queues(self) -> Iterable[tuple[str, int, int]]:
-        """Return topic, id and number of each queue."""
+    def partitions(self) -> Iterable[tuple[str, int, int]]:
+        """Return topic, id and number of each partition."""
 
     def ends(self) -> Iterable[tuple[int, int]]:
-        """Return number and end offset of each queue, by one short query."""
+        """Return number and end offset of each partition, by one short query."""
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a queue that is held, and its end."""
+        """Return the first offset of a partition that is held, and its end."""
 
     def published_at(self, number: int, offset: int) -> int:
         """Return when a message that is held was published."""
@@ -94,4 +94,4 @@ class Tables(Protocol):
         """Return offset, time and body of the first messages with start <= offset < end, no more than a page."""
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each queue that a consumer group has an offset of."""
+        """Return number and offset of each partition that a consumer group has an offset of."""

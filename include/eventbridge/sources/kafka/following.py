@@ -9,7 +9,7 @@ import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from eventbridge.kafka.client import QUIET, Trouble, bus_error
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.fetched import MOST_BYTES, Fetched
 from eventbridge.sources.kafka.reading import BLOCK_MESSAGES, READING, as_blocks, refuse_final
 
@@ -21,18 +21,22 @@ _DOING: Final = "to follow its topics"
 class Following:
     """A consumer of some partitions from given offsets on; it joins no group. One thread at a time uses it."""
 
-    def __init__(self, settings: Mapping[str, Any], positions: Mapping[Queue, int]) -> None:
+    def __init__(self, settings: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._servers = str(settings["bootstrap.servers"])
         self._trouble = Trouble()
-        self._fetched: dict[Queue, Fetched[Message]] = {queue: Fetched(at, at) for queue, at in positions.items()}
+        self._fetched: dict[Partition, Fetched[Message]] = {
+            partition: Fetched(at, at) for partition, at in positions.items()
+        }
         own = {"fetch.wait.max.ms": _FETCH_WAIT_MS, "error_cb": self._trouble}
         try:
             self._consumer = Consumer({**settings, **QUIET, **READING, **own})
-            self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, at) for queue, at in positions.items()])
+            self._consumer.assign(
+                [TopicPartition(partition.topic, partition.partition_id, at) for partition, at in positions.items()]
+            )
         except KafkaException as error:
             raise bus_error(self._servers, "to open a client", error.args[0]) from None
 
-    def ends(self) -> dict[Queue, int]:
+    def ends(self) -> dict[Partition, int]:
         """Return up to where each partition was fetched; waits for nothing.
 
         The client tells where a partition ends, so that offsets without a message count as fetched.
@@ -42,15 +46,15 @@ class Following:
                 self._take(message)
         if self._trouble.final is not None:
             raise bus_error(self._servers, _DOING, self._trouble.final)
-        return {queue: fetched.end for queue, fetched in self._fetched.items()}
+        return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
-    def holds(self, queue: Queue, start: int, end: int) -> bool:
+    def holds(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether everything of a range was fetched and is still here."""
-        return queue in self._fetched and self._fetched[queue].holds(start, end)
+        return partition in self._fetched and self._fetched[partition].holds(start, end)
 
-    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range that was fetched; what lies before it is forgotten."""
-        yield from as_blocks(self._fetched[queue].take(start, end))
+        yield from as_blocks(self._fetched[partition].take(start, end))
 
     def close(self) -> None:
         """Let go of the brokers."""
@@ -65,7 +69,7 @@ class Following:
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             refuse_final(self._servers, error, _DOING)
             return
-        fetched = self._fetched[Queue(message.topic() or "", "", message.partition() or 0)]
+        fetched = self._fetched[Partition(message.topic() or "", "", message.partition() or 0)]
         assert offset is not None, "what comes of a partition says where"
         if error is None:
             fetched.put(offset, len(message), message)

@@ -1,7 +1,7 @@
 """Topics of a Kafka cluster as a log: what lies where, who has come how far, and what is read and published.
 
 What a transaction did not commit, and what marks its end, are gaps as those of compaction are: offsets without an
-event. A queue's end is where the oldest open transaction begins, so what is read of a range never changes.
+event. A partition's end is where the oldest open transaction begins, so what is read of a range never changes.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.kafka.client import Asking
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.kafka.following import Following
 from eventbridge.sources.kafka.publishing import Publishing
 from eventbridge.sources.kafka.reading import Reading
 
 #: How long what is known of the topics' partitions holds where only their ends are asked for.
-_QUEUES_HOLD_SECONDS: Final = 5.0
+_PARTITIONS_HOLD_SECONDS: Final = 5.0
 
-#: How long what a queue holds is taken for what it held: what is dropped meanwhile the client tells of.
+#: How long what a partition holds is taken for what it held: what is dropped meanwhile the client tells of.
 _BOUNDS_HOLD_SECONDS: Final = 1.0
 
 #: How long a topic's largest message is taken for what it was.
@@ -56,11 +56,11 @@ class KafkaLog:
         self._asking = Asking(settings)
         self._reading: Reading | None = None
         self._following: Following | None = None
-        self._earliest: dict[Queue, int] = {}  # of what it follows
+        self._earliest: dict[Partition, int] = {}  # of what it follows
         self._publishing = Publishing(settings, clock, self._most_together)
-        self._queues: frozenset[Queue] = frozenset()
-        self._queues_until = 0.0
-        self._held_bounds: dict[Queue, tuple[int, int, float]] = {}
+        self._partitions: frozenset[Partition] = frozenset()
+        self._partitions_until = 0.0
+        self._held_bounds: dict[Partition, tuple[int, int, float]] = {}
         self._most_bytes: dict[str, tuple[int | None, float]] = {}
 
     @property
@@ -74,79 +74,83 @@ class KafkaLog:
         cluster = asked[0].cluster_id
         return {name: f"{cluster}/{topic.topic_id}" for name, topic in self._described().items()}
 
-    def queues(self) -> Sequence[Queue]:
+    def partitions(self) -> Sequence[Partition]:
         """Return the partitions of the topics, as they are now."""
         found = [
-            Queue(name, "", partition.id) for name, topic in self._described().items() for partition in topic.partitions
+            Partition(name, "", partition.id)
+            for name, topic in self._described().items()
+            for partition in topic.partitions
         ]
-        self._queues, self._queues_until = frozenset(found), time.monotonic() + _QUEUES_HOLD_SECONDS
+        self._partitions, self._partitions_until = frozenset(found), time.monotonic() + _PARTITIONS_HOLD_SECONDS
         return sorted(found)
 
-    def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty), when it began to follow it."""
-        known = self._earliest.get(queue)
-        return known if known is not None else self._offsets([queue], OffsetSpec.earliest())[queue]
+    def earliest(self, partition: Partition) -> int:
+        """Return the first offset still held (the end offset if the partition is empty), when it began to follow it."""
+        known = self._earliest.get(partition)
+        return known if known is not None else self._offsets([partition], OffsetSpec.earliest())[partition]
 
-    def end(self, queue: Queue) -> int:
-        """Return the offset up to which a queue can be read."""
-        return self._offsets([queue], OffsetSpec.latest())[queue]
+    def end(self, partition: Partition) -> int:
+        """Return the offset up to which a partition can be read."""
+        return self._offsets([partition], OffsetSpec.latest())[partition]
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue, by one question to each broker that leads some of them.
+    def ends(self) -> Mapping[Partition, int]:
+        """Return the end offset of every partition, by one question to each broker that leads some of them.
 
-        A partition that appears is among them after a few seconds; `queues` knows it at once. Of what it follows up to
-        where that was fetched.
+        A partition that appears is among them after a few seconds; `partitions` knows it at once. Of what it follows up
+        to where that was fetched.
         """
         if self._following is not None:
             return self._following.ends()
-        if time.monotonic() > self._queues_until:
-            self.queues()
-        return self._offsets(sorted(self._queues), OffsetSpec.latest())
+        if time.monotonic() > self._partitions_until:
+            self.partitions()
+        return self._offsets(sorted(self._partitions), OffsetSpec.latest())
 
-    def follow(self, positions: Mapping[Queue, int]) -> None:
+    def follow(self, positions: Mapping[Partition, int]) -> None:
         """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
         self._unfollow()
         earliest = self._offsets(sorted(positions), OffsetSpec.earliest())
-        begins = {queue: max(offset, earliest[queue]) for queue, offset in positions.items()}
+        begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
         self._following, self._earliest = Following(self._settings, begins), earliest
 
-    def offset_at(self, queue: Queue, at: datetime) -> int:
+    def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
         since = -((_EPOCH - at) // _MILLISECOND)  # the next whole one: brokers know no shorter times
-        found = self._offsets([queue], OffsetSpec.for_timestamp(max(0, since)))[queue]
-        return found if found >= 0 else self.end(queue)
+        found = self._offsets([partition], OffsetSpec.for_timestamp(max(0, since)))[partition]
+        return found if found >= 0 else self.end(partition)
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `MESSAGES`.
 
-        Raises OffsetGapError at the call if `end` lies beyond the end of the queue.
+        Raises OffsetGapError at the call if `end` lies beyond the end of the partition.
         """
-        if self._following is not None and self._following.holds(queue, max(start, self.earliest(queue)), end):
+        if self._following is not None and self._following.holds(partition, max(start, self.earliest(partition)), end):
             fault_points.reach("bus.read")
-            return self._following.blocks(queue, start, end)
-        begin, log_end = self._bounds(queue, end)
+            return self._following.blocks(partition, start, end)
+        begin, log_end = self._bounds(partition, end)
         if end > log_end:
             raise OffsetGapError(
-                f"{self.uri}: offsets {start} to {end} of {queue.topic}/{queue.queue_id} are wanted, and it ends at "
+                f"{self.uri}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} are wanted, and it ends at "
                 f"{log_end}: the topic was made again, or lost messages when its leader was lost. "
                 "Let the topic have back what it had, or give the rules a runner of a new name"
             )
         if self._reading is None:
             self._reading = Reading(self._settings)
-        return self._reading.blocks(queue, max(start, begin), end)
+        return self._reading.blocks(partition, max(start, begin), end)
 
-    def _bounds(self, queue: Queue, end: int) -> tuple[int, int]:
-        """Return what a queue holds, as it was within the last second if that tells of `end`.
+    def _bounds(self, partition: Partition, end: int) -> tuple[int, int]:
+        """Return what a partition holds, as it was within the last second if that tells of `end`.
 
         A range is read file by file, and to ask each time takes longer than to read a small one.
         """
-        begin, log_end, until = self._held_bounds.get(queue, (0, 0, 0.0))
+        begin, log_end, until = self._held_bounds.get(partition, (0, 0, 0.0))
         if end > log_end or time.monotonic() > until:
-            begin, log_end = self.earliest(queue), self.end(queue)
-            self._held_bounds[queue] = begin, log_end, time.monotonic() + _BOUNDS_HOLD_SECONDS
+            begin, log_end = self.earliest(partition), self.end(partition)
+            self._held_bounds[partition] = begin, log_end, time.monotonic() + _BOUNDS_HOLD_SECONDS
         return begin, log_end
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+    def publish(
+        self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
+    ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
 
         All in-sync replicas have them when this returns. A record's key decides its partition as librdkafka's default
@@ -155,7 +159,7 @@ class KafkaLog:
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
             raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
-        return self._publishing.publish([queue for queue in self._known() if queue.topic == topic], records)
+        return self._publishing.publish([partition for partition in self._known() if partition.topic == topic], records)
 
     def most_bytes(self, topic: str) -> int | None:
         """Return how many bytes body and key of a record may have, by the topic's max.message.bytes a minute ago.
@@ -181,24 +185,28 @@ class KafkaLog:
         (found,) = answers.values()
         return max(0, int(found["max.message.bytes"].value) - _AROUND_BYTES)
 
-    def committed(self, group: str) -> Mapping[Queue, int]:
-        """Return the offsets that the cluster has on record for a consumer group, for the queues of the topics."""
-        parts = [TopicPartition(queue.topic, queue.queue_id) for queue in self._known()]
+    def committed(self, group: str) -> Mapping[Partition, int]:
+        """Return the offsets that the cluster has on record for a consumer group, for the partitions of the topics."""
+        parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._known()]
         place, doing = ConsumerGroupTopicPartitions(group, parts), f"to ask how far the group {group!r} has come"
         asked = self._asking.answers(lambda client: client.list_consumer_group_offsets([place]), doing)
         (answer,) = asked.values()
         self._refuse_failed(answer.topic_partitions, doing)
         return {
-            Queue(each.topic, "", each.partition): each.offset for each in answer.topic_partitions if each.offset >= 0
+            Partition(each.topic, "", each.partition): each.offset
+            for each in answer.topic_partitions
+            if each.offset >= 0
         }
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group without joining it; the last one written counts."""
-        for queue in offsets:
-            self._check(queue)
+        for partition in offsets:
+            self._check(partition)
         fault_points.reach("bus.commit")
         if offsets:
-            parts = [TopicPartition(queue.topic, queue.queue_id, offset) for queue, offset in offsets.items()]
+            parts = [
+                TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()
+            ]
             place, doing = ConsumerGroupTopicPartitions(group, parts), f"to commit for the group {group!r}"
             asked = self._asking.answers(lambda client: client.alter_consumer_group_offsets([place]), doing)
             (answer,) = asked.values()
@@ -223,22 +231,24 @@ class KafkaLog:
         doing = f"to ask about the topics {', '.join(map(repr, self._topics))}"
         return self._asking.answers(lambda client: client.describe_topics(named), doing)
 
-    def _known(self) -> Sequence[Queue]:
-        return sorted(self._queues) if time.monotonic() < self._queues_until else self.queues()
+    def _known(self) -> Sequence[Partition]:
+        return sorted(self._partitions) if time.monotonic() < self._partitions_until else self.partitions()
 
-    def _check(self, queue: Queue) -> None:
-        if queue not in self._queues and queue not in self.queues():
-            raise BusError(f"{self.uri}: there is no queue {queue.topic}/{queue.queue_id} among those open")
+    def _check(self, partition: Partition) -> None:
+        if partition not in self._partitions and partition not in self.partitions():
+            raise BusError(
+                f"{self.uri}: there is no partition {partition.topic}/{partition.partition_id} among those open"
+            )
 
-    def _offsets(self, queues: Sequence[Queue], spec: OffsetSpec) -> dict[Queue, int]:
-        for queue in queues:
-            self._check(queue)
-        asked = {TopicPartition(queue.topic, queue.queue_id): spec for queue in queues}
+    def _offsets(self, partitions: Sequence[Partition], spec: OffsetSpec) -> dict[Partition, int]:
+        for partition in partitions:
+            self._check(partition)
+        asked = {TopicPartition(partition.topic, partition.partition_id): spec for partition in partitions}
         level = IsolationLevel.READ_COMMITTED
         answers = self._asking.answers(
             lambda client: client.list_offsets(asked, isolation_level=level), "to ask for offsets", of_known=True
         )
-        return {Queue(part.topic, "", part.partition): int(info.offset) for part, info in answers.items()}
+        return {Partition(part.topic, "", part.partition): int(info.offset) for part, info in answers.items()}
 
     def _refuse_failed(self, parts: Sequence[TopicPartition], doing: str) -> None:
         for part in parts:

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.kafka.client import ANSWER_SECONDS, QUIET, Trouble, bus_error
-from eventbridge.model.queue import Queue
-from eventbridge.sources.embedded.places import queue_of_key
+from eventbridge.model.partition import Partition
+from eventbridge.sources.embedded.places import partition_of_key
 
 _SETTINGS: Final[Mapping[str, Any]] = {
     "acks": "all",
@@ -49,21 +49,23 @@ class Publishing:
         self._turns = count()
         self._opening = Lock()
 
-    def publish(self, queues: Sequence[Queue], records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Queue, int]]:
-        """Append records to the queues of one topic, by key or in turn, and return where each of them lies."""
+    def publish(
+        self, partitions: Sequence[Partition], records: Sequence[tuple[bytes, str | None]]
+    ) -> list[tuple[Partition, int]]:
+        """Append records to the partitions of one topic, by key or in turn, and return where each of them lies."""
         fault_points.reach("bus.publish")
         producer = self._open()
         at = (self._clock() - _EPOCH) // _MILLISECOND
         sent = _Sent(len(records))
         for index, (body, key) in enumerate(records):
-            number = next(self._turns) % len(queues) if key is None else queue_of_key(key, len(queues))
+            number = next(self._turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
             raw = None if key is None else key.encode("utf-8", "surrogatepass")
-            self._send(producer, queues[number], (body, raw, at), sent.told(index, queues[number]))
+            self._send(producer, partitions[number], (body, raw, at), sent.told(index, partitions[number]))
         while sent.left and self._trouble.final is None:
             producer.poll(0.05)
         failed = self._trouble.final if sent.left else sent.failed
         if failed is not None:
-            raise bus_error(str(self._settings["bootstrap.servers"]), f"to publish to {queues[0].topic!r}", failed)
+            raise bus_error(str(self._settings["bootstrap.servers"]), f"to publish to {partitions[0].topic!r}", failed)
         fault_points.reach("bus.publish.done")
         return sent.places()
 
@@ -79,29 +81,31 @@ class Publishing:
                 self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, **own})
             return self._producer
 
-    def _send(self, producer: Producer, queue: Queue, record: tuple[bytes, bytes | None, int], told: Any) -> None:
+    def _send(
+        self, producer: Producer, partition: Partition, record: tuple[bytes, bytes | None, int], told: Any
+    ) -> None:
         body, key, at = record
         end = time.monotonic() + ANSWER_SECONDS
         while True:
             try:
                 producer.produce(
-                    queue.topic,
+                    partition.topic,
                     body,
                     key,
-                    partition=queue.queue_id,
+                    partition=partition.partition_id,
                     on_delivery=told,
                     timestamp=at,
                     headers=_HEADERS,
                 )
                 return
-            except BufferError:  # its queue is full: let it send
+            except BufferError:  # its partition is full: let it send
                 producer.poll(0.05)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:
-                    self._learn(producer, queue.topic)  # it was added since the client looked
+                    self._learn(producer, partition.topic)  # it was added since the client looked
                     continue
                 servers = str(self._settings["bootstrap.servers"])
-                raise bus_error(servers, f"to publish to {queue.topic!r}", error.args[0]) from None
+                raise bus_error(servers, f"to publish to {partition.topic!r}", error.args[0]) from None
 
     def _learn(self, producer: Producer, topic: str) -> None:
         with suppress(KafkaException):
@@ -113,7 +117,7 @@ class _Sent:
 
     def __init__(self, number: int) -> None:
         self.failed: KafkaError | None = None
-        self._places: list[tuple[Queue, int] | None] = [None] * number
+        self._places: list[tuple[Partition, int] | None] = [None] * number
         self._left = number
         self._lock = Lock()
 
@@ -122,7 +126,7 @@ class _Sent:
         """How many were not told of yet."""
         return self._left
 
-    def told(self, index: int, queue: Queue) -> Callable[[KafkaError | None, Message], None]:
+    def told(self, index: int, partition: Partition) -> Callable[[KafkaError | None, Message], None]:
         """Return what is called once it is known where a record lies, or why it does not."""
 
         def note(error: KafkaError | None, message: Message) -> None:
@@ -131,11 +135,11 @@ class _Sent:
                 if error is not None:
                     self.failed = self.failed or error
                 else:
-                    self._places[index] = queue, int(message.offset() or 0)
+                    self._places[index] = partition, int(message.offset() or 0)
 
         return note
 
-    def places(self) -> list[tuple[Queue, int]]:
+    def places(self) -> list[tuple[Partition, int]]:
         """Return where each record lies, in order."""
         found = [place for place in self._places if place is not None]
         if len(found) < len(self._places):

@@ -16,7 +16,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.kafka.client import QUIET, Trouble, bus_error
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 
 #: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
@@ -41,8 +41,9 @@ READING: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
-    # By default a client whose queue is full looks again after a second, and the reader waits that long for nothing.
-    "fetch.queue.backoff.ms": 5,
+    # By default a client whose partition is full looks again after a second, and the reader waits that long for
+    # nothing.
+    "fetch.partition.backoff.ms": 5,
     "max.partition.fetch.bytes": 4 << 20,
     # What was fetched beyond a range's end is thrown away; a block is read while the next two are fetched.
     "queued.max.messages.kbytes": 8 << 10,
@@ -56,7 +57,7 @@ class _Range:
     `fetched` is what the client gave already and was not looked at; of a range that is over, what lies behind it.
     """
 
-    queue: Queue
+    partition: Partition
     end: int
     fetched: list[Message] = field(default_factory=list)
     is_over: bool = False
@@ -64,15 +65,15 @@ class _Range:
     blocks: deque[pa.RecordBatch] = field(default_factory=deque)
     last: pa.RecordBatch | None = None
 
-    def goes_on(self, queue: Queue, start: int, end: int) -> bool:
+    def goes_on(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether what is wanted is the rest of this range, from within, or right behind, the last block."""
-        if self.last is None or (self.queue, self.end) != (queue, end):
+        if self.last is None or (self.partition, self.end) != (partition, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
 
-    def is_before(self, queue: Queue, start: int) -> bool:
+    def is_before(self, partition: Partition, start: int) -> bool:
         """Return whether the client stands where another range begins: right behind this one, all of which it gave."""
-        return (self.queue, self.end) == (queue, start) and self.is_over and not self.is_log_over
+        return (self.partition, self.end) == (partition, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
         """Return what the last block has from an offset on, None if that is nothing."""
@@ -94,7 +95,7 @@ class Reading:
         except KafkaException as error:
             raise bus_error(self._servers, "to open a client", error.args[0]) from None
 
-    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition with start <= offset < end that are still there.
 
         The end of the partition, which the client tells of, ends it where the last offsets hold no message. A client
@@ -103,23 +104,23 @@ class Reading:
         if start >= end:
             return
         fault_points.reach("bus.read")
-        if self._range is None or not self._range.goes_on(queue, start, end):
-            self._range = self._begun(queue, start, end)
+        if self._range is None or not self._range.goes_on(partition, start, end):
+            self._range = self._begun(partition, start, end)
         reading = self._range
         if (rest := reading.rest_from(start)) is not None:
             yield rest
         while reading.blocks or not reading.is_over:
             if not reading.blocks:
-                self._fetch(reading, f"to read {queue.topic}/{queue.queue_id} from {start} to {end}")
+                self._fetch(reading, f"to read {partition.topic}/{partition.partition_id} from {start} to {end}")
             if reading.blocks:
                 reading.last = reading.blocks.popleft()
                 yield reading.last
 
-    def _begun(self, queue: Queue, start: int, end: int) -> _Range:
-        if self._range is not None and self._range.is_before(queue, start) and not self._range.blocks:
-            return _Range(queue, end, self._range.fetched)
-        self._consumer.assign([TopicPartition(queue.topic, queue.queue_id, start)])
-        return _Range(queue, end)
+    def _begun(self, partition: Partition, start: int, end: int) -> _Range:
+        if self._range is not None and self._range.is_before(partition, start) and not self._range.blocks:
+            return _Range(partition, end, self._range.fetched)
+        self._consumer.assign([TopicPartition(partition.topic, partition.partition_id, start)])
+        return _Range(partition, end)
 
     def _fetch(self, reading: _Range, place: str) -> None:
         """Take up what comes next of a range: a block's worth of messages, or fewer where it ends."""

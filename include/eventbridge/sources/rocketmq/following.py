@@ -1,4 +1,4 @@
-"""Follows queues of RocketMQ: a thread for each broker has a pull there that waits for what comes."""
+"""Follows partitions of RocketMQ: a thread for each broker has a pull there that waits for what comes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final
 import pyarrow as pa
 
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import Incoming
@@ -29,17 +29,19 @@ _FULL_SECONDS: Final = 0.01
 
 
 class Following:
-    """Pulls from queues, from given offsets on. One thread at a time uses it."""
+    """Pulls from partitions, from given offsets on. One thread at a time uses it."""
 
-    def __init__(self, client: Client, servers: str, positions: Mapping[Queue, int]) -> None:
+    def __init__(self, client: Client, servers: str, positions: Mapping[Partition, int]) -> None:
         self._client, self._servers = client, servers
-        self._fetched: dict[Queue, Fetched[Incoming]] = {queue: Fetched(at, at) for queue, at in positions.items()}
+        self._fetched: dict[Partition, Fetched[Incoming]] = {
+            partition: Fetched(at, at) for partition, at in positions.items()
+        }
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._failed: dict[str, BusError] = {}  # brokers that do not answer now
-        by_broker: dict[str, list[Queue]] = defaultdict(list)
-        for queue in positions:
-            by_broker[queue.broker].append(queue)
+        by_broker: dict[str, list[Partition]] = defaultdict(list)
+        for partition in positions:
+            by_broker[partition.broker].append(partition)
         self._threads = [
             threading.Thread(target=self._run, args=each, name=f"follow {each[0]}", daemon=True)
             for each in by_broker.items()
@@ -47,22 +49,22 @@ class Following:
         for thread in self._threads:
             thread.start()
 
-    def ends(self) -> dict[Queue, int]:
-        """Return up to where each queue was fetched; waits for nothing. Raises BusError where no broker answers."""
+    def ends(self) -> dict[Partition, int]:
+        """Return up to where each partition was fetched; waits for nothing. Raises BusError where no broker answers."""
         if self._threads and len(self._failed) == len(self._threads):
             raise next(iter(self._failed.values()))
         with self._lock:
-            return {queue: fetched.end for queue, fetched in self._fetched.items()}
+            return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
-    def holds(self, queue: Queue, start: int, end: int) -> bool:
+    def holds(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether everything of a range was fetched and is still here."""
         with self._lock:
-            return queue in self._fetched and self._fetched[queue].holds(start, end)
+            return partition in self._fetched and self._fetched[partition].holds(start, end)
 
-    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a range that was fetched; what lies before it is forgotten."""
         with self._lock:
-            found = self._fetched[queue].take(start, end)
+            found = self._fetched[partition].take(start, end)
         yield from blocks_of([found])
 
     def close(self) -> None:
@@ -71,27 +73,27 @@ class Following:
         for thread in self._threads:
             thread.join()
 
-    def _run(self, broker: str, queues: Sequence[Queue]) -> None:
+    def _run(self, broker: str, partitions: Sequence[Partition]) -> None:
         while not self._over.is_set():
             try:
-                self._follow(broker, queues)
+                self._follow(broker, partitions)
             except RemotingError as error:
-                self._failed[broker] = bus_error(self._servers, f"to follow queues of {broker}", error)
+                self._failed[broker] = bus_error(self._servers, f"to follow partitions of {broker}", error)
                 log.warning("%s", self._failed[broker])
                 self._over.wait(_AGAIN_SECONDS)
 
-    def _follow(self, broker: str, queues: Sequence[Queue]) -> None:
-        positions = {TopicQueue(*queue): self._fetched[queue].end for queue in queues}
+    def _follow(self, broker: str, partitions: Sequence[Partition]) -> None:
+        positions = {TopicQueue(*partition): self._fetched[partition].end for partition in partitions}
         connection = self._client.open_to(next(iter(positions)))
         try:
-            for queue, messages, end in followed(
+            for partition, messages, end in followed(
                 connection, self._client.settings.read_group, positions, self._over.is_set
             ):
                 self._failed.pop(broker, None)
-                if queue is None:
+                if partition is None:
                     continue
                 with self._lock:
-                    fetched = self._fetched[Queue(*queue)]
+                    fetched = self._fetched[Partition(*partition)]
                     for message in messages:
                         fetched.put(message.offset, len(message.body), message)
                     fetched.reach(end)

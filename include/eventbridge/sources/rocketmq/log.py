@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
@@ -25,8 +25,8 @@ from eventbridge.sources.rocketmq.following import Following
 from eventbridge.sources.rocketmq.publishing import Publishing
 from eventbridge.sources.rocketmq.ranges import Blocks, Ranges
 
-#: How long what is known of the topics' queues holds where only their ends are asked for.
-_QUEUES_HOLD_SECONDS: Final = 5.0
+#: How long what is known of the topics' partitions holds where only their ends are asked for.
+_PARTITIONS_HOLD_SECONDS: Final = 5.0
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -50,9 +50,9 @@ class RocketmqLog:
         self._publishing = Publishing(self._client, self._servers)
         self._ranges = Ranges(self._pulled)
         self._following: Following | None = None
-        self._earliest: dict[Queue, int] = {}  # of what it follows
-        self._queues: frozenset[Queue] = frozenset()
-        self._queues_until = 0.0
+        self._earliest: dict[Partition, int] = {}  # of what it follows
+        self._partitions: frozenset[Partition] = frozenset()
+        self._partitions_until = 0.0
 
     @property
     def uri(self) -> str:
@@ -63,83 +63,85 @@ class RocketmqLog:
         """Return nothing: RocketMQ gives topics no identity."""
         return {}
 
-    def queues(self) -> Sequence[Queue]:
-        """Return the queues of the topics that can be read, as they are now.
+    def partitions(self) -> Sequence[Partition]:
+        """Return the partitions of the topics that can be read, as they are now.
 
         Those of a broker that did not answer `ends` are left out for a while, if another one answered.
         """
-        found: list[Queue] = []
+        found: list[Partition] = []
         for topic in self._topics:
             with self._doing(f"to ask about the topic {topic!r}"):
-                found += [Queue(*queue) for queue in self._client.queues(topic)]
-        found = [queue for queue in found if not self._client.is_away(queue.broker)] or found
-        self._queues, self._queues_until = frozenset(found), time.monotonic() + _QUEUES_HOLD_SECONDS
+                found += [Partition(*partition) for partition in self._client.queues(topic)]
+        found = [partition for partition in found if not self._client.is_away(partition.broker)] or found
+        self._partitions, self._partitions_until = frozenset(found), time.monotonic() + _PARTITIONS_HOLD_SECONDS
         return sorted(found)
 
-    def earliest(self, queue: Queue) -> int:
-        """Return the first offset still held (the end offset if the queue is empty), when it began to follow it."""
-        if (known := self._earliest.get(queue)) is not None:
+    def earliest(self, partition: Partition) -> int:
+        """Return the first offset still held (the end offset if the partition is empty), when it began to follow it."""
+        if (known := self._earliest.get(partition)) is not None:
             return known
-        with self._doing(f"to ask where {_name(queue)} begins"):
-            return self._client.earliest(self._checked(queue))
+        with self._doing(f"to ask where {_name(partition)} begins"):
+            return self._client.earliest(self._checked(partition))
 
-    def end(self, queue: Queue) -> int:
-        """Return the offset up to which a queue can be read."""
-        with self._doing(f"to ask where {_name(queue)} ends"):
-            return self._client.end(self._checked(queue))
+    def end(self, partition: Partition) -> int:
+        """Return the offset up to which a partition can be read."""
+        with self._doing(f"to ask where {_name(partition)} ends"):
+            return self._client.end(self._checked(partition))
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return the end offset of every queue; the questions to each broker go out together.
+    def ends(self) -> Mapping[Partition, int]:
+        """Return the end offset of every partition; the questions to each broker go out together.
 
-        A queue that appears is among them after a few seconds; `queues` knows it at once. Of what it follows up to
-        where that was fetched.
+        A partition that appears is among them after a few seconds; `partitions` knows it at once. Of what it follows up
+        to where that was fetched.
         """
         if self._following is not None:
             return self._following.ends()
         known = self._known()
-        with self._doing("to ask where queues end"):
-            found = self._client.ends([TopicQueue(*queue) for queue in known])
-        return {Queue(*queue): offset for queue, offset in found.items()}
+        with self._doing("to ask where partitions end"):
+            found = self._client.ends([TopicQueue(*partition) for partition in known])
+        return {Partition(*partition): offset for partition, offset in found.items()}
 
-    def follow(self, positions: Mapping[Queue, int]) -> None:
+    def follow(self, positions: Mapping[Partition, int]) -> None:
         """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
         self._unfollow()
-        earliest = {queue: self.earliest(queue) for queue in positions}
-        begins = {queue: max(offset, earliest[queue]) for queue, offset in positions.items()}
+        earliest = {partition: self.earliest(partition) for partition in positions}
+        begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
         self._following, self._earliest = Following(self._client, self._servers, begins), earliest
 
-    def offset_at(self, queue: Queue, at: datetime) -> int:
+    def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""
         since = max(0, -((_EPOCH - at) // _MILLISECOND))  # the next whole one: brokers know no shorter times
-        asked = self._checked(queue)
-        with self._doing(f"to ask for offsets of {_name(queue)} by time"):
+        asked = self._checked(partition)
+        with self._doing(f"to ask for offsets of {_name(partition)} by time"):
             end, first = self._client.end(asked), self._client.earliest(asked)
             found = max(first, self._client.offset_at(asked, since))
             # brokers of some versions answer with the last message before that time
             later = (each for part in self._client.read(asked, found, end) for each in part if each.stored_at >= since)
             return next((each.offset for each in later), end)
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, as blocks of `MESSAGES`.
 
-        Raises OffsetGapError at the call if `end` lies beyond the end of the queue.
+        Raises OffsetGapError at the call if `end` lies beyond the end of the partition.
         """
-        if self._following is not None and self._following.holds(queue, max(start, self.earliest(queue)), end):
+        if self._following is not None and self._following.holds(partition, max(start, self.earliest(partition)), end):
             fault_points.reach("bus.read")
-            return self._following.blocks(queue, start, end)
-        log_end = self.end(queue)
+            return self._following.blocks(partition, start, end)
+        log_end = self.end(partition)
         if end > log_end:
             raise OffsetGapError(
-                f"{self.uri}: offsets {start} to {end} of {_name(queue)} are wanted, and it ends at {log_end}: the "
+                f"{self.uri}: offsets {start} to {end} of {_name(partition)} are wanted, and it ends at {log_end}: the "
                 "topic was made again, or its broker lost messages. "
                 "Let the topic have back what it had, or give the rules a runner of a new name"
             )
-        return self._read(queue, max(start, self.earliest(queue)), end)
+        return self._read(partition, max(start, self.earliest(partition)), end)
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+    def publish(
+        self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
+    ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
 
-        Brokers have acknowledged all when this returns. A key goes to one queue; records without one take turns.
+        Brokers have acknowledged all when this returns. A key goes to one partition; records without one take turns.
         Raises BusError if some may not be there.
         """
         topic = self._topics[0] if topic is None else topic
@@ -147,19 +149,19 @@ class RocketmqLog:
             raise BusError(f"{self.uri}: topic {topic!r} is not open; open are {', '.join(self._topics)}")
         return self._publishing.publish(topic, records)
 
-    def committed(self, group: str) -> Mapping[Queue, int]:
-        """Return the offsets that the brokers have on record for a consumer group, for the queues of the topics."""
+    def committed(self, group: str) -> Mapping[Partition, int]:
+        """Return the offsets that the brokers have on record for a consumer group, for the partitions of the topics."""
         with self._doing(f"to ask how far the group {group!r} has come"):
-            asked = {queue: self._client.committed(group, TopicQueue(*queue)) for queue in self._known()}
-        return {queue: offset for queue, offset in asked.items() if offset is not None}
+            asked = {partition: self._client.committed(group, TopicQueue(*partition)) for partition in self._known()}
+        return {partition: offset for partition, offset in asked.items() if offset is not None}
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group, which no consumer need have joined; the last one counts."""
-        asked = {self._checked(queue): offset for queue, offset in offsets.items()}
+        asked = {self._checked(partition): offset for partition, offset in offsets.items()}
         fault_points.reach("bus.commit")
         with self._doing(f"to commit for the group {group!r}"):
-            for queue, offset in asked.items():
-                self._client.commit(group, queue, offset)
+            for partition, offset in asked.items():
+                self._client.commit(group, partition, offset)
         fault_points.reach("bus.commit.done")
 
     def close(self) -> None:
@@ -173,26 +175,26 @@ class RocketmqLog:
             self._following.close()
         self._following, self._earliest = None, {}
 
-    def _read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
         if start < end:
-            with self._doing(f"to read {_name(queue)} from {start} to {end}"):
-                yield from self._ranges.blocks(queue, start, end)
+            with self._doing(f"to read {_name(partition)} from {start} to {end}"):
+                yield from self._ranges.blocks(partition, start, end)
 
-    def _pulled(self, queue: Queue, start: int, end: int) -> Blocks:
-        yield from blocks_of_bodies(self._client.read_bodies(TopicQueue(*queue), start, end))
+    def _pulled(self, partition: Partition, start: int, end: int) -> Blocks:
+        yield from blocks_of_bodies(self._client.read_bodies(TopicQueue(*partition), start, end))
 
-    def _known(self) -> Sequence[Queue]:
-        return sorted(self._queues) if time.monotonic() < self._queues_until else self.queues()
+    def _known(self) -> Sequence[Partition]:
+        return sorted(self._partitions) if time.monotonic() < self._partitions_until else self.partitions()
 
-    def _checked(self, queue: Queue) -> TopicQueue:
-        if queue not in self._queues and queue not in self.queues():
-            raise BusError(f"{self.uri}: there is no queue {_name(queue)} among those open")
-        return TopicQueue(*queue)
+    def _checked(self, partition: Partition) -> TopicQueue:
+        if partition not in self._partitions and partition not in self.partitions():
+            raise BusError(f"{self.uri}: there is no partition {_name(partition)} among those open")
+        return TopicQueue(*partition)
 
     def _doing(self, what: str) -> AbstractContextManager[None]:
         return as_bus_errors(self._servers, what)
 
 
-def _name(queue: Queue) -> str:
-    return f"{queue.topic}/{queue.broker}/{queue.queue_id}"
+def _name(partition: Partition) -> str:
+    return f"{partition.topic}/{partition.broker}/{partition.partition_id}"

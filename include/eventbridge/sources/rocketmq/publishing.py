@@ -1,4 +1,4 @@
-"""Publishes to topics of a RocketMQ cluster: the records of a queue together, in their order."""
+"""Publishes to topics of a RocketMQ cluster: the records of a partition together, in their order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from itertools import count
 from typing import Final
 
 from eventbridge import fault_points
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import Outgoing
@@ -19,7 +19,7 @@ from eventbridge.rocketmq.told import as_bus_errors
 #: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
 _BATCH_BYTES: Final = 256 << 10
 _BATCH_MESSAGES: Final = 500
-#: A longer key decides the queue as any does, and is not among the properties, which a broker bounds.
+#: A longer key decides the partition as any does, and is not among the properties, which a broker bounds.
 _KEY_CHARACTERS: Final = 1_024
 _MEDIA_TYPE: Final = "application/cloudevents+json; charset=UTF-8"
 _HOLD_SECONDS: Final = 5.0
@@ -38,57 +38,59 @@ class Publishing:
         self._turns = count()
         self._known: dict[str, tuple[list[TopicQueue], float]] = {}
 
-    def publish(self, topic: str, records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Queue, int]]:
-        """Append records to the queues of a topic, by key or in turn, and return where each of them lies."""
+    def publish(self, topic: str, records: Sequence[tuple[bytes, str | None]]) -> list[tuple[Partition, int]]:
+        """Append records to the partitions of a topic, by key or in turn, and return where each of them lies."""
         fault_points.reach("bus.publish")
-        places: dict[int, tuple[Queue, int]] = {}
+        places: dict[int, tuple[Partition, int]] = {}
         with as_bus_errors(self._servers, f"to publish to {topic!r}"):
-            for queue, mine in self._by_queue(self._queues(topic), records).items():
+            for partition, mine in self._by_partition(self._partitions(topic), records).items():
                 for part in _parts(mine):
-                    offsets = self._send(queue, [message for _, message in part])
-                    places |= {index: (Queue(*queue), at) for (index, _), at in zip(part, offsets, strict=True)}
+                    offsets = self._send(partition, [message for _, message in part])
+                    places |= {index: (Partition(*partition), at) for (index, _), at in zip(part, offsets, strict=True)}
             self._wait_until_readable(places.values())
         fault_points.reach("bus.publish.done")
         return [places[index] for index in range(len(records))]
 
-    def _wait_until_readable(self, places: Iterable[tuple[Queue, int]]) -> None:
+    def _wait_until_readable(self, places: Iterable[tuple[Partition, int]]) -> None:
         """Return when messages can be read, some milliseconds after brokers have acknowledged them.
 
         A caller that publishes and then delivers until nothing waits is to find them. They are durable in any case, so
         that a broker which takes long is waited for no longer than some seconds.
         """
-        ends: dict[Queue, int] = {}
-        for queue, offset in places:
-            ends[queue] = max(ends.get(queue, 0), offset + 1)
+        ends: dict[Partition, int] = {}
+        for partition, offset in places:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
         until = time.monotonic() + _READABLE_SECONDS
         with suppress(RemotingError):  # a broker that has just gone has acknowledged them all the same
-            for queue, end in ends.items():
-                while self._client.end(TopicQueue(*queue)) < end and time.monotonic() < until:
+            for partition, end in ends.items():
+                while self._client.end(TopicQueue(*partition)) < end and time.monotonic() < until:
                     time.sleep(_LOOK_SECONDS)
 
-    def _by_queue(
-        self, queues: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]
+    def _by_partition(
+        self, partitions: Sequence[TopicQueue], records: Sequence[tuple[bytes, str | None]]
     ) -> dict[TopicQueue, list[_Numbered]]:
         found: dict[TopicQueue, list[_Numbered]] = {}
         for index, (body, key) in enumerate(records):
-            queue = queues[next(self._turns) % len(queues)] if key is None else queue_of_key(queues, key)
+            partition = (
+                partitions[next(self._turns) % len(partitions)] if key is None else queue_of_key(partitions, key)
+            )
             properties = {"CE_contenttype": _MEDIA_TYPE}
             if key is not None and len(key) <= _KEY_CHARACTERS:
                 properties["KEYS"] = key
-            found.setdefault(queue, []).append((index, Outgoing(body, properties)))
+            found.setdefault(partition, []).append((index, Outgoing(body, properties)))
         return found
 
-    def _send(self, queue: TopicQueue, messages: Sequence[Outgoing]) -> Sequence[int]:
+    def _send(self, partition: TopicQueue, messages: Sequence[Outgoing]) -> Sequence[int]:
         if len(messages) == 1:
-            return [self._client.send(queue, messages[0])]
-        return self._client.send_batch(queue, messages)
+            return [self._client.send(partition, messages[0])]
+        return self._client.send_batch(partition, messages)
 
-    def _queues(self, topic: str) -> Sequence[TopicQueue]:
-        queues, until = self._known.get(topic, ([], 0.0))
+    def _partitions(self, topic: str) -> Sequence[TopicQueue]:
+        partitions, until = self._known.get(topic, ([], 0.0))
         if time.monotonic() >= until:
-            queues = self._client.queues(topic, to_write=True)
-            self._known[topic] = queues, time.monotonic() + _HOLD_SECONDS
-        return queues
+            partitions = self._client.queues(topic, to_write=True)
+            self._known[topic] = partitions, time.monotonic() + _HOLD_SECONDS
+        return partitions
 
 
 def _parts(messages: Sequence[_Numbered]) -> Iterator[list[_Numbered]]:

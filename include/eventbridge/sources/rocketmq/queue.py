@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, Popped, Popping
 from eventbridge.rocketmq.remoting.settings import ClientSettings
@@ -91,7 +91,9 @@ class RocketmqQueue:
         with self._doing("to ask how many messages wait in"):
             return self._popping.waiting()
 
-    def publish(self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None) -> list[tuple[Queue, int]]:
+    def publish(
+        self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
+    ) -> list[tuple[Partition, int]]:
         """Append records of (body, key) to a topic (the first one if None) and return where each of them lies."""
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:

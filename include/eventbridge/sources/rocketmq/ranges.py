@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 Blocks = Generator[pa.RecordBatch, None, None]
 
@@ -23,16 +23,16 @@ _HOLD_SECONDS: Final = 30.0
 class _Stopped:
     """A range whose reader stopped at a block, of which it took what it wanted."""
 
-    queue: Queue
+    partition: Partition
     end: int
     blocks: Blocks
     last: pa.RecordBatch
     holds_until: float
 
-    def goes_on(self, queue: Queue, start: int, end: int) -> bool:
+    def goes_on(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether what is wanted is the rest of this range, from within its last block or right behind it."""
         return (
-            (self.queue, self.end) == (queue, end)
+            (self.partition, self.end) == (partition, end)
             and self.last["offset"][0].as_py() <= start <= self.last["offset"][-1].as_py() + 1
             and time.monotonic() < self.holds_until
         )
@@ -43,29 +43,29 @@ class _Stopped:
 
 
 class Ranges:
-    """Reads ranges of queues by `begin`, and keeps the one that was left last. Threads may share an instance."""
+    """Reads ranges of partitions by `begin`, and keeps the one that was left last. Threads may share an instance."""
 
-    def __init__(self, begin: Callable[[Queue, int, int], Blocks]) -> None:
+    def __init__(self, begin: Callable[[Partition, int, int], Blocks]) -> None:
         self._begin = begin
         self._lock = threading.Lock()
         self._stopped: _Stopped | None = None
 
-    def blocks(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of a range, by the pulls of the one before if this is its rest."""
         stopped = self._swapped(None)
         rest: pa.RecordBatch | None = None
-        if stopped is not None and stopped.goes_on(queue, start, end):
+        if stopped is not None and stopped.goes_on(partition, start, end):
             blocks, rest = stopped.blocks, stopped.rest_from(start)
         else:
             if stopped is not None:
                 stopped.blocks.close()
-            blocks = self._begin(queue, start, end)
+            blocks = self._begin(partition, start, end)
         block = rest if rest is not None and rest.num_rows else next(blocks, None)
         while block is not None:
             try:
                 yield block
             except GeneratorExit:
-                self._keep(_Stopped(queue, end, blocks, block, time.monotonic() + _HOLD_SECONDS))
+                self._keep(_Stopped(partition, end, blocks, block, time.monotonic() + _HOLD_SECONDS))
                 raise
             block = next(blocks, None)
 

@@ -16,7 +16,7 @@ from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.books import books_of
@@ -107,14 +107,14 @@ def _prove_and_commit(work: Runtime, batch: Batch) -> None:
 
 
 def _ranges(work: Runtime, batch: Batch) -> list[ReadRange]:
-    """Return what a batch took, with the last message that was read of each queue."""
+    """Return what a batch took, with the last message that was read of each partition."""
     landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
-    last: dict[Queue, LastMessage] = {}
+    last: dict[Partition, LastMessage] = {}
     for each in landed:
         if isinstance(each, LandedRange) and each.last is not None:
-            last[each.queue] = max(each.last, last.get(each.queue, each.last))
+            last[each.partition] = max(each.last, last.get(each.partition, each.last))
     ranges = work.ledger.ranges(batch.batch_id)
-    return [ReadRange(span.queue, span.start, span.end, last.get(span.queue)) for span in ranges]
+    return [ReadRange(span.partition, span.start, span.end, last.get(span.partition)) for span in ranges]
 
 
 def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str, files: _Files) -> None:
@@ -168,9 +168,9 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
             [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
             for row in taken
         ),
-        "ranges": [[*part.queue, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)],
+        "ranges": [[*part.partition, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)],
         "gaps": [
-            [*file.detail.queue, start, end]
+            [*file.detail.partition, start, end]
             for file in files["buffer"]
             if isinstance(file.detail, LandedRange)
             for start, end in file.detail.gaps

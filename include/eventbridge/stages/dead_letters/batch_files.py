@@ -28,7 +28,7 @@ from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 _KEY = "redrive"
 _SAME = (
-    "delivery_id", "rule", "target", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source",
+    "delivery_id", "rule", "target", "rule_version", "bus", "topic", "broker", "partition_id", "offset", "source",
     "event_id",
 )  # fmt: skip
 
@@ -114,12 +114,12 @@ def _delivery(batch: Batch, rules: RuleSet, letter: DeadLetter) -> dict[str, Any
 
 def _order(row: dict[str, Any]) -> tuple[Any, ...]:
     shard = UNORDERED if row["order_key"] is None else shard_of(row["order_key"])
-    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["queue_id"], row["offset"])
+    return (row["rule"], row["target"], shard, row["topic"], row["broker"], row["partition_id"], row["offset"])
 
 
 def _event(batch: Batch, letter: DeadLetter) -> dict[str, Any]:
     record = letter.record
-    return {name: record[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id")} | {
+    return {name: record[name] for name in ("topic", "broker", "partition_id", "offset", "source", "event_id")} | {
         "message_id": "",
         "published_at": batch.planned_at,
         "arrived_at": batch.planned_at,

@@ -1,7 +1,7 @@
 """Copies of dead letters for the dead letter queues of their targets: deliveries of their own.
 
 A copy is pending, and points at the row of its dead letter file. Whoever reads the rows of a piece reads a copy as any
-delivery: under an id of its own, to the queue, with the dead letter as JSON for a payload.
+delivery: under an id of its own, to the partition, with the dead letter as JSON for a payload.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from eventbridge.store.protocol import Store
 
 #: Why a copy becomes pending the first time; what its attempts come to is pending as that of any delivery.
 COPY = "DeadLetterQueue"
-#: Why a copy is on hold that its queue would not take: no dead letter is made of a dead letter.
+#: Why a copy is on hold that its partition would not take: no dead letter is made of a dead letter.
 QUEUE_EXHAUSTED = "dead letter queue exhausted"
 
 _FOLDER = "dead_letters/"
@@ -57,7 +57,7 @@ def read_deliveries(
 
 
 def pending_copies(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows of a batch's dead letters whose targets have a queue: due at once, whenever asked for."""
+    """Return the pending rows of a batch's dead letters whose targets have a partition: due at once, whenever asked for."""
     rules = work.rules_of(batch)
     return [
         pending
@@ -67,14 +67,14 @@ def pending_copies(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
 
 
 def copy_fingerprints(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
-    """Return the fingerprints, by `<rule>/<queue>`, of the copies that a batch's dead letters call for."""
+    """Return the fingerprints, by `<rule>/<partition>`, of the copies that a batch's dead letters call for."""
     rules = work.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
     for file in work.ledger.files(batch.batch_id, "dead_letter"):
         if file.path is not None:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
             for record in read_table(work.store, file.path, columns=columns).to_pylist():
-                if _queue(rules, record) is not None:
+                if _partition(rules, record) is not None:
                     ids[f"{record['rule']}/{queue_of(record['target'])}"].append(copy_id(record))
     return {key: Fingerprint.of(values) for key, values in ids.items()}
 
@@ -89,7 +89,7 @@ def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> It
     ]
     rows: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, record in enumerate(table.select(["delivery_id", "rule", "target"]).to_pylist()):
-        if _queue(rules, record) is not None:
+        if _partition(rules, record) is not None:
             rows[record["rule"], record["target"]].append(number)
     for (rule, target), numbers in rows.items():
         age = rules.rules[rule].destinations[queue_of(target)].retry.maximum_event_age_seconds
@@ -110,7 +110,7 @@ def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> It
         )
 
 
-def _queue(rules: RuleSet, record: dict[str, Any]) -> Target | None:
+def _partition(rules: RuleSet, record: dict[str, Any]) -> Target | None:
     rule = rules.rules.get(record["rule"])
     target = rule.targets.get(record["target"]) if rule is not None else None
     return target.dead_letter_queue if target is not None and record["delivery_id"] is not None else None
@@ -129,7 +129,7 @@ def copy_id(record: dict[str, Any]) -> bytes:
 
 
 def _copy(file: str, row: int, record: dict[str, Any]) -> dict[str, Any]:
-    kept = ("rule", "rule_version", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id")
+    kept = ("rule", "rule_version", "bus", "topic", "broker", "partition_id", "offset", "source", "event_id")
     return {name: record[name] for name in kept} | {
         "delivery_id": copy_id(record),
         "target": queue_of(record["target"]),

@@ -28,7 +28,18 @@ from eventbridge.store.plain_rows import plain_rows
 
 _LONG_COLUMNS = ("event", "request", "request_headers", "attempts")
 _LIST_COLUMNS = [name for name in schemas.DEAD_LETTER.names if name not in _LONG_COLUMNS]
-_NAME_COLUMNS = ["delivery_id", "rule", "target", "reason", "bus", "topic", "broker", "queue_id", "offset", "batch_id"]
+_NAME_COLUMNS = [
+    "delivery_id",
+    "rule",
+    "target",
+    "reason",
+    "bus",
+    "topic",
+    "broker",
+    "partition_id",
+    "offset",
+    "batch_id",
+]
 _LISTED_CANDIDATES = 10
 
 #: Dead letter files that one page reads at most.
@@ -176,9 +187,9 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
 
     `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
-    `<bus>/<topic>/<queue>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added to
-    `damaged`; without `damaged` it raises BooksError. Raises UserError for what is no name, NotFoundError if nothing,
-    or more than one delivery, has it.
+    `<bus>/<topic>/<partition>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added
+    to `damaged`; without `damaged` it raises BooksError. Raises UserError for what is no name, NotFoundError if
+    nothing, or more than one delivery, has it.
     """
     found = list(_named(work, checked_name(name), damaged))
     subjects = {each.subject for each in found}

@@ -32,12 +32,12 @@ QUOTING_REASONS: Final = frozenset({"TransformFailed", "RouteFailed", "Malformed
 
 #: Columns of a dead letter that a selection looks at; one by error text looks at `attempts` as well.
 SELECTED_BY = (
-    "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "queue_id", "offset",
+    "delivery_id", "rule", "target", "reason", "detail", "bus", "topic", "broker", "partition_id", "offset",
     "arrived_at", "last_attempt_at",
 )  # fmt: skip
 
 #: What tells the dead letters of one delivery, or of one event that became none, from each other.
-MARKED_BY: Final = ("batch_id", "topic", "broker", "queue_id", "offset")
+MARKED_BY: Final = ("batch_id", "topic", "broker", "partition_id", "offset")
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Selection:
 
     `error` is text, in whatever case, within the detail or an attempt's error. `since` (included) and `until`
     (excluded) are about the last attempt or, where none was made, about when the event arrived. `names` are names
-    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/queue/offset`. `sql` is a
+    as `name_of` returns them, delivery ids or their beginnings, and places `[bus/]topic/partition/offset`. `sql` is a
     condition in DuckDB's SQL. `payloads` False: `error` is not looked for in text that may quote an event.
     """
 
@@ -145,7 +145,7 @@ def checked_name(name: str) -> str:
         return wanted
     raise UserError(
         f"{name!r} names no dead letter. Write a name that `eventbridge dead-letters list` shows, a delivery id or its "
-        "beginning, or <topic>/<queue>/<offset> of the event."
+        "beginning, or <topic>/<partition>/<offset> of the event."
     )
 
 
@@ -168,7 +168,7 @@ def name_of(record: Mapping[str, Any]) -> str:
 
 
 def subject_of(record: Mapping[str, Any]) -> str:
-    """Return the delivery id or, for an event that never became a delivery, `<bus>/<topic>/<queue>/<offset>`."""
+    """Return the delivery id or, for an event that never became a delivery, `<bus>/<topic>/<partition>/<offset>`."""
     return place_of(record) if record["delivery_id"] is None else delivery_id_text(record["delivery_id"])
 
 
@@ -187,6 +187,6 @@ def _parts(wanted: str) -> tuple[str, str | None]:
 
 
 def place_of(record: Mapping[str, Any]) -> str:
-    """Return where the event of a dead letter lies, `<bus>/<topic>/[<broker>/]<queue>/<offset>`."""
-    parts = (record["bus"], record["topic"], record["broker"], str(record["queue_id"]), str(record["offset"]))
+    """Return where the event of a dead letter lies, `<bus>/<topic>/[<broker>/]<partition>/<offset>`."""
+    parts = (record["bus"], record["topic"], record["broker"], str(record["partition_id"]), str(record["offset"]))
     return "/".join(part for part in parts if part)

@@ -13,7 +13,7 @@ import pyarrow as pa
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.last_message import last_message_of
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.runtime.runtime import Runtime
@@ -31,23 +31,25 @@ def refuse_other_log(work: Runtime, runner: str, bus: Bus, source: LogSource) ->
         work.ledger.identify_bus(runner, source.identities())
 
 
-def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Queue, str]:
-    """Return why offsets do not count on this log, with the remedy, for those queues of the bus where it is so.
+def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:
+    """Return why offsets do not count on this log, with the remedy, for those partitions of the bus where it is so.
 
-    A topic that the rule file no longer names is not consumed, and not looked at; nor is a queue of a broker that the
-    bus does not name now: it is away, and so is what lies there.
+    A topic that the rule file no longer names is not consumed, and not looked at; nor is a partition of a broker that
+    the bus does not name now: it is away, and so is what lies there.
     """
     identities, ends = source.identities(), source.ends()
     asked = [
-        row for row in rows if row.queue.topic in bus.source.topics and not (row.queue.broker and row.queue not in ends)
+        row
+        for row in rows
+        if row.partition.topic in bus.source.topics and not (row.partition.broker and row.partition not in ends)
     ]
     found = {}
     for row in asked:
-        identity, end = identities.get(row.queue.topic, ""), ends.get(row.queue, 0)
+        identity, end = identities.get(row.partition.topic, ""), ends.get(row.partition, 0)
         if not _counts(row, identity, end):
-            found[row.queue] = _told(row, source, identity, end)
-    nameless = [row for row in asked if row.queue not in found and row.queue.topic not in identities]
-    return found | {row.queue: _told_by_message(row, source) for row in _of_other_logs(source, nameless)}
+            found[row.partition] = _told(row, source, identity, end)
+    nameless = [row for row in asked if row.partition not in found and row.partition.topic not in identities]
+    return found | {row.partition: _told_by_message(row, source) for row in _of_other_logs(source, nameless)}
 
 
 def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
@@ -55,21 +57,23 @@ def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
 
     If it does not, the rule has seen nothing of this log: start_at decides, but no event is passed over for `latest`.
     """
-    identity = source.identities().get(row.queue.topic, "")
-    if _counts(row, identity, source.end(row.queue)) and (identity or _holds_last(source, row) is not False):
+    identity = source.identities().get(row.partition.topic, "")
+    if _counts(row, identity, source.end(row.partition)) and (identity or _holds_last(source, row) is not False):
         return row.offset
-    return source.earliest(row.queue) if bus.source.start_at == "latest" else start_offset(bus, source, row.queue)
+    return (
+        source.earliest(row.partition) if bus.source.start_at == "latest" else start_offset(bus, source, row.partition)
+    )
 
 
-def start_offset(bus: Bus, source: LogSource, queue: Queue) -> int:
-    """Return where `start_at` says that a new group begins in a queue."""
+def start_offset(bus: Bus, source: LogSource, partition: Partition) -> int:
+    """Return where `start_at` says that a new group begins in a partition."""
     match bus.source.start_at:
         case "earliest":
-            return source.earliest(queue)
+            return source.earliest(partition)
         case "latest":
-            return source.end(queue)
+            return source.end(partition)
         case at:
-            return source.offset_at(queue, at)
+            return source.offset_at(partition, at)
 
 
 def _counts(row: ConsumerOffset, identity: str, end: int) -> bool:
@@ -80,12 +84,12 @@ def _counts(row: ConsumerOffset, identity: str, end: int) -> bool:
 def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[ConsumerOffset]:
     """Return those whose topic has another message, on a broker, where the last one lay that was taken there.
 
-    One queue that says so speaks for all of its topic on its broker: they are made together.
+    One partition that says so speaks for all of its topic on its broker: they are made together.
     """
     known: dict[tuple[str, str], bool | None] = {}
     found = []
     for row in rows:
-        place = row.queue.topic, row.queue.broker
+        place = row.partition.topic, row.partition.broker
         if known.get(place) is None:
             known[place] = _holds_last(source, row)
         if known[place] is False:
@@ -98,7 +102,7 @@ def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
     last = last_message_of(row.message_id or row.bus_identity)
     if last is None or isinstance(source, TakesIn):  # what a spool holds the ledger itself knows
         return None
-    blocks = list(source.read(row.queue, last.offset, last.offset + 1))
+    blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None
 
 
@@ -131,4 +135,4 @@ def _told_by_message(row: ConsumerOffset, source: LogSource) -> str:
 
 
 def _name(row: ConsumerOffset) -> str:
-    return "/".join(str(part) for part in row.queue if part != "")
+    return "/".join(str(part) for part in row.partition if part != "")

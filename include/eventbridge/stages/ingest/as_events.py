@@ -9,11 +9,13 @@ import pyarrow.compute as pc
 
 from eventbridge.errors import EventError
 from eventbridge.event.bindings import Place, form_of, of_binary, of_plain
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.model import EventMapping
 
 
-def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) -> tuple[pa.Table, Mapping[int, str]]:
+def as_events(
+    messages: pa.Table, partition: Partition, mapping: EventMapping | None
+) -> tuple[pa.Table, Mapping[int, str]]:
     """Return messages with bodies in structured JSON, and why rows have none: those keep the body they came with.
 
     Without a mapping a message whose headers say nothing is left as it is: its body says whether it is an event. So is
@@ -32,7 +34,7 @@ def as_events(messages: pa.Table, queue: Queue, mapping: EventMapping | None) ->
             if form == "binary":
                 bodies[row] = of_binary(headers, bodies[row])
             elif form == "plain" and attributes is not None and (body := bodies[row]) is not None:
-                place = Place("-".join(str(part) for part in (*queue, offsets[row]) if part != ""), times[row])
+                place = Place("-".join(str(part) for part in (*partition, offsets[row]) if part != ""), times[row])
                 bodies[row] = of_plain(attributes, body, place, headers)
         except EventError as error:
             refused[row] = str(error)

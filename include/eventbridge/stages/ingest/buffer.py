@@ -12,7 +12,7 @@ from eventbridge.errors import EventBridgeError
 from eventbridge.model.batch import Batch, BatchFile, Range
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource
@@ -98,7 +98,7 @@ class Landing:
             position = self._landed_until(span, span.start)
             while position < span.end:
                 budget.check()
-                if not self._land(span.queue, position, span.end):
+                if not self._land(span.partition, position, span.end):
                     return False
                 budget.progressed()
                 position = self._landed_until(span, position)
@@ -114,7 +114,7 @@ class Landing:
     def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
         """Have a large batch landed in parts and record what comes, up to what has to be landed here."""
         spans = [
-            Part(span.queue, self._landed_until(span, span.start), span.end)
+            Part(span.partition, self._landed_until(span, span.start), span.end)
             for span in self.work.ledger.ranges(self.batch.batch_id)
         ]
         batch, settings = self.batch, self.work.settings
@@ -147,22 +147,25 @@ class Landing:
             if self.seen.isdisjoint(identities):
                 taken = self._record(file, identities)
             else:  # the batch has some of these ids already, in another part: the file says that they are new
-                taken = self._land(detail.queue, detail.start, detail.end)
+                taken = self._land(detail.partition, detail.start, detail.end)
             if not taken or (position := self._landed_until(part, position)) != detail.end:
                 return False
             budget.progressed()
         return position == part.end
 
-    def _land(self, queue: Queue, start: int, limit: int) -> bool:
-        """Land and record what comes next of a queue, or learn what somebody else recorded there; False: too late."""
-        found = self._checked(queue, start, limit)
+    def _land(self, partition: Partition, start: int, limit: int) -> bool:
+        """Land and record what comes next of a partition, or learn what somebody else recorded there.
+
+        False: too late.
+        """
+        found = self._checked(partition, start, limit)
         batch = self.batch
         path = write_file(self.work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
         return self._record(LandedFile(path, found.detail, found.samples), found.identities)
 
     def _record(self, landed: LandedFile, identities: set[bytes]) -> bool:
         detail = landed.detail
-        key = _key(detail.queue, detail.start)
+        key = _key(detail.partition, detail.start)
         file = BatchFile(self.batch.batch_id, "buffer", key, landed.path, detail.read, detail)
         if self.work.ledger.record_file(file, while_state="planned"):
             self.seen |= identities
@@ -179,17 +182,20 @@ class Landing:
             elif len(self.samples) < MOST_TYPES:
                 self.samples[name] = sample
 
-    def take(self, queue: Queue, start: int, limit: int) -> FreshRange | None:
-        """Return what comes next of a queue, landed nowhere; None: its begin was dropped, a listen plans the rest."""
-        if passes_over(self.bus_today, self.source, queue, start):
-            return None
-        return self._fresh.next_events(queue, start, limit, self.seen)
+    def take(self, partition: Partition, start: int, limit: int) -> FreshRange | None:
+        """Return what comes next of a partition, landed nowhere.
 
-    def _checked(self, queue: Queue, start: int, limit: int) -> CheckedFile:
-        if self.taken.covers(queue, start, limit):
-            return self._checking.taken_file(self.taken, queue, start, limit, self.seen)
-        passed_over = passes_over(self.bus_today, self.source, queue, start) and not self._is_answered
-        return self._checking.next_file(queue, start, limit, self.seen, is_gap=passed_over)
+        None: its begin was dropped, a listen plans the rest.
+        """
+        if passes_over(self.bus_today, self.source, partition, start):
+            return None
+        return self._fresh.next_events(partition, start, limit, self.seen)
+
+    def _checked(self, partition: Partition, start: int, limit: int) -> CheckedFile:
+        if self.taken.covers(partition, start, limit):
+            return self._checking.taken_file(self.taken, partition, start, limit, self.seen)
+        passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._is_answered
+        return self._checking.next_file(partition, start, limit, self.seen, is_gap=passed_over)
 
     @property
     def _is_answered(self) -> bool:
@@ -199,7 +205,7 @@ class Landing:
         return any(map(is_of_streaming_task, segments(self.work, self.batch.batch_id)))
 
     def _learn(self) -> None:
-        """Take over what is recorded: where each queue stands, and the ids of its valid events."""
+        """Take over what is recorded: where each partition stands, and the ids of its valid events."""
         for file in self.work.ledger.files(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
@@ -209,7 +215,7 @@ class Landing:
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the recorded sub-ranges that follow one another from `position` on."""
-        while (file := self.recorded.get(_key(span.queue, position))) is not None:
+        while (file := self.recorded.get(_key(span.partition, position))) is not None:
             assert isinstance(file.detail, LandedRange)  # only buffer records under such a key
             position = file.detail.end
         return position
@@ -223,5 +229,5 @@ def _answers(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[Answe
         log.warning("batch %s is landed by its own task: %s", job.batch_id, error)
 
 
-def _key(queue: Queue, start: int) -> str:
-    return f"{queue.topic}/{queue.broker}/{queue.queue_id:06d}/{start:020d}"
+def _key(partition: Partition, start: int) -> str:
+    return f"{partition.topic}/{partition.broker}/{partition.partition_id:06d}/{start:020d}"

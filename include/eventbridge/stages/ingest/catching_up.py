@@ -1,8 +1,9 @@
 """Rules that moved to a runner which is further: their old runner goes on with them up to there, and no further.
 
-The new one waits meanwhile, also where it stops for no other reason, so that both come to one place in every queue. The
-rules are handed over there as they are to a runner that is behind (`eventbridge.stages.ingest.handover`). A rule is a
-batch's of its old runner only while the new one is further, so that of two that look at one moment one has it at most.
+The new one waits meanwhile, also where it stops for no other reason, so that both come to one place in every partition.
+The rules are handed over there as they are to a runner that is behind (`eventbridge.stages.ingest.handover`). A rule is
+a batch's of its old runner only while the new one is further, so that of two that look at one moment one has it at
+most.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing
@@ -19,13 +20,13 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Staying:
-    """Rules that stay with a runner until it is as far as their new runners, and where it is to take of each queue.
+    """Rules that stay with a runner until it is as far as their new runners, and where it is to take of each partition.
 
     `waits`: a streaming task of a new runner has a batch open, and how far that comes nobody knows before it ends.
     """
 
     rules: frozenset[str] = frozenset()
-    until: Mapping[Queue, int] = field(default_factory=dict)
+    until: Mapping[Partition, int] = field(default_factory=dict)
     waits: bool = False
 
 
@@ -44,7 +45,7 @@ def moved_away(work: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> li
 
 
 def staying(
-    work: Runtime, today: RuleSet, moved: Iterable[str], bus: Bus, source: LogSource, offsets: Mapping[Queue, int]
+    work: Runtime, today: RuleSet, moved: Iterable[str], bus: Bus, source: LogSource, offsets: Mapping[Partition, int]
 ) -> Staying:
     """Return which rules that `moved` away are to stay with a runner that stands at `offsets`, and up to where.
 
@@ -59,25 +60,29 @@ def staying(
         if work.ledger.batches(limit=None, runner=new, state="open") and work.ledger.streaming_lease(new) is not None:
             return Staying(frozenset(rules), offsets, waits=True)
         ends = _taken_by(work, new, bus, source, offsets.keys())
-        further = {queue: end for queue, end in ends.items() if end > offsets[queue]}
+        further = {partition: end for partition, end in ends.items() if end > offsets[partition]}
         if further:
             kept |= rules
-            until |= {queue: max(end, until[queue]) for queue, end in further.items()}
+            until |= {partition: max(end, until[partition]) for partition, end in further.items()}
     return Staying(frozenset(kept), until) if kept else Staying()
 
 
-def nearest(first: Mapping[Queue, int], second: Mapping[Queue, int]) -> dict[Queue, int]:
-    """Return up to where queues may be taken by both of two bounds, of which each has some queues."""
-    return {**first, **second} | {queue: min(first[queue], second[queue]) for queue in first.keys() & second.keys()}
+def nearest(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> dict[Partition, int]:
+    """Return up to where partitions may be taken by both of two bounds, of which each has some partitions."""
+    return {**first, **second} | {
+        partition: min(first[partition], second[partition]) for partition in first.keys() & second.keys()
+    }
 
 
-def _taken_by(work: Runtime, runner: str, bus: Bus, source: LogSource, queues: Collection[Queue]) -> dict[Queue, int]:
-    """Return up to where a runner has taken each queue, its batch under way included."""
-    rows = [row for row in work.ledger.consumer_offsets(runner) if row.bus == bus.name and row.queue in queues]
-    existing = set(source.queues())
-    ends = {row.queue: standing(row, bus, source) for row in rows if row.queue in existing}
+def _taken_by(
+    work: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
+) -> dict[Partition, int]:
+    """Return up to where a runner has taken each partition, its batch under way included."""
+    rows = [row for row in work.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions]
+    existing = set(source.partitions())
+    ends = {row.partition: standing(row, bus, source) for row in rows if row.partition in existing}
     batch = work.ledger.unfinished_batch(runner)
     for taken in work.ledger.ranges(batch.batch_id) if batch is not None else ():
-        if taken.queue in ends:
-            ends[taken.queue] = max(taken.end, ends[taken.queue])
+        if taken.partition in ends:
+            ends[taken.partition] = max(taken.end, ends[taken.partition])
     return ends

@@ -1,4 +1,4 @@
-"""Checks of messages on their way into the archive: what of a queue fits one file, as the rows that file will hold."""
+"""Checks of messages on their way into the archive: what of a partition fits one file, as the rows that file will hold."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from eventbridge.decision.schema_sample import rows_to_sample, sample_bodies
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource
@@ -80,25 +80,25 @@ class Checking:
     check: Check = check_singly
 
     def next_file(
-        self, queue: Queue, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
+        self, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes], *, is_gap: bool = False
     ) -> CheckedFile:
-        """Return what comes next of a queue, as much as fits one file; `is_gap`: all up to `limit` is passed over.
+        """Return what comes next of a partition, as much as fits one file; `is_gap`: all up to `limit` is passed over.
 
         An event with an identity in `seen` is a duplicate.
         """
-        messages, end = self._read(queue, start if not is_gap else limit, limit)
-        return self._file(queue, start, end, *as_events(messages, queue, self.mapping), seen)
+        messages, end = self._read(partition, start if not is_gap else limit, limit)
+        return self._file(partition, start, end, *as_events(messages, partition, self.mapping), seen)
 
     def taken_file(
-        self, taken: TakenMessages, queue: Queue, start: int, limit: int, seen: AbstractSet[bytes]
+        self, taken: TakenMessages, partition: Partition, start: int, limit: int, seen: AbstractSet[bytes]
     ) -> CheckedFile:
-        """Return what comes next of a queue and was taken, as much as fits one file; no log is read."""
-        messages, refused, end = taken.messages(queue, start, limit, self.limits.file_events, FILE_MAX_BYTES)
-        return self._file(queue, start, end, messages, refused, seen)
+        """Return what comes next of a partition and was taken, as much as fits one file; no log is read."""
+        messages, refused, end = taken.messages(partition, start, limit, self.limits.file_events, FILE_MAX_BYTES)
+        return self._file(partition, start, end, messages, refused, seen)
 
     def _file(
         self,
-        queue: Queue,
+        partition: Partition,
         start: int,
         end: int,
         messages: pa.Table,
@@ -106,9 +106,9 @@ class Checking:
         seen: AbstractSet[bytes],
     ) -> CheckedFile:
         checked = self.check(messages["body"], refused, seen, self.limits.event_max_bytes)
-        rows = _rows(queue, messages, checked, self.clock())
+        rows = _rows(partition, messages, checked, self.clock())
         samples = self._sample(messages, checked)
-        return CheckedFile(rows, _landed(queue, start, end, messages, checked), checked.identities, samples)
+        return CheckedFile(rows, _landed(partition, start, end, messages, checked), checked.identities, samples)
 
     def _sample(self, messages: pa.Table, checked: Checked) -> dict[str, TypeSample]:
         chosen = rows_to_sample(checked.types, self.limits.sample_events)
@@ -116,11 +116,11 @@ class Checking:
             return {}
         return sample_bodies(messages["body"].take(pa.array(chosen)).to_pylist(), self.limits.example_bytes)
 
-    def _read(self, queue: Queue, start: int, limit: int) -> tuple[pa.Table, int]:
+    def _read(self, partition: Partition, start: int, limit: int) -> tuple[pa.Table, int]:
         """Return the next messages, as many as fit one file, and the offset up to which that accounts for."""
         blocks: list[pa.RecordBatch] = []
         events, size = self.limits.file_events, FILE_MAX_BYTES
-        with closing(reading(self.source, queue, start, limit)) as messages:
+        with closing(reading(self.source, partition, start, limit)) as messages:
             for block in messages:
                 taken = _fitting(block, events, size)
                 blocks.append(block.slice(0, taken))
@@ -159,20 +159,20 @@ def _fitting(block: pa.RecordBatch, events: int, size: int) -> int:
     return min(events, enough, int(block.num_rows))
 
 
-def reading(source: LogSource, queue: Queue, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+def reading(source: LogSource, partition: Partition, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
     """Yield what a source reads, to be closed early or not."""
     # A generator of our own: a source may give any iterator, and only generators have close().
-    yield from source.read(queue, start, end)
+    yield from source.read(partition, start, end)
 
 
-def _rows(queue: Queue, messages: pa.Table, checked: Checked, arrived_at: datetime) -> pa.Table:
+def _rows(partition: Partition, messages: pa.Table, checked: Checked, arrived_at: datetime) -> pa.Table:
     """Return messages as rows of schema BUFFER, texts coded where many are the same."""
     count = messages.num_rows
-    place = "-".join(str(part) for part in queue if part != "")
+    place = "-".join(str(part) for part in partition if part != "")
     columns = {
-        "topic": same(queue.topic, count),
-        "broker": same(queue.broker, count),
-        "queue_id": column_of(np.full(count, queue.queue_id), pa.int32()),
+        "topic": same(partition.topic, count),
+        "broker": same(partition.broker, count),
+        "partition_id": column_of(np.full(count, partition.partition_id), pa.int32()),
         "offset": messages["offset"],
         "message_id": pc.binary_join_element_wise(place, messages["offset"].cast(pa.string()), "-"),
         "published_at": messages["published_at"],
@@ -183,11 +183,11 @@ def _rows(queue: Queue, messages: pa.Table, checked: Checked, arrived_at: dateti
     return pa.Table.from_arrays([columns[name] for name in BUFFER.names], schema=_BUFFER)
 
 
-def _landed(queue: Queue, start: int, end: int, messages: pa.Table, checked: Checked) -> LandedRange:
+def _landed(partition: Partition, start: int, end: int, messages: pa.Table, checked: Checked) -> LandedRange:
     edges = np.concatenate(([start - 1], numbers_of(messages["offset"]), [end]))
     holes = np.flatnonzero(np.diff(edges) > 1)
     return LandedRange(
-        queue=queue,
+        partition=partition,
         start=start,
         end=end,
         read=messages.num_rows,

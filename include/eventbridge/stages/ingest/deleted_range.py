@@ -7,53 +7,55 @@ from collections.abc import Mapping
 
 from eventbridge.decision.batch_size import Waiting
 from eventbridge.errors import OffsetGapError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
 
 log = logging.getLogger(__name__)
 
 
-def waiting_of(bus: Bus, source: LogSource, queue: Queue, offset: int) -> Waiting:
-    """Return what a queue holds for a runner that stands at `offset`; raises OffsetGapError where `fail` says so.
+def waiting_of(bus: Bus, source: LogSource, partition: Partition, offset: int) -> Waiting:
+    """Return what a partition holds for a runner that stands at `offset`; raises OffsetGapError where `fail` says so.
 
     With `latest` it holds nothing, if anything was dropped: all that is there is passed over, as one gap.
     """
-    earliest, end = source.earliest(queue), source.end(queue)
+    earliest, end = source.earliest(partition), source.end(partition)
     if offset < earliest:
-        _tell(bus, queue, offset, earliest)
+        _tell(bus, partition, offset, earliest)
         if bus.source.offset_reset == "latest":
             earliest = end
-    return Waiting(queue, offset, earliest, end)
+    return Waiting(partition, offset, earliest, end)
 
 
-def passes_over(bus: Bus, source: LogSource, queue: Queue, offset: int) -> bool:
+def passes_over(bus: Bus, source: LogSource, partition: Partition, offset: int) -> bool:
     """Return whether a range that begins at `offset` is passed over as a whole: `latest`, and its begin was dropped.
 
     Raises OffsetGapError where `fail` says so.
     """
     if bus.source.offset_reset == "earliest":
         return False
-    earliest = source.earliest(queue)
+    earliest = source.earliest(partition)
     if offset < earliest:
-        _tell(bus, queue, offset, earliest)
+        _tell(bus, partition, offset, earliest)
     return offset < earliest
 
 
-def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> bool:
-    """Return whether of any of the bus's queues the messages that are there are passed over; raises OffsetGapError.
+def any_passed_over(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> bool:
+    """Return whether of any of the bus's partitions the messages that are there are passed over; raises OffsetGapError.
 
     A batch without an end must not begin there: what comes later would be passed over with them, though it was sent.
     """
     if bus.source.offset_reset == "earliest":
         return False
-    existing = [queue for queue in source.queues() if queue in offsets and queue.topic in bus.source.topics]
-    return any(passes_over(bus, source, queue, offsets[queue]) for queue in existing)
+    existing = [
+        partition for partition in source.partitions() if partition in offsets and partition.topic in bus.source.topics
+    ]
+    return any(passes_over(bus, source, partition, offsets[partition]) for partition in existing)
 
 
-def _tell(bus: Bus, queue: Queue, offset: int, earliest: int) -> None:
+def _tell(bus: Bus, partition: Partition, offset: int, earliest: int) -> None:
     what = (
-        f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {queue.topic}/{queue.queue_id} "
+        f"the bus {bus.name!r} dropped offsets {offset} to {earliest} of {partition.topic}/{partition.partition_id} "
         "before they were taken"
     )
     if bus.source.offset_reset == "fail":

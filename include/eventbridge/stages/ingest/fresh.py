@@ -1,4 +1,4 @@
-"""Events on their way through memory: what comes next of a queue, checked as what is landed is, and landed nowhere."""
+"""Events on their way through memory: what comes next of a partition, checked as what is landed is, and landed nowhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from eventbridge.errors import EventError
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.protocol import LogSource, Paged, Trimmable
@@ -23,7 +23,7 @@ from eventbridge.store.columns import vector_of
 
 
 class FreshRange(NamedTuple):
-    """What came of a queue, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
+    """What came of a partition, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
 
     end: int
     read: int
@@ -51,9 +51,9 @@ class FreshReading:
         object.__setattr__(self, "_pages", pages)
         object.__setattr__(self, "_adds", not isinstance(self.source, Trimmable))
 
-    def next_events(self, queue: Queue, start: int, limit: int, seen: set[bytes]) -> FreshRange:
-        """Return what comes next of a queue, at least a block; adds the identities of what is valid to `seen`."""
-        rows, refused, end = self._read(queue, start, limit)
+    def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
+        """Return what comes next of a partition, at least a block; adds the identities of what is valid to `seen`."""
+        rows, refused, end = self._read(partition, start, limit)
         events: list[FreshEvent] = []
         size = 0
         for number, (offset, published_at, body) in enumerate(rows):
@@ -67,37 +67,39 @@ class FreshReading:
             identity = identity_of(source, event_id)
             if identity not in seen:
                 seen.add(identity)
-                events.append(FreshEvent(queue, offset, published_at, event_id, source, body))
+                events.append(FreshEvent(partition, offset, published_at, event_id, source, body))
         return FreshRange(end, len(rows), size, events)
 
-    def _read(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
+    def _read(self, partition: Partition, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
         """Return messages, why some are no events, and the offset up to which that accounts for."""
         if self._pages is not None:
-            return _rows_of(self._pages, queue, start, limit)
-        return self._read_blocks(queue, start, limit)
+            return _rows_of(self._pages, partition, start, limit)
+        return self._read_blocks(partition, start, limit)
 
-    def _read_blocks(self, queue: Queue, start: int, limit: int) -> tuple[Sequence[Row], Mapping[int, str], int]:
+    def _read_blocks(
+        self, partition: Partition, start: int, limit: int
+    ) -> tuple[Sequence[Row], Mapping[int, str], int]:
         blocks: list[pa.RecordBatch] = []
         size = 0
-        with closing(reading(self.source, queue, start, limit)) as messages:
+        with closing(reading(self.source, partition, start, limit)) as messages:
             for block in messages:
                 blocks.append(block)
                 size += block["body"].nbytes
                 if size >= FILE_MAX_BYTES:
                     limit = int(block["offset"][-1].as_py()) + 1
                     break
-        table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), queue, self.mapping)
+        table, refused = as_events(pa.Table.from_batches(blocks, schema=MESSAGES), partition, self.mapping)
         offsets, published = (vector_of(table[name]).tolist() for name in ("offset", "published_at"))
         rows = list(zip(offsets, published, table["body"].to_pylist(), strict=True))
         if self._adds:
-            self.taken.add(queue, start, limit, rows, refused)
+            self.taken.add(partition, start, limit, rows, refused)
         return rows, refused, limit
 
 
-def _rows_of(source: Paged, queue: Queue, start: int, limit: int) -> tuple[list[Row], Mapping[int, str], int]:
+def _rows_of(source: Paged, partition: Partition, start: int, limit: int) -> tuple[list[Row], Mapping[int, str], int]:
     rows: list[Row] = []
     size = 0
-    with closing(source.pages(queue, start, limit)) as pages:
+    with closing(source.pages(partition, start, limit)) as pages:
         for page in pages:
             rows += page
             size += sum(len(body) for _, _, body in page)

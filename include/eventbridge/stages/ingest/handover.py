@@ -18,7 +18,7 @@ from eventbridge.errors import RuleMovedError
 from eventbridge.model.assignment import Deliverers, LeftAt
 from eventbridge.model.batch import Batch
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import standing
@@ -36,7 +36,7 @@ class Arrival(NamedTuple):
 
     old: str
     rules: tuple[str, ...]
-    line: Mapping[Queue, int]
+    line: Mapping[Partition, int]
     batch: Batch | None
     is_over: bool
 
@@ -62,13 +62,13 @@ class Behind(NamedTuple):
 
 @dataclass(frozen=True)
 class Handover:
-    """What a runner must not take yet: `waiting` rules at all, and queues only `until` there while these wait.
+    """What a runner must not take yet: `waiting` rules at all, and partitions only `until` there while these wait.
 
     `behind`: those of them for which an old runner is to catch up.
     """
 
     waiting: frozenset[str] = frozenset()
-    until: Mapping[Queue, int] = field(default_factory=dict)
+    until: Mapping[Partition, int] = field(default_factory=dict)
     behind: tuple[Behind, ...] = ()
 
 
@@ -85,9 +85,11 @@ def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSo
                 continue
             if rule.name not in found[was.runner, was.left]:
                 found[was.runner, was.left].append(rule.name)
-    queues = {queue for queue in source.queues() if queue.topic in bus.source.topics} if found else set()
+    partitions = (
+        {partition for partition in source.partitions() if partition.topic in bus.source.topics} if found else set()
+    )
     return [
-        Arrival(old, tuple(names), *_line(work, bus, source, queues, known, old, left))
+        Arrival(old, tuple(names), *_line(work, bus, source, partitions, known, old, left))
         for (old, left), names in found.items()
     ]
 
@@ -96,40 +98,42 @@ def _line(
     work: Runtime,
     bus: Bus,
     source: LogSource,
-    queues: Collection[Queue],
+    partitions: Collection[Partition],
     known: Deliverers,
     old: str,
     left: tuple[LeftAt, ...],
-) -> tuple[Mapping[Queue, int], Batch | None, bool]:
+) -> tuple[Mapping[Partition, int], Batch | None, bool]:
     if left:
         rows = [ConsumerOffset(old, bus.name, *each[:2], "", work.clock(), each.bus_identity) for each in left]
     else:
         rows = [row for row in known.offsets if row.group == old]
-    line = {row.queue: standing(row, bus, source) for row in rows if row.queue in queues}
-    is_over = bool(left) or any(line.get(row.queue, row.offset) != row.offset for row in rows)
+    line = {row.partition: standing(row, bus, source) for row in rows if row.partition in partitions}
+    is_over = bool(left) or any(line.get(row.partition, row.offset) != row.offset for row in rows)
     # A broker that is away cannot be asked; what the rule has not seen of it is there still when it comes back.
-    line |= {row.queue: row.offset for row in rows if row.queue not in queues and _is_away(row.queue, bus)}
+    line |= {
+        row.partition: row.offset for row in rows if row.partition not in partitions and _is_away(row.partition, bus)
+    }
     at_work = None if left else known.open.get(old)
     if at_work is None:
         return line, None, is_over
-    ends = {taken.queue: taken.end for taken in at_work.ranges}
-    return line | {queue: ends[queue] for queue in line.keys() & ends.keys()}, at_work.batch, is_over
+    ends = {taken.partition: taken.end for taken in at_work.ranges}
+    return line | {partition: ends[partition] for partition in line.keys() & ends.keys()}, at_work.batch, is_over
 
 
-def _is_away(queue: Queue, bus: Bus) -> bool:
-    return bool(queue.broker) and queue.topic in bus.source.topics
+def _is_away(partition: Partition, bus: Bus) -> bool:
+    return bool(partition.broker) and partition.topic in bus.source.topics
 
 
-def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Queue, int]:
+def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
     """Return where a new group starts that takes over rules: at the earliest offset from which one is to be taken."""
-    start: dict[Queue, int] = {}
+    start: dict[Partition, int] = {}
     for each in arriving:
-        for queue, offset in each.line.items():
-            start[queue] = min(offset, start.get(queue, offset))
+        for partition, offset in each.line.items():
+            start[partition] = min(offset, start.get(partition, offset))
     return start
 
 
-def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arrival]) -> Handover:
+def hand_over(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> Handover:
     """Return which arriving rules a group that stands at `known` must leave out of its next batch.
 
     Raises RuleMovedError if it is further than a rule whose old runner delivers no more for it: what lies between would
@@ -137,19 +141,19 @@ def hand_over(runner: str, known: Mapping[Queue, int], arriving: Iterable[Arriva
     """
     behind: list[Behind] = []
     waiting: set[str] = set()
-    until: dict[Queue, int] = {}
+    until: dict[Partition, int] = {}
     for each in arriving:
-        line = {queue: offset for queue, offset in each.line.items() if queue in known}
-        further = sum(max(0, known[queue] - offset) for queue, offset in line.items())
+        line = {partition: offset for partition, offset in each.line.items() if partition in known}
+        further = sum(max(0, known[partition] - offset) for partition, offset in line.items())
         if further and each.is_over:
             raise RuleMovedError(_told(runner, each, further))
         if further:
             behind.append(Behind(each.old, each.rules, further, each.batch is not None))
-        if each.batch is not None or any(known[queue] != offset for queue, offset in line.items()):
+        if each.batch is not None or any(known[partition] != offset for partition, offset in line.items()):
             waiting.update(each.rules)
-            for queue, offset in line.items():
-                place = max(offset, known[queue])
-                until[queue] = min(place, until.get(queue, place))
+            for partition, offset in line.items():
+                place = max(offset, known[partition])
+                until[partition] = min(place, until.get(partition, place))
     if waiting:
         log.info("rules that come to runner %s and wait for their place: %s", runner, ", ".join(sorted(waiting)))
     for each_behind in behind:

@@ -13,7 +13,7 @@ from eventbridge.errors import BusError, NotFoundError, OffsetGapError, RuleFile
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch, BatchState, Range
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.meant import meant
 from eventbridge.sources.protocol import LogSource, TakesIn
@@ -32,7 +32,7 @@ from eventbridge.stages.ingest.handover import (
     left_behind,
     to_catch_up,
 )
-from eventbridge.stages.ingest.later_queue import later_start
+from eventbridge.stages.ingest.later_partition import later_start
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
@@ -155,7 +155,9 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
         with closing(work.open_source(bus)) as source:
             refuse_other_log(work, runner, bus, source)
             standing = work.ledger.committed_offsets(runner)
-            source.commit(runner, {queue: standing[queue] for queue in source.queues() if queue in standing})
+            source.commit(
+                runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
+            )
     # What is wrong with today's rules, or with today's bus, does not stop a batch that is open.
     except (BusError, OffsetGapError, RuleFileError) as error:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
@@ -165,28 +167,30 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
 
 
 def _registered(
-    work: Runtime, runner: str, bus: Bus, source: LogSource, arriving: Sequence[Arrival], known: Mapping[Queue, int]
-) -> Mapping[Queue, int]:
-    """Return where the group stands in each queue of its bus, having registered the queues that are not `known`."""
+    work: Runtime, runner: str, bus: Bus, source: LogSource, arriving: Sequence[Arrival], known: Mapping[Partition, int]
+) -> Mapping[Partition, int]:
+    """Return where the group stands in each partition of its bus, having registered the partitions that are not `known`."""
     claim_runner(work, runner)
-    new = [queue for queue in source.queues() if queue not in known]
+    new = [partition for partition in source.partitions() if partition not in known]
     if known:
         refuse_other_log(work, runner, bus, source)
     else:
         refuse_lost_ledger(work, always=True)
     if new:
         offsets = {
-            queue: later_start(work, runner, bus, source, queue) if known else start_offset(bus, source, queue)
-            for queue in new
+            partition: later_start(work, runner, bus, source, partition)
+            if known
+            else start_offset(bus, source, partition)
+            for partition in new
         }
         if not known:
             offsets |= inherited_offsets(arriving)
-        work.ledger.register_queues(runner, bus.name, offsets, source.identities())
+        work.ledger.register_partitions(runner, bus.name, offsets, source.identities())
         known = work.ledger.committed_offsets(runner)
     return known
 
 
-def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Queue, int]:
+def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
     others = {row.bus for row in work.ledger.consumer_offsets(runner)} - {bus.name}
     if others:
         raise UserError(
@@ -197,10 +201,10 @@ def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Queue, int]:
 
 
 class _Room(NamedTuple):
-    """Where a group stands, up to where of a queue it may go (absent: to its end), and how many events it may take."""
+    """Where a group stands, up to where of a partition it may go (absent: to its end), and how many events it may take."""
 
-    offsets: Mapping[Queue, int]
-    until: Mapping[Queue, int]
+    offsets: Mapping[Partition, int]
+    until: Mapping[Partition, int]
     most: int | None
 
 
@@ -212,14 +216,14 @@ class _Plan(NamedTuple):
 
 
 def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) -> _Plan:
-    existing = set(source.queues())
+    existing = set(source.partitions())
     waiting = []
-    for queue, offset in sorted(room.offsets.items()):
-        if queue.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
+    for partition, offset in sorted(room.offsets.items()):
+        if partition.topic not in bus.source.topics:  # the file no longer names it; where the group stands is kept
             continue
-        if queue in existing:
-            found = waiting_of(bus, source, queue, offset)
-            waiting.append(found._replace(end=min(found.end, room.until.get(queue, found.end))))
+        if partition in existing:
+            found = waiting_of(bus, source, partition, offset)
+            waiting.append(found._replace(end=min(found.end, room.until.get(partition, found.end))))
     held = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
     limit = _most_events(work, runner, room, held if len(bus.source.topics) == 1 else 0)
@@ -235,16 +239,16 @@ def _most_events(work: Runtime, runner: str, room: _Room, backlog: int = 0) -> i
 
 def _take_in(work: Runtime, runner: str, source: LogSource, room: _Room) -> None:
     """Take messages over from queues, so that the spool holds what a batch may take."""
-    held = sum(max(0, source.end(queue) - room.offsets.get(queue, 0)) for queue in source.queues())
+    held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
     if isinstance(source, TakesIn) and (most := _most_events(work, runner, room) - held) > 0:
         source.take_in(most)
 
 
-def _opened(bus: Bus, source: LogSource, offsets: Mapping[Queue, int]) -> _Plan:
-    """Return what a batch begins with that is open: where the group stands in each queue, and nothing of it."""
-    existing = set(source.queues())
-    standing = [(queue, at) for queue, at in sorted(offsets.items()) if queue.topic in bus.source.topics]
-    return _Plan([Range(queue, at, at) for queue, at in standing if queue in existing], is_full=False)
+def _opened(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _Plan:
+    """Return what a batch begins with that is open: where the group stands in each partition, and nothing of it."""
+    existing = set(source.partitions())
+    standing = [(partition, at) for partition, at in sorted(offsets.items()) if partition.topic in bus.source.topics]
+    return _Plan([Range(partition, at, at) for partition, at in standing if partition in existing], is_full=False)
 
 
 def _mean_bytes(work: Runtime, runner: str) -> float | None:

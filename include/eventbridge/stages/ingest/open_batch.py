@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from eventbridge.errors import UserError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.deleted_range import any_passed_over
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 
 def open_following(
-    work: Runtime, former: Batch, ends: Mapping[Queue, int], source: LogSource, holder: str
+    work: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
     """Open a batch of the same rules behind one that its streaming task has read up to `ends`, and that is to be
     committed yet.
 
-    None where a listen is to plan what comes next, once the former is committed: rules or the queues of the bus have
-    changed, messages are to be passed over, nothing may be taken now, or the lease is another's than `holder`'s.
+    None where a listen is to plan what comes next, once the former is committed: rules or the partitions of the bus
+    have changed, messages are to be passed over, nothing may be taken now, or the lease is another's than `holder`'s.
     """
     taken = take_up_rules(work)
     rules = taken.rules.for_runner(former.runner)
     if rules.hash != former.rule_set:
         return None
     bus = rules.buses[former.bus]
-    if {queue for queue in source.queues() if queue.topic in bus.source.topics} != ends.keys():
+    if {partition for partition in source.partitions() if partition.topic in bus.source.topics} != ends.keys():
         return None
     refuse_other_log(work, former.runner, bus, source)
     if any_passed_over(bus, source, ends):

@@ -1,4 +1,4 @@
-"""Landing of one batch by several workers, a part of a queue each: what they are asked and what they answer.
+"""Landing of one batch by several workers, a part of a partition each: what they are asked and what they answer.
 
 The stage records what they landed, part by part in the order of the batch, as it records what it lands by itself.
 """
@@ -13,7 +13,7 @@ from msgspec import Struct, json
 
 from eventbridge.model.event_schema import TypeSample
 from eventbridge.model.landed import LandedRange
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Check, check_singly
@@ -54,9 +54,9 @@ class LandJob(Struct, frozen=True, kw_only=True):
 
 
 class Part(Struct, frozen=True):
-    """Offsets `start` (included) to `end` (excluded) of a queue, for one worker."""
+    """Offsets `start` (included) to `end` (excluded) of a partition, for one worker."""
 
-    queue: Queue
+    partition: Partition
     start: int
     end: int
 
@@ -128,7 +128,7 @@ def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
         return []
     size = job.file_events * _FILES_PER_PART
     return [
-        Part(span.queue, start, min(start + size, span.end))
+        Part(span.partition, start, min(start + size, span.end))
         for span in spans
         for start in range(span.start, span.end, size)
     ]
@@ -152,9 +152,9 @@ def land_part(
     identities: list[bytes] = []
     position = part.start if log_of(source).items() <= job.log.items() else part.end
     while position < part.end:
-        if bus.source.offset_reset != "earliest" and source.earliest(part.queue) > position:
+        if bus.source.offset_reset != "earliest" and source.earliest(part.partition) > position:
             break
-        found = checking.next_file(part.queue, position, part.end, seen)
+        found = checking.next_file(part.partition, position, part.end, seen)
         path = write_file(store, job.bus, job.planned_at, job.batch_id, found.rows)
         files.append(LandedFile(path, found.detail, found.samples))
         identities += found.identities

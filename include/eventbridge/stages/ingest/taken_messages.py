@@ -11,7 +11,7 @@ from operator import itemgetter
 
 import pyarrow as pa
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 
 #: Offset, when it was published in microseconds since 1970, body: in structured JSON, unless the message is refused.
@@ -20,7 +20,7 @@ Row = tuple[int, int, bytes | None]
 
 @dataclass
 class _Taken:
-    """Everything that a queue held from offset `start` on, before `end`."""
+    """Everything that a partition held from offset `start` on, before `end`."""
 
     start: int
     end: int
@@ -30,34 +30,34 @@ class _Taken:
 
 @dataclass
 class TakenMessages:
-    """Messages by queue, as objects: small blocks of columns take more room than what is in them.
+    """Messages by partition, as objects: small blocks of columns take more room than what is in them.
 
     One thread adds to them, or after it another reads them.
     """
 
-    _queues: dict[Queue, _Taken] = field(default_factory=dict)
+    _partitions: dict[Partition, _Taken] = field(default_factory=dict)
 
-    def add(self, queue: Queue, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
+    def add(self, partition: Partition, start: int, end: int, rows: Sequence[Row], refused: Mapping[int, str]) -> None:
         """Add all that the log held from `start` on, where what was added before ends; `refused` says why, by row."""
-        taken = self._queues.setdefault(queue, _Taken(start, start))
+        taken = self._partitions.setdefault(partition, _Taken(start, start))
         assert start == taken.end, "an open batch reads on where it stands"
         taken.rows += rows
         taken.refused.update((rows[row][0], why) for row, why in refused.items())
         taken.end = end
 
-    def covers(self, queue: Queue, start: int, end: int) -> bool:
+    def covers(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether everything of a range was taken."""
-        taken = self._queues.get(queue)
+        taken = self._partitions.get(partition)
         return taken is not None and taken.start <= start and end <= taken.end
 
     def messages(
-        self, queue: Queue, start: int, end: int, most: int, most_bytes: int
+        self, partition: Partition, start: int, end: int, most: int, most_bytes: int
     ) -> tuple[pa.Table, Mapping[int, str], int]:
         """Return what comes first in a range that was taken, why rows of it are no events, and up to where that is.
 
         At most `most` messages, and none after those that reach `most_bytes`.
         """
-        taken = self._queues[queue]
+        taken = self._partitions[partition]
         first = bisect_left(taken.rows, start, key=itemgetter(0))
         last = min(first + most, bisect_left(taken.rows, end, key=itemgetter(0)))
         size = 0

@@ -18,7 +18,7 @@ from eventbridge.decision.operational_event import OperationalEvent, of_dead_let
 from eventbridge.errors import BusError, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import Trimmable
@@ -58,15 +58,15 @@ def _trim(work: Runtime, operations: Bus) -> None:
         with closing(work.open_source(operations)) as bus:
             if not isinstance(bus, Trimmable):  # it has a retention of its own
                 return
-            if all(bus.offset_at(queue, before) == bus.earliest(queue) for queue in bus.queues()):
+            if all(bus.offset_at(partition, before) == bus.earliest(partition) for partition in bus.partitions()):
                 return
             bus.trim(before, _not_taken(work, bus.identities()))
     except (BusError, UserError) as error:
         log.warning("the bus %s keeps what is older than its retention for now: %s", operations.name, error)
 
 
-def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Queue, int]:
-    """Return the lowest offset of each queue at which a runner stands that has, or hands over, a rule on the bus.
+def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
+    """Return the lowest offset of each partition at which a runner stands that has, or hands over, a rule on the bus.
 
     A rule that moved goes on where its old runner stands, or where that left it. A runner that no rule names needs
     nothing.
@@ -77,14 +77,14 @@ def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Queue, int]
     for (name, target), was in known.assignments.items():
         if name in rules and target in rules[name].targets:
             runners.add(was.runner)
-    kept: dict[Queue, int] = {}
+    kept: dict[Partition, int] = {}
     for row in known.offsets:
-        counts = row.bus_identity in ("", identities.get(row.queue.topic))
+        counts = row.bus_identity in ("", identities.get(row.partition.topic))
         if row.bus == OPERATIONS_BUS.name and row.group in runners and counts:
-            kept[row.queue] = min(row.offset, kept.get(row.queue, row.offset))
+            kept[row.partition] = min(row.offset, kept.get(row.partition, row.offset))
     for left in known.left(rules):
-        if left.queue in kept and left.bus_identity in ("", identities.get(left.queue.topic)):
-            kept[left.queue] = min(left.offset, kept[left.queue])
+        if left.partition in kept and left.bus_identity in ("", identities.get(left.partition.topic)):
+            kept[left.partition] = min(left.offset, kept[left.partition])
     return kept
 
 
@@ -109,7 +109,7 @@ class DeadLetterNews:
             if record["bus"] == OPERATIONS_BUS.name:
                 continue
             delivery = record.get("delivery_id")
-            place = f"{record['topic']}/{record['queue_id']}/{record['offset']}"
+            place = f"{record['topic']}/{record['partition_id']}/{record['offset']}"
             kind = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
             self._names[kind].append(place if delivery is None else delivery_id_text(delivery))
             answered = [each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]]

@@ -12,8 +12,8 @@ from eventbridge.errors import BooksError, NewerFormatError, NotFoundError, Stor
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.queue import Queue
 from eventbridge.model.reference import Reference
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS
@@ -138,25 +138,25 @@ def _damaged(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
 
 
 def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:
-    """Committed ranges of a group's queue must follow one another without a hole, up to the committed offset."""
-    offsets = {(row.group, row.queue): row.offset for row in work.ledger.consumer_offsets()}
-    by_queue: dict[tuple[str, Queue], list[tuple[int, int, str]]] = defaultdict(list)
-    later: dict[tuple[str, Queue], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
+    """Committed ranges of a group's partition must follow one another without a hole, up to the committed offset."""
+    offsets = {(row.group, row.partition): row.offset for row in work.ledger.consumer_offsets()}
+    by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
+    later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
     for batch in committed:
         if batch.kind == "normal":
             for part in work.ledger.ranges(batch.batch_id):
-                by_queue[batch.runner, part.queue].append((part.start, part.end, batch.batch_id))
+                by_partition[batch.runner, part.partition].append((part.start, part.end, batch.batch_id))
     for batch in _committed_since(work, committed):
         for part in work.ledger.ranges(batch.batch_id):
-            later[batch.runner, part.queue].add(part.end)
-    for (group, queue), parts in by_queue.items():
+            later[batch.runner, part.partition].add(part.end)
+    for (group, partition), parts in by_partition.items():
         parts.sort()
         for (_, end, _), (start, _, batch_id) in pairwise(parts):
             if start != end:
-                yield f"group {group}, {queue}: batch {batch_id} starts at {start}, the one before ended at {end}"
-        reached, committed_offset = parts[-1][1], offsets.get((group, queue))
-        if committed_offset not in {reached, *(end for end in later[group, queue] if end > reached)}:
-            yield f"group {group}, {queue}: committed offset {committed_offset}, but batches reach {reached}"
+                yield f"group {group}, {partition}: batch {batch_id} starts at {start}, the one before ended at {end}"
+        reached, committed_offset = parts[-1][1], offsets.get((group, partition))
+        if committed_offset not in {reached, *(end for end in later[group, partition] if end > reached)}:
+            yield f"group {group}, {partition}: committed offset {committed_offset}, but batches reach {reached}"
 
 
 def _committed_since(work: Runtime, committed: list[Batch]) -> list[Batch]:

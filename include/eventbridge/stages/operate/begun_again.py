@@ -74,7 +74,7 @@ def _landed_again(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[st
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
-        found = checking.next_file(had.queue, had.start, had.end, _seen(work, batch, file, made))
+        found = checking.next_file(had.partition, had.start, had.end, _seen(work, batch, file, made))
     # a version that did not record the last message recorded all else
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
     if has != had:

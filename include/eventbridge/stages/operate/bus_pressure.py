@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eventbridge.decision.bus_pressure import BusLook
 from eventbridge.errors import UserError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.sources.protocol import LogSource, OnDisk
 from eventbridge.stages.runtime.owner_quota import storage_refusal
@@ -51,11 +51,11 @@ class BusWatch:
         ends = source.ends()
         return max(sum(self._lag(source, ends, runner)) for runner in runners)
 
-    def _lag(self, source: LogSource, ends: Mapping[Queue, int], runner: str) -> list[int]:
-        committed = {row.queue: row.offset for row in self._work.ledger.consumer_offsets(runner)}
+    def _lag(self, source: LogSource, ends: Mapping[Partition, int], runner: str) -> list[int]:
+        committed = {row.partition: row.offset for row in self._work.ledger.consumer_offsets(runner)}
         if not committed and self._bus.source.start_at == "latest":
             return [0]  # it has never run, and begins at the end
         return [
-            max(0, end - committed[queue]) if queue in committed else max(0, end - source.earliest(queue))
-            for queue, end in ends.items()
+            max(0, end - committed[partition]) if partition in committed else max(0, end - source.earliest(partition))
+            for partition, end in ends.items()
         ]

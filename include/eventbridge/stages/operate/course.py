@@ -66,7 +66,7 @@ class BooksToday:
 
     Both sides of the deliveries add up: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` waited at midnight, `again` were redriven or are copies for dead letter
-    queues. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
+    partitions. `difference`: deliveries since ever that are neither ended nor pending; not 0 is an error.
     """
 
     since: datetime

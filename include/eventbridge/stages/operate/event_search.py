@@ -23,7 +23,7 @@ from eventbridge.store.parquet import read_rows, read_table
 #: Files of the archive that one page reads at most; no other one once those it has read hold so many events.
 PAGE_FILES, PAGE_EVENTS = 50, 100_000
 
-_COLUMNS = ["topic", "broker", "queue_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
+_COLUMNS = ["topic", "broker", "partition_id", "offset", "published_at", "arrived_at", "event_id", "source", "type"]
 
 
 class _WithSubject(msgspec.Struct):
@@ -57,7 +57,7 @@ class FoundEvent:
     batch_id: str
     topic: str
     broker: str
-    queue_id: int
+    partition_id: int
     offset: int
 
 

@@ -62,7 +62,7 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
         prints = {
             name: {key: Fingerprint(*each) for key, each in written["fingerprints"][name].items()} for name in _PRINTS
         }
-        ranges = [[*part.queue, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)]
+        ranges = [[*part.partition, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
             raise BooksError(f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}")
     except (ValueError, KeyError, TypeError):

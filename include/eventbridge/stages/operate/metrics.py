@@ -23,7 +23,7 @@ from eventbridge.model.figure import (
 )
 from eventbridge.model.metric import Family, MetricKind, Sample
 from eventbridge.model.moment import Moment
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.owner_metrics import owner_metrics
 from eventbridge.stages.runtime.runtime import Runtime
@@ -60,13 +60,13 @@ def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where the queues of a bus end; None: it did not answer."""
+    """Where the partitions of a bus end; None: it did not answer."""
 
-    by_bus: Mapping[str, Mapping[Queue, int] | None]
+    by_bus: Mapping[str, Mapping[Partition, int] | None]
 
 
 def _ends(work: Runtime, rules: RuleSet) -> _Ends:
-    found: dict[str, Mapping[Queue, int] | None] = {}
+    found: dict[str, Mapping[Partition, int] | None] = {}
     for name in sorted(set(rules.runners().values())):
         try:
             with closing(work.open_source(rules.buses[name])) as source:
@@ -169,23 +169,25 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
     flying: list[Sample] = []
     available: list[Sample] = []
     changed: list[Sample] = []
-    pulled = {(runner, part.queue): part.end for runner, part in moment.ranges}
+    pulled = {(runner, part.partition): part.end for runner, part in moment.ranges}
     for runner, bus in sorted(rules.runners().items()):
         rows = [row for row in moment.offsets if row.group == runner and row.bus == bus]
         if not rows:
             continue
         changed.append(Sample((runner, bus), max(row.changed_at for row in rows).timestamp()))
-        taken = {row.queue: max(row.offset, pulled.get((runner, row.queue), row.offset)) for row in rows}
-        flying.append(Sample((runner, bus), sum(taken[row.queue] - row.offset for row in rows)))
+        taken = {row.partition: max(row.offset, pulled.get((runner, row.partition), row.offset)) for row in rows}
+        flying.append(Sample((runner, bus), sum(taken[row.partition] - row.offset for row in rows)))
         known = ends.by_bus.get(bus)
         if known is None:
             continue
         topics = rules.buses[bus].source.topics
         counted = [
-            (row, max(known.get(row.queue, row.offset), row.offset)) for row in rows if row.queue.topic in topics
+            (row, max(known.get(row.partition, row.offset), row.offset))
+            for row in rows
+            if row.partition.topic in topics
         ]
         lag.append(Sample((runner, bus), sum(end - row.offset for row, end in counted)))
-        available.append(Sample((runner, bus), sum(max(0, end - taken[row.queue]) for row, end in counted)))
+        available.append(Sample((runner, bus), sum(max(0, end - taken[row.partition]) for row, end in counted)))
     yield _family("lag_events", "gauge", "Events of the bus that no committed batch has.", names, lag)
     yield _family("in_flight_events", "gauge", "Events of batches that are not committed.", names, flying)
     yield _family("available_events", "gauge", "Events that no batch has taken.", names, available)

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any
 
 from eventbridge.errors import BusError, UserError, named_lines
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.operate.submissions import (
@@ -32,15 +32,15 @@ _MOST_LISTED = 20
 class Published:
     """What came of publishing; all of it is durable.
 
-    `queues`: how many events each queue got, and the first and last offset of them. `malformed`: what is wrong with
-    those that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at latest
-    and they have never run.
+    `partitions`: how many events each partition got, and the first and last offset of them. `malformed`: what is wrong
+    with those that will be dead letters. `unregistered`: runners that will not see the events, as the bus starts at
+    latest and they have never run.
     """
 
     bus: str
     topic: str
     count: int
-    queues: Mapping[Queue, tuple[int, int, int]]
+    partitions: Mapping[Partition, tuple[int, int, int]]
     malformed: tuple[str, ...]
     unregistered: tuple[str, ...]
 
@@ -76,7 +76,7 @@ def publish_events(
     if mistakes:
         head = "nothing was published; correct these and publish all again:"
         raise UserError("\n".join([head, *named_lines(mistakes)]))
-    places: list[tuple[Queue, int]] = []
+    places: list[tuple[Partition, int]] = []
     published = _publish(work, bus, topic, enumerate(submissions, 1), places.extend)
     return published, results_of(submissions, places)
 
@@ -86,14 +86,14 @@ def _publish(
     bus: str,
     topic: str | None,
     submissions: Iterable[tuple[int, Submission]],
-    placed: Callable[[Sequence[tuple[Queue, int]]], object],
+    placed: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
     """Publish (line number, submission), a thousand in one transaction of the bus; `placed` is told where they lie."""
     rules = work.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
     unregistered = _unregistered(work, rules, found)
-    spans: dict[Queue, tuple[int, int, int]] = {}
+    spans: dict[Partition, tuple[int, int, int]] = {}
     count = 0
     malformed: list[str] = []
     with closing(work.open_publisher(found)) as publisher:
@@ -106,9 +106,9 @@ def _publish(
                 raise BusError(
                     f"{count:,} events were published, those from line {batch[0][0]} on not: {error}"
                 ) from error
-            for queue, offset in added:
-                before, first, last = spans.get(queue, (0, offset, offset))
-                spans[queue] = (before + 1, min(first, offset), max(last, offset))
+            for partition, offset in added:
+                before, first, last = spans.get(partition, (0, offset, offset))
+                spans[partition] = (before + 1, min(first, offset), max(last, offset))
             placed(added)
             count += len(batch)
     return Published(found.name, topic, count, dict(sorted(spans.items())), tuple(malformed), tuple(unregistered))
@@ -187,8 +187,8 @@ def told(published: Published, results: Sequence[PublishResult], say: Callable[[
     """Say how many events were published, where they lie, under which ids, and who will not see them."""
     ids = [each.event_id for each in results]
     say(f"{published.count:,} published to {published.bus}/{published.topic}")
-    for queue, (count, first, last) in published.queues.items():
-        say(f"queue {queue.queue_id}: {count:,}, offsets {first} to {last}")
+    for partition, (count, first, last) in published.partitions.items():
+        say(f"partition {partition.partition_id}: {count:,}, offsets {first} to {last}")
     more = f" and {len(ids) - _MOST_LISTED:,} more" if len(ids) > _MOST_LISTED else ""
     say(f"ids: {', '.join(ids[:_MOST_LISTED])}{more}")
     for runner in published.unregistered:

@@ -1,4 +1,4 @@
-"""Where every runner stands: lag, in flight and available per queue, batches, chunks, what waits, what is not well."""
+"""Where every runner stands: lag, in flight and available per partition, batches, chunks, what waits, what is not well."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from eventbridge.model.reference import Reference
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
 from eventbridge.rule import RuleSet
-from eventbridge.stages.operate.queue_flow import QueueFlow, queue_flows
-from eventbridge.stages.operate.queue_status import QueueStatus, events_before_first_run, queue_statuses
+from eventbridge.stages.operate.partition_flow import PartitionFlow, partition_flows
+from eventbridge.stages.operate.partition_status import PartitionStatus, events_before_first_run, partition_statuses
 from eventbridge.stages.operate.stalled_runners import StalledRunner, stalled_runners
 from eventbridge.stages.operate.target_status import TargetStanding, target_standings
 from eventbridge.stages.runtime.owner_quota import OwnerStatus, owner_statuses
@@ -97,8 +97,8 @@ class Status:
     """What `eventbridge status` shows."""
 
     now: datetime
-    queues: tuple[QueueStatus, ...]
-    flows: tuple[QueueFlow, ...]
+    partitions: tuple[PartitionStatus, ...]
+    flows: tuple[PartitionFlow, ...]
     intake_stop: IntakeStop | None  # why no runner plans a batch
     store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
     unregistered: tuple[NewRunner, ...]
@@ -118,35 +118,37 @@ class Status:
 
 
 def status_fields(found: Status) -> dict[str, object]:
-    """Return a status as `eventbridge status --json` and the API tell it: queues with lag, flows whether they grow."""
-    queues = [
+    """Return a status as `eventbridge status --json` and the API tell it: partitions with lag, flows whether they grow."""
+    partitions = [
         plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
-        for each in found.queues
+        for each in found.partitions
     ]
     flows = [
-        {"runner": each.runner, "bus": each.bus, "queue": each.queue} | vars(each.flow) | {"grows": each.flow.grows}
+        {"runner": each.runner, "bus": each.bus, "partition": each.partition}
+        | vars(each.flow)
+        | {"grows": each.flow.grows}
         for each in found.flows
     ]
-    return dict(plain(found)) | {"queues": queues, "flows": flows}
+    return dict(plain(found)) | {"partitions": partitions, "flows": flows}
 
 
 def status(work: Runtime, *, batches: int = 10) -> Status:
     """Return how all runners of today's rule files stand, with the newest batches; asks the buses, changes nothing."""
     rules = work.rule_set()
     runners = rules.runners()
-    queues: list[QueueStatus] = []
+    partitions: list[PartitionStatus] = []
     unregistered = []
     for runner, bus in runners.items():
-        found = queue_statuses(work, rules, runner, bus)
+        found = partition_statuses(work, rules, runner, bus)
         if found is None:
             at, waiting = rules.buses[bus].source.start_at, events_before_first_run(work, rules.buses[bus])
             unregistered.append(NewRunner(runner, bus, at, waiting))
         else:
-            queues += found
+            partitions += found
     standing = Status(
         now=work.clock(),
-        queues=tuple(queues),
-        flows=tuple(queue_flows(work, rules, queues)),
+        partitions=tuple(partitions),
+        flows=tuple(partition_flows(work, rules, partitions)),
         intake_stop=work.ledger.intake_stop(),
         store_quota=store_quota(work),
         unregistered=tuple(unregistered),

@@ -20,7 +20,7 @@ from functools import partial
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.errors import EventBridgeError, InfrastructureError, NotFoundError
 from eventbridge.model.batch import Batch
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
@@ -219,7 +219,7 @@ class _Loop:
         if left is None:
             return None
         batch = self._work.ledger.batch(left.batch_id)
-        ends = {span.queue: span.end for span in self._work.ledger.ranges(left.batch_id)}
+        ends = {span.partition: span.end for span in self._work.ledger.ranges(left.batch_id)}
         self._following = self._opened_behind(batch, ends)
         close = Close(None, partial(self._after, left))
         if self._following is not None:
@@ -234,7 +234,7 @@ class _Loop:
         if batch.state != "committed" and end_open(self._work, batch, self._lease.holder):
             self._close(self._hurried, batch.batch_id, self._lease.stop)
 
-    def _opened_behind(self, former: Batch, ends: Mapping[Queue, int]) -> Batch | None:
+    def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
         """Open the next batch while the former is closed; None: that is waited for, and then listened."""
         if self._is_behind:
             return None

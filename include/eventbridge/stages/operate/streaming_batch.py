@@ -12,7 +12,7 @@ from eventbridge.decision.streaming_pace import batch_is_over, segment_is_due
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.batch import Batch
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.ingest.buffer import Landing
 from eventbridge.stages.ingest.taken_messages import TakenMessages
@@ -42,7 +42,7 @@ _ANSWERS_SECONDS = 0.003
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 #: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
 _WRITTEN_SECONDS = 0.2
-#: Events of one queue that are taken at a time.
+#: Events of one partition that are taken at a time.
 _AT_ONCE = 1_000
 #: Of so many events or answers a second the committer does the books; of fewer a thread, which holds the loop for a
 #: moment only. Ten targets of an event are ten answers, and books cost by them.
@@ -81,7 +81,7 @@ class StreamingBatch:
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
         turns = Turns(rules, self.pools, self.work.ledger.said_by_operators())
         routing = self._routing = StreamingRouting(self.work, self.batch, rules, turns.held)
-        self._ends = {span.queue: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
+        self._ends = {span.partition: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
             landing = Landing(self.work, self.batch, bus, source, taken=self.taken)
@@ -136,7 +136,7 @@ class StreamingBatch:
             self.targets.close()
 
     @property
-    def ends(self) -> Mapping[Queue, int]:
+    def ends(self) -> Mapping[Partition, int]:
         """Up to where it has read."""
         return self._ends
 
@@ -178,10 +178,10 @@ class StreamingBatch:
             fresh: list[FreshEvent] = []
             left = False
             looks.begin()
-            for queue, end in source.ends().items():
-                if not (self.lease.over or self._full) and queue in self._ends and end > self._ends[queue]:
-                    fresh += self._take(landing, queue, min(end, self._ends[queue] + _AT_ONCE))
-                    left = left or self._ends[queue] < end
+            for partition, end in source.ends().items():
+                if not (self.lease.over or self._full) and partition in self._ends and end > self._ends[partition]:
+                    fresh += self._take(landing, partition, min(end, self._ends[partition] + _AT_ONCE))
+                    left = left or self._ends[partition] < end
             if fresh:
                 self.targets.offer(routing.pieces(fresh))
             if self.events > before:
@@ -290,11 +290,11 @@ class StreamingBatch:
                     raise
                 log.warning("runner %s: answers are recorded at the next try: %s", self.batch.runner, error)
 
-    def _take(self, landing: Landing, queue: Queue, limit: int) -> list[FreshEvent]:
-        if (found := landing.take(queue, self._ends[queue], limit)) is None:
+    def _take(self, landing: Landing, partition: Partition, limit: int) -> list[FreshEvent]:
+        if (found := landing.take(partition, self._ends[partition], limit)) is None:
             self._has_gap = True
             return []
-        self._ends[queue] = found.end
+        self._ends[partition] = found.end
         self.events += found.read
         self._bytes += found.size
         return found.events

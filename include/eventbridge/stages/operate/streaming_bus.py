@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import Follows, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
@@ -18,7 +18,7 @@ class StreamingBus:
         self._work = work
         self._source: LogSource | None = None
         self._opened: Bus | None = None
-        self._stands: Mapping[Queue, int] | None = None
+        self._stands: Mapping[Partition, int] | None = None
 
     def open(self, bus: Bus) -> LogSource:
         """Return the bus, which is opened unless it is."""
@@ -29,7 +29,7 @@ class StreamingBus:
         return source
 
     @contextmanager
-    def reading(self, bus: Bus, ends: Mapping[Queue, int]) -> Iterator[LogSource]:
+    def reading(self, bus: Bus, ends: Mapping[Partition, int]) -> Iterator[LogSource]:
         """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
         source = self.open(bus)
         try:

@@ -10,7 +10,7 @@ from typing import Final
 
 from eventbridge.errors import EventBridgeError, InfrastructureError
 from eventbridge.model.fresh_event import FreshEvent
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.routing.in_memory import route_in_memory
 from eventbridge.routing.program import route_program
 from eventbridge.rule import RuleSet
@@ -30,7 +30,7 @@ _CLOSE_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
 
 _CANARY: Final = FreshEvent(
-    Queue("canary", "", 0),
+    Partition("canary", "", 0),
     0,
     0,
     "canary",

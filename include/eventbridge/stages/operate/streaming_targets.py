@@ -1,4 +1,4 @@
-"""The targets of a batch in streaming mode: each has a queue of its own, and none waits for another."""
+"""The targets of a batch in streaming mode: each has a partition of its own, and none waits for another."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
     A target has one run at a time, also while the open batch `before` waits for its last answers, and in its turn where
-    a pool has fewer slots. What is offered meanwhile waits in its queue: a live run takes it up, else it is the next
-    run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
+    a pool has fewer slots. What is offered meanwhile waits in its partition: a live run takes it up, else it is the
+    next run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class TargetQueues:
         return len(self._out) + kept
 
     def offer(self, pieces: Iterable[ReadPiece]) -> None:
-        """Put deliveries into the queues of their targets."""
+        """Put deliveries into the partitions of their targets."""
         told: dict[Key, TargetRun] = {}
         for each in pieces:
             key = each.piece.rule, each.piece.target
@@ -216,22 +216,22 @@ class TargetQueues:
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
-            if run.queue is not None:
-                self._live[key] = run.queue
+            if run.partition is not None:
+                self._live[key] = run.partition
             if run.settings.seated:
                 self._loop.add(run)
             else:
-                if run.queue is not None:
+                if run.partition is not None:
                     self._keeping.add(key)
                 self._threads.add(partial(self._deliver, run))
 
     def _deliver(self, run: TargetRun) -> None:
         run.run()
-        if run.queue:
+        if run.partition:
             self._loop.wake()
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
-        """Return pieces in queues, of the targets that can have a live run."""
+        """Return pieces in partitions, of the targets that can have a live run."""
         found: dict[Key, LiveQueue] = defaultdict(LiveQueue)
         keeping = set(self._keeping)
         for each in read:
@@ -244,8 +244,8 @@ class TargetQueues:
                     continue
                 keeping.add(key)
             found[key].put(each)
-        for queue in found.values():
-            queue.ends = self._finishing
+        for partition in found.values():
+            partition.ends = self._finishing
         return dict(found)
 
     def _end(self, run: TargetRun) -> None:

@@ -29,4 +29,6 @@ def waiting_events(work: Runtime, runner: str) -> int | None:
         return None
     (bus,) = work.rule_set().for_runner(runner).buses.values()
     with closing(work.open_source(bus)) as source:
-        return sum(end - standing.get(queue, source.earliest(queue)) for queue, end in source.ends().items())
+        return sum(
+            end - standing.get(partition, source.earliest(partition)) for partition, end in source.ends().items()
+        )

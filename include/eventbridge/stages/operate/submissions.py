@@ -1,7 +1,8 @@
 """The one contract of publishing, whatever the face: command line, Airflow, Python, HTTP.
 
 An event is strict CloudEvents in JSON; one without `id` gets one. Events with the same `partitionkey`, else the same
-`subject`, go to one queue, in order. What is published is durable, and each submission tells where it lies or why not.
+`subject`, go to one partition, in order. What is published is durable, and each submission tells where it lies or why
+not.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from eventbridge.event.canonical_json import canonical_text
 from eventbridge.event.cloudevent import mistakes_in, parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.recognise import recognised
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 
 #: Mistakes of one event that are named; each of the members of an event may be one.
 _MOST_OF_EVENT = 20
@@ -49,7 +50,7 @@ class PublishResult:
     """What came of one event of a call: where it lies, durably, or the error for which it was not published."""
 
     event_id: str
-    queue: Queue | None = None
+    partition: Partition | None = None
     offset: int | None = None
     error: str = ""
     too_large: bool = field(default=False, repr=False)  # for the bus or the topic
@@ -81,7 +82,7 @@ def mistakes_of(submission: Submission) -> list[str]:
 
 
 def _key_of(document: dict[str, Any]) -> str | None:
-    """Return the key that chooses an event's queue: 7 and "7" are one, because binary mode makes text of a number."""
+    """Return the key that chooses an event's partition: 7 and "7" are one, because binary mode makes text of a number."""
     key = document.get("partitionkey")
     if key is None:
         key = document.get("subject")
@@ -112,7 +113,7 @@ def read_submissions(bodies: Sequence[bytes], *, max_bytes: int, name: str = "")
     return submissions
 
 
-def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, int] | int]) -> list[PublishResult]:
+def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Partition, int] | int]) -> list[PublishResult]:
     """Return what came of submissions, of which those without an error lie at `places`, in that order.
 
     An int among them: the event is not published, as its topic takes no more than so many bytes of event and key.
@@ -126,7 +127,7 @@ def results_of(submissions: Iterable[Submission], places: Iterable[tuple[Queue, 
     ]
 
 
-def _placed(submission: Submission, place: tuple[Queue, int] | int) -> PublishResult:
+def _placed(submission: Submission, place: tuple[Partition, int] | int) -> PublishResult:
     if not isinstance(place, int):
         return PublishResult(submission.event_id, *place)
     size = len(submission.body)

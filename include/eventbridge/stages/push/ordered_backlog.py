@@ -68,16 +68,16 @@ def _keys(work: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple
 
 
 def _referred(work: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield where the events begin, by queue, that references of a rule name, but for those taken by this batch.
+    """Yield where the events begin, by partition, that references of a rule name, but for those taken by this batch.
 
     A reference that does not say so, as its rule became ordered later, costs a read of each of its files.
     """
     spans, unsaid = work.ledger.waiting_spans(rule, but=batch.batch_id)
-    yield from (Place(span.queue, span.first) for span in spans)
+    yield from (Place(span.partition, span.first) for span in spans)
     for reference in unsaid:
         for file, rows in reference.files:
             first = next(iter(rowset.decode(rows)), None)
-            if first is not None:  # a buffer file holds one queue, in its order
+            if first is not None:  # a buffer file holds one partition, in its order
                 table = read_rows(work.store, file, rowset.encode([first]), PLACE_COLUMNS)
                 yield place_of(table.to_pylist()[0])
 

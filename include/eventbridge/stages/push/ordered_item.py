@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk
+from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place
-from eventbridge.model.queue import Queue
 from eventbridge.rule import Target as TargetRule
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.stages.runtime.runtime import Runtime
 
-_NOWHERE = Place(Queue("", "", 0), 0)
+_NOWHERE = Place(Partition("", "", 0), 0)
 
 
 @dataclass(slots=True, eq=False)

@@ -17,7 +17,7 @@ from eventbridge.store.parquet import read_rows, write_table
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 _KEY = "replay"
-_ORDER = [(name, "ascending") for name in ("topic", "broker", "queue_id", "offset")]
+_ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]
 
 
 def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:

@@ -132,7 +132,7 @@ def _spans(work: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
         return ()
     places = []
     for file, rows in files:
-        if numbers := list(rowset.decode(rows)):  # a buffer file holds one queue, in its order
+        if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition, in its order
             ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
             places += [place_of(row) for row in read_rows(work.store, file, ends, PLACE_COLUMNS).to_pylist()]
     return spans_of(places)

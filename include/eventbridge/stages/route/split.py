@@ -42,6 +42,6 @@ def unroutable_file(batch_id: str, piece: Slice, error: str) -> BatchFile:
 
 
 def _part(piece: Slice, row_from: int, row_to: int) -> Slice:
-    # Named by its rows, so that the slices of a batch, sorted by id, still follow the order of queue and offset.
+    # Named by its rows, so that the slices of a batch, sorted by id, still follow the order of partition and offset.
     landed, _, _ = piece.slice_id.rpartition("/")
     return Slice(f"{landed}/{row_from:06d}-{row_to:06d}", piece.file, row_from, row_to)

@@ -182,10 +182,10 @@ class Runtime:
             return open_log(bus, self.settings, self.connections, self.clock)
         from eventbridge.stages.runtime.spool import Spool  # few buses are queues
 
-        queues = {
+        sources = {
             topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics
         }
-        return Spool(bus.name, queues, self.ledger, self.store)
+        return Spool(bus.name, sources, self.ledger, self.store)
 
     def open_publisher(self, bus: Bus) -> Publisher:
         """Open the bus to publish to; the caller closes it. Raises UserError for one that is only read from."""

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from eventbridge import fault_points
 from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.spooled import Spooled
 from eventbridge.sources.messages import MESSAGES, RECEIVED, SPOOLED
 from eventbridge.sources.protocol import QueueSource
@@ -49,9 +49,9 @@ _AHEAD_EVENTS: Final = 20_000
 
 
 class Spool:
-    """A log source of one queue (0) for each topic: the messages that came, at offsets in the order in which they came.
+    """A log source of one partition (0) for each topic: the messages that came, at offsets in the order in which they came.
 
-    `take_in` fills it; the end of a queue, as `ends` has it, counts what still waits to be taken in, about.
+    `take_in` fills it; the end of a partition, as `ends` has it, counts what still waits to be taken in, about.
     A message's time is when its file was recorded, where offsets are asked for by time.
     """
 
@@ -59,15 +59,15 @@ class Spool:
     #: How long a caller that looks several times a second may take the answer of `ends` for today's.
     ends_hold_seconds = 1.0
 
-    def __init__(self, bus: str, queues: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
+    def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
         self._bus = bus
-        self._sources = queues
+        self._sources = sources
         self._ledger = ledger
         self._store = store
         self._taking: threading.Thread | None = None  # for one who follows
         self._closed = threading.Event()
-        self._read_to: dict[Queue, int] = {}
-        self._ends: Mapping[Queue, int] = {}
+        self._read_to: dict[Partition, int] = {}
+        self._ends: Mapping[Partition, int] = {}
         self._failed: EventBridgeError | None = None
 
     @property
@@ -79,20 +79,20 @@ class Spool:
         """Return nothing: a spool is the ledger's, and a lost ledger is told of by itself."""
         return {}
 
-    def queues(self) -> Sequence[Queue]:
-        """Return the one queue of each topic."""
-        return [Queue(topic, "", 0) for topic in sorted(self._sources)]
+    def partitions(self) -> Sequence[Partition]:
+        """Return the one partition of each topic."""
+        return [Partition(topic, "", 0) for topic in sorted(self._sources)]
 
-    def earliest(self, queue: Queue) -> int:
+    def earliest(self, partition: Partition) -> int:
         """Return the first offset that the spool holds (the end offset if it is empty)."""
-        return self._ledger.spool_ends(self._bus, self._topic(queue))[0]
+        return self._ledger.spool_ends(self._bus, self._topic(partition))[0]
 
-    def end(self, queue: Queue) -> int:
+    def end(self, partition: Partition) -> int:
         """Return the offset up to which the spool can be read."""
-        return self._ledger.spool_ends(self._bus, self._topic(queue))[1]
+        return self._ledger.spool_ends(self._bus, self._topic(partition))[1]
 
-    def ends(self) -> Mapping[Queue, int]:
-        """Return for every queue up to where the spool goes, and about how much further with what still waits.
+    def ends(self) -> Mapping[Partition, int]:
+        """Return for every partition up to where the spool goes, and about how much further with what still waits.
 
         For one who follows, up to where messages were taken over; raises what that failed with, once.
         """
@@ -101,45 +101,47 @@ class Spool:
             if error is not None:
                 raise error
             return self._ends
-        return {queue: self.end(queue) + self._sources[queue.topic].waiting() for queue in self.queues()}
+        return {
+            partition: self.end(partition) + self._sources[partition.topic].waiting() for partition in self.partitions()
+        }
 
-    def offset_at(self, queue: Queue, at: datetime) -> int:
+    def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message spooled at or after the aware time `at` (the end if none is)."""
-        found = self._ledger.spool_offset_at(self._bus, self._topic(queue), at)
-        return self.end(queue) if found is None else found
+        found = self._ledger.spool_offset_at(self._bus, self._topic(partition), at)
+        return self.end(partition) if found is None else found
 
-    def read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of start <= offset < end, in order, as blocks of `MESSAGES`.
 
         Raises OffsetGapError at the call if `end` lies beyond the end of the spool.
         """
-        if end > (last := self.end(queue)):
+        if end > (last := self.end(partition)):
             raise OffsetGapError(
-                f"The spool of the bus {self._bus!r} holds {queue.topic} up to offset {last}, and {start} to {end} are "
+                f"The spool of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and {start} to {end} are "
                 "wanted: the ledger lost what it had recorded. Put back the ledger that the store belongs to"
             )
-        self._read_to[queue] = max(end, self._read_to.get(queue, end))
-        return self._read(queue, start, end)
+        self._read_to[partition] = max(end, self._read_to.get(partition, end))
+        return self._read(partition, start, end)
 
-    def committed(self, group: str) -> Mapping[Queue, int]:
+    def committed(self, group: str) -> Mapping[Partition, int]:
         """Return nothing: a queue knows no offsets."""
         return {}
 
-    def commit(self, group: str, offsets: Mapping[Queue, int]) -> None:
+    def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Do nothing: what is spooled was acknowledged."""
 
-    def trim(self, before: datetime, keep: Mapping[Queue, int] | None = None) -> int:
+    def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Remove files that were spooled before the aware time `before`; return how many messages they held.
 
-        Of a queue in `keep` none from that offset on; the newest file of a topic stays.
+        Of a partition in `keep` none from that offset on; the newest file of a topic stays.
         """
         removed = 0
-        for queue in self.queues():
-            last = (keep or {}).get(queue, self.end(queue))
-            gone = self._ledger.spooled_below(self._bus, queue.topic, last, before)
+        for partition in self.partitions():
+            last = (keep or {}).get(partition, self.end(partition))
+            gone = self._ledger.spooled_below(self._bus, partition.topic, last, before)
             if gone:
                 self._store.delete_all([file.path for file in gone])
-                self._ledger.drop_spooled(self._bus, queue.topic, gone[-1].end)
+                self._ledger.drop_spooled(self._bus, partition.topic, gone[-1].end)
             removed += sum(file.end - file.start for file in gone)
         return removed
 
@@ -174,10 +176,10 @@ class Spool:
                 taken += fresh
         return taken
 
-    def follow(self, positions: Mapping[Queue, int]) -> None:
+    def follow(self, positions: Mapping[Partition, int]) -> None:
         """Take messages over as they come, in a thread, until this is closed; they are read from these offsets on."""
         self._read_to = dict(positions)
-        self._ends = {queue: self.end(queue) for queue in self.queues()}
+        self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
             self._taking = threading.Thread(target=self._take_on, name="spool", daemon=True)
             self._taking.start()
@@ -185,9 +187,9 @@ class Spool:
     def _take_on(self) -> None:
         while not self._closed.wait(_FOLLOWING_SECONDS):
             try:
-                ahead = sum(end - self._read_to.get(queue, end) for queue, end in self._ends.items())
+                ahead = sum(end - self._read_to.get(partition, end) for partition, end in self._ends.items())
                 if ahead < _AHEAD_EVENTS and self._ledger.intake_stop() is None and self.take_in(_FILE_EVENTS):
-                    self._ends = {queue: self.end(queue) for queue in self.queues()}
+                    self._ends = {partition: self.end(partition) for partition in self.partitions()}
             except EventBridgeError as error:
                 self._failed = error
 
@@ -251,19 +253,21 @@ class Spool:
         known.ids.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
         known.until = max(known.until, file.end)
 
-    def _read(self, queue: Queue, start: int, end: int) -> Iterator[pa.RecordBatch]:
+    def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
-        for file in self._ledger.spooled_files(self._bus, queue.topic, start, end):
+        for file in self._ledger.spooled_files(self._bus, partition.topic, start, end):
             table = read_table(self._store, file.path)
             table = table.append_column(MESSAGES.field("offset"), pa.array(range(file.start, file.end), pa.int64()))
             first, last = max(start, file.start), min(end, file.end)
             wanted = table.select(MESSAGES.names).slice(first - file.start, last - first).cast(MESSAGES)
             yield from wanted.combine_chunks().to_batches(max_chunksize=_BLOCK_ROWS)
 
-    def _topic(self, queue: Queue) -> str:
-        if queue not in self.queues():
-            raise BusError(f"{self.uri}: there is no queue {queue.topic}/{queue.queue_id} among those open")
-        return queue.topic
+    def _topic(self, partition: Partition) -> str:
+        if partition not in self.partitions():
+            raise BusError(
+                f"{self.uri}: there is no partition {partition.topic}/{partition.partition_id} among those open"
+            )
+        return partition.topic
 
 
 @dataclass

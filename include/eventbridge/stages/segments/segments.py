@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.outcome import StatusName
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.answers import Answers, read_answers
@@ -53,7 +53,7 @@ def is_of_streaming_task(file: BatchFile) -> bool:
 
 
 def write_open_segment(
-    work: Runtime, batch: Batch, number: int, ends: Mapping[Queue, int], rows: pa.Table, cpu: int = 0
+    work: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
     """Make rows of schema OUTCOME of an open batch durable, record them with how far it has read; False = it is lost.
 

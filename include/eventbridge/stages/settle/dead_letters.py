@@ -130,7 +130,7 @@ def _records(
         made.append(
             {
                 **{name: delivery[name] for name in ("delivery_id", "rule", "rule_version", "bus", "target", "topic")},
-                **{name: delivery[name] for name in ("broker", "queue_id", "offset", "source", "event_id")},
+                **{name: delivery[name] for name in ("broker", "partition_id", "offset", "source", "event_id")},
                 "event": delivery["event"],
                 "request": delivery["payload"],
                 "request_content_type": delivery["content_type"],
@@ -244,7 +244,10 @@ def _unroutable(work: Runtime, batch: Batch) -> Iterator[list[Record]]:
 def _event_record(batch: Batch, row: Record, reason: str, detail: str) -> Record:
     """Return the record of an event that never became a delivery."""
     return {
-        **{name: row[name] for name in ("topic", "broker", "queue_id", "offset", "source", "event_id", "arrived_at")},
+        **{
+            name: row[name]
+            for name in ("topic", "broker", "partition_id", "offset", "source", "event_id", "arrived_at")
+        },
         "bus": batch.bus,
         "event": row["body"],
         "reason": reason,

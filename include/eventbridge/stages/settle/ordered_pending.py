@@ -25,8 +25,8 @@ from eventbridge.event.ids import delivery_id_text
 from eventbridge.model import row_vectors
 from eventbridge.model.batch import Batch
 from eventbridge.model.outcome import NOT_BEFORE
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.queue import Queue
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
@@ -74,7 +74,7 @@ class OrderedPending:
         waiting.shard[at] = np.array([*map(shard_of, keys), NO_CODE])[key_of]
         waiting.offset[at] = numbers_of(table["offset"])
         names = table.select(PLACE_COLUMNS[:-1]).to_pydict().values()
-        waiting.queue[at] = [waiting.queue_code(Queue(*each)) for each in zip(*names, strict=True)]
+        waiting.partition[at] = [waiting.partition_code(Partition(*each)) for each in zip(*names, strict=True)]
 
     def _hold(self, waiting: Waiting, free: Flags) -> None:
         """Enter why rows are on hold that their settlement does not hold."""

@@ -66,7 +66,7 @@ def _on_hold_events(work: Runtime, batch: Batch, pending: Sequence[PendingDelive
 
 def _place(row: PendingDeliveries) -> str:
     (span,) = row.order_spans  # of one delivery
-    return f"{span.queue.topic}/{span.queue.queue_id}/{span.first}"
+    return f"{span.partition.topic}/{span.partition.partition_id}/{span.first}"
 
 
 def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:

@@ -10,9 +10,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.fingerprints import Ids
+from eventbridge.model.partition import Partition
 from eventbridge.model.pending import NO_CHUNK
 from eventbridge.model.place import Span
-from eventbridge.model.queue import Queue
 from eventbridge.model.row_vectors import Rows
 from eventbridge.store.columns import NO_CODE, NO_TIME, codes_of, column_of, ids_of, numbers_of, times_of
 
@@ -45,16 +45,16 @@ class Waiting:
     """Rows of one settlement, a vector for each column; texts are codes, which stand for what `texts` holds.
 
     `span` numbers what must be pending as one row, NO_CODE: any may share one.
-    `shard`, `queue` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their bus.
-    `kept_reason` and `held` are what they were added with. Times are microseconds since 1970.
+    `shard`, `partition` and `offset` are NO_CODE but for deliveries of ordered targets, which have a place on their
+    bus. `kept_reason` and `held` are what they were added with. Times are microseconds since 1970.
     """
 
     def __init__(self, table: pa.Table) -> None:
         """`table` has COLUMNS, its texts coded."""
         self.texts: list[str] = []
-        self.queues: list[Queue] = []
+        self.partitions: list[Partition] = []
         self._codes: dict[str, int] = {}
-        self._queue_codes: dict[Queue, int] = {}
+        self._partition_codes: dict[Partition, int] = {}
         count = table.num_rows
         self.ids: Ids = ids_of(table["delivery_id"])
         self.chunk_id = numbers_of(table["chunk_id"], NO_CHUNK)
@@ -67,7 +67,7 @@ class Waiting:
         self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
         self.answered = times_of(table["settled_at"]) != NO_TIME
         self.kept_reason = self.verdict.copy()
-        self.shard, self.queue, self.offset, self.span = np.full((4, count), NO_CODE)
+        self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)
 
     def code(self, text: str) -> int:
         """Return the code of a text."""
@@ -76,11 +76,11 @@ class Waiting:
             self.texts.append(text)
         return found
 
-    def queue_code(self, queue: Queue) -> int:
-        """Return the code of a queue."""
-        found = self._queue_codes.setdefault(queue, len(self.queues))
-        if found == len(self.queues):
-            self.queues.append(queue)
+    def partition_code(self, partition: Partition) -> int:
+        """Return the code of a partition."""
+        found = self._partition_codes.setdefault(partition, len(self.partitions))
+        if found == len(self.partitions):
+            self.partitions.append(partition)
         return found
 
     def has(self, column: Rows, *texts: str) -> Flags:
@@ -142,12 +142,12 @@ class Waiting:
         return self.texts[lane] if span == NO_CODE else f"span.{span}"
 
     def spans(self, at: Rows) -> tuple[Span, ...]:
-        """Return where the deliveries at some positions lie in their queues, () if they are not ordered."""
-        at = at[self.queue[at] != NO_CODE]
+        """Return where the deliveries at some positions lie in their partitions, () if they are not ordered."""
+        at = at[self.partition[at] != NO_CODE]
         return tuple(
             sorted(
-                Span(self.queues[code], int(self.offset[part].min()), int(self.offset[part].max()))
-                for code, part in _split(self.queue[at], at)
+                Span(self.partitions[code], int(self.offset[part].min()), int(self.offset[part].max()))
+                for code, part in _split(self.partition[at], at)
             )
         )
 

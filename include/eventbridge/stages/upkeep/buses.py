@@ -11,7 +11,7 @@ from eventbridge.decision.retention import LEAST_AGE
 from eventbridge.errors import BusError, UserError
 from eventbridge.model.assignment import LeftAt
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.sources.protocol import LogSource, TakesIn, Trimmable
@@ -32,7 +32,7 @@ def trim_buses(run: Run) -> None:
     rules = run.work.rule_set()
     for bus in rules.buses.values():
         left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
-        rows = [row for row in known.offsets if row.bus == bus.name and row.queue.topic in bus.source.topics]
+        rows = [row for row in known.offsets if row.bus == bus.name and row.partition.topic in bus.source.topics]
         if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
             try:
                 with closing(run.work.open_source(bus)) as source:
@@ -49,7 +49,7 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
     if not isinstance(source, Trimmable):  # it has a retention of its own
         return
     identities = source.identities()
-    if any(row.bus_identity not in ("", identities.get(row.queue.topic)) for row in rows):
+    if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
     # The archive has what a spool held: that keeps only what somebody has not taken.
@@ -59,16 +59,19 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
         lost = source.lost_files(before)
         run.remove(lost)
         run.done.lost_files += len(lost)
-    taken: dict[Queue, int] = {}
+    taken: dict[Partition, int] = {}
     for row in rows:
-        taken[row.queue] = min(row.offset, taken.get(row.queue, row.offset))
+        taken[row.partition] = min(row.offset, taken.get(row.partition, row.offset))
     for each in left:
-        if each.queue in taken and each.bus_identity in ("", identities.get(each.queue.topic, each.bus_identity)):
-            taken[each.queue] = min(each.offset, taken[each.queue])
-    first = {queue: source.earliest(queue) for queue in source.queues()}
-    for queue, earliest in first.items():
-        old = source.offset_at(queue, before)
-        end = min(old, taken.get(queue, earliest))
+        if each.partition in taken and each.bus_identity in (
+            "",
+            identities.get(each.partition.topic, each.bus_identity),
+        ):
+            taken[each.partition] = min(each.offset, taken[each.partition])
+    first = {partition: source.earliest(partition) for partition in source.partitions()}
+    for partition, earliest in first.items():
+        old = source.offset_at(partition, before)
+        end = min(old, taken.get(partition, earliest))
         if end < old:
             run.done.kept[f"bus {bus.name}: messages that a runner has not taken"] += old - end
         if run.dry_run:
@@ -76,6 +79,6 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
             continue
         while earliest < end and not run.is_over():
             earliest = min(end, earliest + _AT_ONCE)
-            first[queue] = earliest
+            first[partition] = earliest
             run.done.messages[bus.name] += source.trim(before, first)
             run.progressed()

@@ -136,7 +136,7 @@ def _by_place(found: Iterable[Found]) -> dict[EventPlace, list[Found]]:
 
 def _place(found: Found) -> EventPlace:
     record = found.record
-    return EventPlace(found.batch.bus, record["topic"], record["broker"], record["queue_id"], record["offset"])
+    return EventPlace(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
 
 
 def _answer(

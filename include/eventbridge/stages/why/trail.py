@@ -44,7 +44,7 @@ _ATTEMPT_COLUMNS = [
     "error_class", "error", "response_head",
 ]  # fmt: skip
 _DEAD_LETTER_COLUMNS = [
-    "delivery_id", "rule", "target", "bus", "topic", "broker", "queue_id", "offset", "source", "event_id", "reason",
+    "delivery_id", "rule", "target", "bus", "topic", "broker", "partition_id", "offset", "source", "event_id", "reason",
     "detail", "attempts", "arrived_at", "last_attempt_at", "batch_id",
 ]  # fmt: skip
 _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": "dead_lettered"}
@@ -109,7 +109,7 @@ class Trail:
         if batch.kind in ("replay", "redrive") and is_kept(batch.kept, "archive"):
             for file in self._work.ledger.files(batch.batch_id, "buffer"):
                 if file.path is not None:
-                    table = read_table(self._work.store, file.path, ["topic", "broker", "queue_id", "offset"])
+                    table = read_table(self._work.store, file.path, ["topic", "broker", "partition_id", "offset"])
                     self._rows[file.path].update(self._at_place(table))
 
     def _settled(self, batch: Batch) -> None:
@@ -191,7 +191,7 @@ class Trail:
             if file.path is None:
                 continue
             names = read_dead_letters(
-                self._work.store, file.path, None, ["delivery_id", "topic", "broker", "queue_id", "offset"]
+                self._work.store, file.path, None, ["delivery_id", "topic", "broker", "partition_id", "offset"]
             )
             rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
             if rows:
@@ -280,8 +280,8 @@ class Trail:
 
     def _at_place(self, table: pa.Table) -> list[int]:
         place = self._name.place
-        wanted = (place.offset, place.queue_id, place.topic, place.broker)
-        columns = (table[name].to_pylist() for name in ("offset", "queue_id", "topic", "broker"))
+        wanted = (place.offset, place.partition_id, place.topic, place.broker)
+        columns = (table[name].to_pylist() for name in ("offset", "partition_id", "topic", "broker"))
         return [row for row, each in enumerate(zip(*columns, strict=True)) if each == wanted]
 
     def _is_here(self, files: Iterable[tuple[str, str]]) -> bool:

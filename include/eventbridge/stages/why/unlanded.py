@@ -8,13 +8,13 @@ from contextlib import closing
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.claimed_id import claimed_id
 from eventbridge.event.json_document import write_document
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.model.why import BeforeStart, EventPlace, RunnerStart
 from eventbridge.rule import Bus
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
-#: Messages of a queue that are looked at, the newest ones: a backlog of days is not read for one question.
+#: Messages of a partition that are looked at, the newest ones: a backlog of days is not read for one question.
 _MOST = 20_000
 
 
@@ -34,38 +34,40 @@ def before_starts(work: Runtime, event_id: str, buses: Iterable[Bus], notes: lis
         try:
             starts = work.ledger.first_offsets(bus.name)
             with closing(work.open_source(bus)) as source:
-                for queue, runners in starts.items():
+                for partition, runners in starts.items():
                     end = min(runners.values())
                     begins = tuple(RunnerStart(name, offset) for name, offset in sorted(runners.items()))
-                    for place in _in_queue(event_id, bus, source, queue, source.earliest(queue), end, notes):
+                    for place in _in_partition(
+                        event_id, bus, source, partition, source.earliest(partition), end, notes
+                    ):
                         yield BeforeStart(place, begins)
         except EventBridgeError as error:
             notes.append(f"bus {bus.name} was not looked at: {error}")
 
 
 def _on_bus(work: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
-    committed: dict[Queue, int] = {}
+    committed: dict[Partition, int] = {}
     for each in work.ledger.consumer_offsets():
         if each.bus == bus.name:
-            committed[each.queue] = min(each.offset, committed.get(each.queue, each.offset))
-    for queue, end in source.ends().items():
-        first = max(committed.get(queue, 0), source.earliest(queue))
-        yield from _in_queue(event_id, bus, source, queue, first, end, notes)
+            committed[each.partition] = min(each.offset, committed.get(each.partition, each.offset))
+    for partition, end in source.ends().items():
+        first = max(committed.get(partition, 0), source.earliest(partition))
+        yield from _in_partition(event_id, bus, source, partition, first, end, notes)
 
 
-def _in_queue(
-    event_id: str, bus: Bus, source: LogSource, queue: Queue, first: int, end: int, notes: list[str]
+def _in_partition(
+    event_id: str, bus: Bus, source: LogSource, partition: Partition, first: int, end: int, notes: list[str]
 ) -> Iterator[EventPlace]:
-    """Yield where messages with an id lie in a range of a queue, of its newest messages."""
+    """Yield where messages with an id lie in a range of a partition, of its newest messages."""
     written = write_document(event_id).encode("utf-8", "surrogatepass")
     start = max(first, end - _MOST)
     if first < start:
         notes.append(
-            f"bus {bus.name}, {'/'.join(str(part) for part in queue if part != '')}: {start - first:,} messages "
+            f"bus {bus.name}, {'/'.join(str(part) for part in partition if part != '')}: {start - first:,} messages "
             f"before offset {start}, which no batch has landed, were not looked at"
         )
-    for block in source.read(queue, start, end) if start < end else ():
+    for block in source.read(partition, start, end) if start < end else ():
         for offset, body in zip(block["offset"].to_pylist(), block["body"].to_pylist(), strict=True):
             # most bodies are told apart by their bytes; an id that is written with escapes is not
             if body and (written in body or b"\\" in body) and claimed_id(body) == event_id:
-                yield EventPlace(bus.name, queue.topic, queue.broker, queue.queue_id, offset)
+                yield EventPlace(bus.name, partition.topic, partition.broker, partition.partition_id, offset)

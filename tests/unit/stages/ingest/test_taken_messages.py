@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 
-QUEUE = Queue("orders", "", 0)
+PARTITION = Partition("orders", "", 0)
 
 
 @pytest.fixture
 def taken() -> TakenMessages:
     """Offsets 5 to 15 in two pieces: 8 and 9 hold nothing, 7 has no body, 6 and 12 are no events."""
     found = TakenMessages()
-    found.add(QUEUE, 5, 10, [(5, 100, b"a"), (6, 101, b"bb"), (7, 102, None)], {1: "no type"})
-    found.add(QUEUE, 10, 15, [(10, 103, b"c"), (12, 104, b"ddd"), (14, 105, b"e")], {1: "no source"})
+    found.add(PARTITION, 5, 10, [(5, 100, b"a"), (6, 101, b"bb"), (7, 102, None)], {1: "no type"})
+    found.add(PARTITION, 10, 15, [(10, 103, b"c"), (12, 104, b"ddd"), (14, 105, b"e")], {1: "no source"})
     return found
 
 
@@ -42,13 +42,13 @@ def test_a_range_is_read_as_far_as_it_fits(
     until: int,
 ) -> None:
     """With why rows are no events, by their number, and up to where that accounts for."""
-    table, why, to = taken.messages(QUEUE, start, end, most, most_bytes)
+    table, why, to = taken.messages(PARTITION, start, end, most, most_bytes)
 
     assert (table["offset"].to_pylist(), why, to) == (offsets, refused, until)
 
 
 @pytest.mark.parametrize(("start", "end", "covered"), [(5, 15, True), (4, 9, False), (9, 16, False)])
 def test_it_covers_what_was_taken_and_no_more(taken: TakenMessages, start: int, end: int, covered: bool) -> None:
-    """Of another queue it has nothing."""
-    assert taken.covers(QUEUE, start, end) is covered
-    assert not taken.covers(Queue("orders", "", 1), start, end)
+    """Of another partition it has nothing."""
+    assert taken.covers(PARTITION, start, end) is covered
+    assert not taken.covers(Partition("orders", "", 1), start, end)

@@ -1,4 +1,4 @@
-"""Where a runner stands in each queue of its bus."""
+"""Where a runner stands in each partition of its bus."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from eventbridge.errors import BusError, UserError
-from eventbridge.model.queue import Queue
+from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.stages.guards.log_identity import offset_gaps, start_offset
 from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class QueueStatus:
-    """One queue as a runner sees it; numbers are events.
+class PartitionStatus:
+    """One partition as a runner sees it; numbers are events.
 
     lag = end - committed, in flight = pulled - committed, available = end - pulled,
     where pulled is the end of what an uncommitted batch took. None where `gap` says why the offsets do not count on
@@ -23,7 +23,7 @@ class QueueStatus:
 
     runner: str
     bus: str
-    queue: Queue
+    partition: Partition
     committed: int
     pulled: int
     end: int
@@ -45,29 +45,29 @@ class QueueStatus:
         return None if self.gap else self.end - self.pulled
 
 
-def queue_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[QueueStatus] | None:
-    """Return how each queue of a runner's bus stands; None before the runner's group was registered."""
+def partition_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
+    """Return how each partition of a runner's bus stands; None before the runner's group was registered."""
     rows = work.ledger.consumer_offsets(runner)
     if not rows:
         return None
     batch = work.ledger.unfinished_batch(runner)
-    pulled = {part.queue: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
+    pulled = {part.partition: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
     try:
         with closing(work.open_source(rules.buses[bus])) as source:
             gaps = offset_gaps(rules.buses[bus], source, rows)
             ends = source.ends()
     except BusError as error:  # the rest can be shown all the same
-        gaps, ends = {row.queue: str(error) for row in rows}, {}
+        gaps, ends = {row.partition: str(error) for row in rows}, {}
     named = rules.buses[bus].source.topics
     return [
-        QueueStatus(
+        PartitionStatus(
             runner,
             bus,
-            row.queue,
+            row.partition,
             row.offset,
-            pulled.get(row.queue, row.offset),
-            ends.get(row.queue, 0 if row.queue.topic in named else row.offset),
-            gaps.get(row.queue, ""),
+            pulled.get(row.partition, row.offset),
+            ends.get(row.partition, 0 if row.partition.topic in named else row.offset),
+            gaps.get(row.partition, ""),
         )
         for row in rows
     ]
@@ -80,6 +80,6 @@ def events_before_first_run(work: Runtime, bus: Bus) -> int | None:
     """
     try:
         with closing(work.open_source(bus)) as source:
-            return sum(max(0, end - start_offset(bus, source, queue)) for queue, end in source.ends().items())
+            return sum(max(0, end - start_offset(bus, source, partition)) for partition, end in source.ends().items())
     except (BusError, UserError):  # the rest can be shown all the same
         return None

@@ -1,0 +1,50 @@
+"""How fast each partition is published to and settled, and when its lag is gone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+
+from eventbridge.decision.flow import WINDOW, Flow, flow
+from eventbridge.model.move import Move
+from eventbridge.model.partition import Partition
+from eventbridge.rule import RuleSet
+from eventbridge.stages.operate.partition_status import PartitionStatus
+from eventbridge.stages.runtime.runtime import Runtime
+
+#: Batches that are looked at: what a runner commits in the window, if each takes five seconds.
+_MOST_BATCHES = 60
+
+
+@dataclass(frozen=True)
+class PartitionFlow:
+    """The flow of one partition, as a runner sees it."""
+
+    runner: str
+    bus: str
+    partition: Partition
+    flow: Flow
+
+
+def partition_flows(work: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
+    """Yield the flow of each partition whose offsets count on its log and that rules still name.
+
+    Asks buses and ledger.
+    """
+    by_runner: dict[tuple[str, str], list[PartitionStatus]] = defaultdict(list)
+    for each in partitions:
+        if each.partition.topic in rules.buses[each.bus].source.topics and not each.gap:
+            by_runner[each.runner, each.bus].append(each)
+    for (runner, bus), group in by_runner.items():
+        moves: dict[Partition, list[Move]] = defaultdict(list)
+        for move in work.ledger.moves(runner, most=_MOST_BATCHES):
+            moves[move.partition].append(move)
+        now = work.clock()
+        with closing(work.open_source(rules.buses[bus])) as source:
+            existing = set(source.partitions())
+            for each in group:
+                before = source.offset_at(each.partition, now - WINDOW) if each.partition in existing else each.end
+                found = flow(moves[each.partition], max(0, each.end - before), each.end - each.committed, now)
+                yield PartitionFlow(runner, bus, each.partition, found)
