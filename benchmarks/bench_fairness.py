@@ -18,7 +18,8 @@ from benchmarks.fairness.topics import measure_topic, quantile
 from rich.console import Console
 from rich.table import Table
 
-#: Low settles at least this share, and none of it waits longer than a run of `deliver_<runner>` may take: seconds.
+#: Low settles at least this share, and none of it waits longer than a run of `eventbridge_deliver_<runner>` may take:
+#: seconds.
 SHARE_GOAL, WAIT_GOAL = 0.05, 200.0
 #: The quiet topic's p99 beside a hot one is at most so many times as long.
 P99_GOAL = 1.3

@@ -133,7 +133,7 @@ def _deliver(load: _Load, lane: str) -> None:
 
 
 def _retry(load: _Load) -> None:
-    """Do what runs of `retry_deliveries` do, one after the other."""
+    """Do what runs of `eventbridge_retry_deliveries` do, one after the other."""
     with closing(load.place.open()) as work:
         while not load.stop.wait(_LOOK_SECONDS * 5):
             if work.ledger.anything_due(work.ledger.now()):

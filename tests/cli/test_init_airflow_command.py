@@ -72,7 +72,11 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
     ("name", "text", "said"),
     [
         ("rule_mistakes.py", "mine = 1", "not written by `eventbridge init-airflow`"),
-        ("deliver_events.py", "from eventbridge.orchestrate.dags.deliver_events import x", "makes the same DAGs"),
+        (
+            "eventbridge_deliver_events.py",
+            "from eventbridge.orchestrate.dags.deliver_events import x",
+            "makes the same DAGs",
+        ),
     ],
 )
 def test_a_file_of_somebody_else_is_left_alone(

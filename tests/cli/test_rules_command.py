@@ -150,7 +150,7 @@ def test_show_lists_rules(eventbridge: Callable[..., Any]) -> None:
 
     rows = [line.split() for line in result.out.splitlines()[1:]]
     assert rows[0] == ["rule", "runner", "priority", "pool", "targets"]
-    assert ["big-orders", "orders", "medium", "rules.medium", "accounts,", "note"] in rows
+    assert ["big-orders", "orders", "medium", "eventbridge.medium", "accounts,", "note"] in rows
 
 
 def test_show_one_rule_fills_in_defaults(eventbridge: Callable[..., Any]) -> None:

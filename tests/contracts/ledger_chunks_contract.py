@@ -75,17 +75,17 @@ class ChunksContract:
         chunks = [
             a_chunk(0),
             a_chunk(1),
-            a_chunk(2, pool="rules.low"),
+            a_chunk(2, pool="eventbridge.low"),
             a_chunk(3, **rest),
             a_chunk(4, **rest, held="x"),
         ]
         assert ledger.publish_chunks("batch-1", after(60), chunks)
 
         assert ledger.chunk_totals("batch-1") == [
-            ChunkTotal("rules.high", 2, 22, 1980),
-            ChunkTotal("rules.low", 1, 11, 990),
+            ChunkTotal("eventbridge.high", 2, 22, 1980),
+            ChunkTotal("eventbridge.low", 1, 11, 990),
         ]
-        assert ledger.withheld_pieces("batch-1") == [("rules.high", piece) for piece in a_chunk().pieces]
+        assert ledger.withheld_pieces("batch-1") == [("eventbridge.high", piece) for piece in a_chunk().pieces]
         assert ledger.chunk_totals("batch-0") == []
         assert ledger.withheld_pieces("batch-0") == []
 

@@ -67,7 +67,7 @@ def a_file(batch_id: str = "batch-1", key: str = "0", **changes: Any) -> BatchFi
 
 def a_slice(**changes: Any) -> RoutedSlice:
     """Return a slice of a costly rule and of a target with a failure, a fingerprint of 64 bits and an early piece."""
-    pieces = (RoutedPiece("rules.high", 750, "late", "crm", "0-8", 9, 900, 3, 1_772_366_400_000_000),)
+    pieces = (RoutedPiece("eventbridge.high", 750, "late", "crm", "0-8", 9, 900, 3, 1_772_366_400_000_000),)
     made = RoutedSlice(
         file="buffer/0.parquet",
         row_from=0,
@@ -100,7 +100,7 @@ def a_piece(**changes: Any) -> Piece:
 def a_chunk(chunk_id: int = 0, batch_id: str = "batch-1", **changes: Any) -> Chunk:
     """Return a chunk of two pieces that nobody has claimed."""
     pieces = (a_piece(), a_piece(rows="12", count=1, pending_id=None))
-    return replace(Chunk(batch_id, chunk_id, "rules.high", 750, pieces, 11, 990, map_index=chunk_id), **changes)
+    return replace(Chunk(batch_id, chunk_id, "eventbridge.high", 750, pieces, 11, 990, map_index=chunk_id), **changes)
 
 
 def a_pending(due_in_seconds: float = 5, **changes: Any) -> PendingDeliveries:

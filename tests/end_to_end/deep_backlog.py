@@ -14,7 +14,7 @@ from end_to_end.running import Running
 pytestmark = pytest.mark.timeout(900)
 
 HEAP = "heap"
-DAG_ID = f"deliver_{HEAP}"
+DAG_ID = f"eventbridge_deliver_{HEAP}"
 PATHS = ("/healthy/heap", "/healthy/heap-archive")
 #: More than the 2,000 that are the runner's `backlog`, and less than a batch takes.
 _BACKLOG = 6_000

@@ -17,7 +17,11 @@ def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
     directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until_settled()
 
-    for dag_id, first in (("deliver_orders", "listen"), ("deliver_quick", "streaming"), ("retry_deliveries", None)):
+    for dag_id, first in (
+        ("eventbridge_deliver_orders", "listen"),
+        ("eventbridge_deliver_quick", "streaming"),
+        ("eventbridge_retry_deliveries", None),
+    ):
         found = states(directed, dag_id, directed.trigger(dag_id))
         started = {name for name, state in found.items() if state != "skipped"}
         assert started == {first or "plan_retries"}
@@ -31,9 +35,9 @@ def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> Non
     ledger.set_store_count(QUOTA, ledger.now())
     form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}
     form["dry_run"] = False
-    first = directed.trigger("replay_events", form)
-    directed.until("a second run goes on with it", lambda: len(directed.runs("replay_events")) > 1)
-    waiting = states(directed, "replay_events", first)
+    first = directed.trigger("eventbridge_replay_events", form)
+    directed.until("a second run goes on with it", lambda: len(directed.runs("eventbridge_replay_events")) > 1)
+    waiting = states(directed, "eventbridge_replay_events", first)
 
     ledger.set_store_count(0, ledger.now())
     (replay,) = ledger.replays()

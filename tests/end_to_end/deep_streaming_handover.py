@@ -49,7 +49,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
         if lease is not None:
             holders.setdefault(lease.holder, time.monotonic() - began)
         time.sleep(0.05)
-    runs = directed.runs("deliver_quick")
+    runs = directed.runs("eventbridge_deliver_quick")
     until_books_are_closed(directed)
 
     late = sorted(_late(directed))
@@ -103,7 +103,7 @@ def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
     task = at_work(directed, 300_000)
     requests = len(directed.requests(PATH))
     before = distinct(directed)
-    run_id = directed.trigger("deliver_quick")
+    run_id = directed.trigger("eventbridge_deliver_quick")
     number = 300_001
     while (state := run_of(directed, run_id)) not in ("success", "failed"):
         directed.publish(QUICK, range(number, number + 1))
@@ -183,14 +183,14 @@ def distinct(directed: Running) -> int:
 
 def warnings(directed: Running) -> list[str]:
     """Return what tasks of the runner warned of: why something came twice."""
-    logs = (directed.places.airflow_home / "logs").glob("dag_id=deliver_quick/*/task_id=streaming/*.log")
+    logs = (directed.places.airflow_home / "logs").glob("dag_id=eventbridge_deliver_quick/*/task_id=streaming/*.log")
     found = [line for log in logs for line in log.read_text(errors="replace").splitlines()]
     return [line[:400] for line in found if '"level":"warning"' in line or '"level":"error"' in line]
 
 
 def run_of(directed: Running, run_id: str) -> str:
     """Return the state of a run of the runner."""
-    return str(directed.airflow.call("GET", f"/dags/deliver_quick/dagRuns/{run_id}")["state"])
+    return str(directed.airflow.call("GET", f"/dags/eventbridge_deliver_quick/dagRuns/{run_id}")["state"])
 
 
 def until_books_are_closed(directed: Running) -> None:

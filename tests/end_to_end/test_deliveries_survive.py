@@ -46,8 +46,8 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
     assert len(given_up) == 4
     assert Counter(running.requests("/status/503")).total() == 8
     assert running.differences() == []
-    assert "success" in {run["state"] for run in running.runs("deliver_orders")}
-    assert "success" in {run["state"] for run in running.runs("retry_deliveries")}
+    assert "success" in {run["state"] for run in running.runs("eventbridge_deliver_orders")}
+    assert "success" in {run["state"] for run in running.runs("eventbridge_retry_deliveries")}
 
 
 @pytest.mark.parametrize("victim", ["task", "supervisor"])
@@ -72,8 +72,8 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     before = set(running.requests("/slow/tracking"))
     running.publish("parcels", range(2_000, 2_100))
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
-    (run,) = [run["dag_run_id"] for run in running.runs("deliver_parcels") if run["state"] == "running"]
-    task = f"/dags/deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
+    (run,) = [run["dag_run_id"] for run in running.runs("eventbridge_deliver_parcels") if run["state"] == "running"]
+    task = f"/dags/eventbridge_deliver_parcels/dagRuns/{run}/taskInstances/{PUSH}/{chunk.map_index}"
     running.airflow.call("PATCH", task, json={"new_state": "failed"})
     report = "Airflow asked the push to stop; what was not sent is tried again later"
     told = running.until("the push says what it did", lambda: says(push_log(running, run, chunk), report))
@@ -111,7 +111,7 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     limit = run_limit(running.work.settings).total_seconds()
     running.publish("stock", range(200))
     first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
-    set_slots(running, "rule.narrow", 0)
+    set_slots(running, "eventbridge.rule.narrow", 0)
     try:
         began = time.monotonic()
         running.publish("stock", range(200, 230))
@@ -119,10 +119,10 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
         took = time.monotonic() - began
         running.until("what the closed pool keeps is on hold", lambda: held(running, "narrow") == not_taken(running))
         kept = not_taken(running)
-        states = {run["state"] for run in running.runs("deliver_stock")}
+        states = {run["state"] for run in running.runs("eventbridge_deliver_stock")}
     finally:
-        set_slots(running, "rule.narrow", 1)
-    running.trigger("retry_deliveries")  # at once, and not at the next minute
+        set_slots(running, "eventbridge.rule.narrow", 1)
+    running.trigger("eventbridge_retry_deliveries")  # at once, and not at the next minute
     running.until_settled()
 
     assert "failed" in states  # by its time-out
@@ -162,9 +162,11 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.places)]
     try:
         running.publish("orders", range(1_000, 1_010))
-        run_id = running.trigger("deliver_orders")
-        running.until("the run has failed", lambda: run_state(running, "deliver_orders", run_id) == "failed")
-        told = running.task_log("deliver_orders", run_id, "listen")
+        run_id = running.trigger("eventbridge_deliver_orders")
+        running.until(
+            "the run has failed", lambda: run_state(running, "eventbridge_deliver_orders", run_id) == "failed"
+        )
+        told = running.task_log("eventbridge_deliver_orders", run_id, "listen")
         meanwhile = Counter(running.requests("/healthy/invoices"))
     finally:
         running.work.ledger.close()
@@ -186,12 +188,14 @@ def test_airflow_refuses_a_backfill_and_nothing_else(running: Running) -> None:
     """No run for every minute of a range can be made of any DAG; watcher and button start runs as before."""
     hour = {"from_date": "2026-10-01T00:00:00Z", "to_date": "2026-10-01T01:00:00Z"}
     refused = {}
-    for dag_id in ("deliver_orders", "retry_deliveries", REDRIVE_DAG):
+    for dag_id in ("eventbridge_deliver_orders", "eventbridge_retry_deliveries", REDRIVE_DAG):
         with pytest.raises(httpx.HTTPStatusError) as raised:
             running.airflow.call("POST", "/backfills", json={"dag_id": dag_id, **hour})
         refused[dag_id] = (raised.value.response.status_code, raised.value.response.json()["detail"])
     running.publish("orders", range(3))  # refused twice: they start a run of the retries, too
-    started = {dag_id: running.trigger(dag_id) for dag_id in ("deliver_orders", "retry_deliveries")}
+    started = {
+        dag_id: running.trigger(dag_id) for dag_id in ("eventbridge_deliver_orders", "eventbridge_retry_deliveries")
+    }
     wanted = {"manual", "asset_triggered"}
     for dag_id, run_id in started.items():
         running.until(f"{dag_id} has run", lambda dag=dag_id, run=run_id: run_state(running, dag, run) == "success")
@@ -223,7 +227,7 @@ def says(log: str, text: str) -> str:
 
 def push_log(running: Running, run: str, chunk: Chunk) -> str:
     """Return what the task wrote into its log that pushes the chunk."""
-    return running.task_log("deliver_parcels", run, PUSH, chunk.map_index or 0)
+    return running.task_log("eventbridge_deliver_parcels", run, PUSH, chunk.map_index or 0)
 
 
 def push_process(chunk: Chunk) -> psutil.Process:
@@ -253,7 +257,7 @@ def one_of_two_waits(running: Running) -> str | None:
     batch = running.work.ledger.unfinished_batch("stock")
     if batch is None or batch.state != "routed":
         return None
-    chunks = [chunk for chunk in running.work.ledger.chunks(batch.batch_id) if chunk.pool == "rule.narrow"]
+    chunks = [chunk for chunk in running.work.ledger.chunks(batch.batch_id) if chunk.pool == "eventbridge.rule.narrow"]
     states = sorted(chunk.state for chunk in chunks if chunk.handed_out)
     return batch.batch_id if states == ["new", "started"] else None
 

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.timeout(600)
 #: A runner in streaming mode.
 QUICK = "quick"
 
-#: What the form of `publish_events` takes.
+#: What the form of `eventbridge_publish_events` takes.
 EVENT = '{"specversion": "1.0", "type": "order.placed", "source": "/shop"}'
 
 #: Before every event.
@@ -79,14 +79,14 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
 
 def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
     """Its deliveries wait while the batch is committed and the other rule delivers; who said it is on record."""
-    ran(directed, "operate_rules", {"action": "pause rule", "rule": "invoices"})
+    ran(directed, "eventbridge_operate_rules", {"action": "pause rule", "rule": "invoices"})
     directed.publish("orders", range(3))
     directed.until("the other rule delivers", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until("the batch is committed", lambda: directed.open() == [])
     waiting = directed.requests("/healthy/invoices")
     (said,) = status(directed.work).operators
 
-    ran(directed, "operate_rules", {"action": "resume rule", "rule": "invoices"})
+    ran(directed, "eventbridge_operate_rules", {"action": "resume rule", "rule": "invoices"})
     directed.until("the rule delivers", lambda: takes(directed, "/healthy/invoices", 3))
     directed.until_settled()
 
@@ -100,14 +100,14 @@ def test_a_priority_that_is_said_moves_the_next_push(directed: Running) -> None:
     places = []
     for number, said in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):
         if said:
-            ran(directed, "operate_rules", {"rule": "accounts", **said})
+            ran(directed, "eventbridge_operate_rules", {"rule": "accounts", **said})
         directed.publish("orders", range(3 + number, 4 + number))
         directed.until("it is delivered", lambda: takes(directed, "/healthy/accounts", 4 + number))  # noqa: B023
         directed.until_settled()
         push = pushes(directed)["accounts/team"]
         places.append((push["pool"], push["priority_weight"]))
 
-    assert [pool for pool, _ in places] == ["rules.medium", "rules.high", "rules.medium"]
+    assert [pool for pool, _ in places] == ["eventbridge.medium", "eventbridge.high", "eventbridge.medium"]
     assert places[1][1] > places[0][1] == places[2][1]
 
 
@@ -118,37 +118,41 @@ def test_the_list_of_pushes_names_rule_and_target(directed: Running) -> None:
 
 def test_an_event_is_explained_in_the_tasks_log(directed: Running) -> None:
     """As JSON: both rules matched, both deliveries stand; of an id that nobody knows the run fails and says so."""
-    run_id = ran(directed, "explain_event", {"event_id": "orders-1"})
-    unknown = ran(directed, "explain_event", {"event_id": "orders-99"}, "failed")
+    run_id = ran(directed, "eventbridge_explain_event", {"event_id": "orders-1"})
+    unknown = ran(directed, "eventbridge_explain_event", {"event_id": "orders-99"}, "failed")
 
-    (found,) = [json.loads(line) for line in told(directed, "explain_event", run_id, "explain") if line[:1] == "{"]
+    (found,) = [
+        json.loads(line) for line in told(directed, "eventbridge_explain_event", run_id, "explain") if line[:1] == "{"
+    ]
     (event,) = found["events"]
     assert {each["rule"]: each["matched"] for each in event["rules"]} == {"invoices": True, "accounts": True}
     assert [each["state"] for each in event["deliveries"]] == ["delivered", "delivered"]
-    assert "orders-99" in directed.task_log("explain_event", unknown, "explain")
+    assert "orders-99" in directed.task_log("eventbridge_explain_event", unknown, "explain")
 
 
 def test_backtest_and_diff_leave_reports_that_the_log_links(directed: Running) -> None:
     """JSON and Markdown in the store: what a rule matches, and what a pasted file loses of it."""
     since = (datetime.now(UTC) - timedelta(hours=1)).isoformat()
-    backtest = directed.trigger("backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
-    diff = directed.trigger("diff_rules", {"a": "accounts", "b": LATER, "from": since, "samples": 1})
-    until_ended(directed, "backtest_rules", backtest, "success")
-    until_ended(directed, "diff_rules", diff, "success")
+    backtest = directed.trigger("eventbridge_backtest_rules", {"candidate": "accounts", "from": since, "samples": 1})
+    diff = directed.trigger("eventbridge_diff_rules", {"a": "accounts", "b": LATER, "from": since, "samples": 1})
+    until_ended(directed, "eventbridge_backtest_rules", backtest, "success")
+    until_ended(directed, "eventbridge_diff_rules", diff, "success")
 
-    report, page = reports(directed, "backtest_rules", backtest, "backtest")
+    report, page = reports(directed, "eventbridge_backtest_rules", backtest, "backtest")
     assert [(rule["rule"], rule["matched"]) for rule in report["rules"]] == [("accounts", 6)]
     assert "accounts" in page
-    report, page = reports(directed, "diff_rules", diff, "diff")
+    report, page = reports(directed, "eventbridge_diff_rules", diff, "diff")
     assert [(pair["both"], pair["gained"], pair["lost"]) for pair in report["pairs"]] == [(4, 0, 2)]
     assert "accounts" in page
 
 
 def test_the_store_is_maintained(directed: Running) -> None:
-    """A run of `maintain_store` says what it removed, and has put every committed batch into the index of events."""
-    run_id = ran(directed, "maintain_store")
+    """A run of `eventbridge_maintain_store` says what it removed, and has put every committed batch into the index of events."""
+    run_id = ran(directed, "eventbridge_maintain_store")
 
-    assert any(line.startswith("removed: ") for line in told(directed, "maintain_store", run_id, "maintain"))
+    assert any(
+        line.startswith("removed: ") for line in told(directed, "eventbridge_maintain_store", run_id, "maintain")
+    )
     assert {batch.in_index for batch in directed.work.ledger.batches(limit=None) if batch.kind == "normal"} == {"yes"}
 
 
@@ -156,7 +160,7 @@ def test_an_hour_is_checked(directed: Running) -> None:
     """Great Expectations measures the hour that the form names; the Data Docs page is in the store."""
     # The schedule has checked the hour before this one, or the one before that, and an hour is not checked twice.
     with earlier(directed, 3) as hours:
-        ran(directed, "check_quality", {"hour": hours[1].isoformat()})
+        ran(directed, "eventbridge_check_quality", {"hour": hours[1].isoformat()})
 
     (check,) = [each for each in directed.work.ledger.quality_checks() if each.hour == hours[1]]
     record = json.loads(directed.work.store.get(check.record))
@@ -168,11 +172,11 @@ def test_an_hour_is_checked(directed: Running) -> None:
 def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> None:
     """Airflow's dialogue hands its form on only where a box is ticked: the run fails, and its log says which box."""
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=3)
-    directed.backfill("replay_archive", (hour, hour), {})
-    (run,) = directed.until("the run is there", lambda: directed.runs("replay_archive"))
-    until_ended(directed, "replay_archive", run["dag_run_id"], "failed")
+    directed.backfill("eventbridge_replay_archive", (hour, hour), {})
+    (run,) = directed.until("the run is there", lambda: directed.runs("eventbridge_replay_archive"))
+    until_ended(directed, "eventbridge_replay_archive", run["dag_run_id"], "failed")
 
-    log = directed.task_log("replay_archive", run["dag_run_id"], "begin_replay")
+    log = directed.task_log("eventbridge_replay_archive", run["dag_run_id"], "begin_replay")
     assert "tick 'Override parameters on existing runs'" in log
     assert "error_detail" not in log
     assert directed.work.ledger.replays() == []
@@ -181,16 +185,24 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
 @pytest.mark.parametrize(
     ("dag_id", "form", "said"),
     [
-        ("replay_events", {}, "the form is not complete. Fill in bus"),
-        ("replay_events", {"bus": "ordres", "from": LONG_AGO, "rules": ["*"]}, "Did you mean orders?"),
-        ("replay_events", {"bus": "orders", "from": LONG_AGO, "rules": ["acounts"]}, "Did you mean accounts?"),
-        ("redrive_dead_letters", {}, "nothing chooses dead letters"),
-        ("redrive_dead_letters", {"rule": "acounts"}, "Did you mean accounts?"),
-        ("operate_rules", {"rule": "acounts"}, "Did you mean accounts?"),
-        ("operate_rules", {"rule": "accounts", "action": "enable target", "target": "taem"}, "Did you mean team?"),
-        ("explain_event", {"event_id": "orders-1", "bus": "ordres"}, "Did you mean orders?"),
-        ("publish_events", {"bus": "ordres", "events": EVENT}, "Did you mean orders?"),
-        ("backtest_rules", {"candidate": "acounts", "from": LONG_AGO}, "Did you mean accounts?"),
+        ("eventbridge_replay_events", {}, "the form is not complete. Fill in bus"),
+        ("eventbridge_replay_events", {"bus": "ordres", "from": LONG_AGO, "rules": ["*"]}, "Did you mean orders?"),
+        (
+            "eventbridge_replay_events",
+            {"bus": "orders", "from": LONG_AGO, "rules": ["acounts"]},
+            "Did you mean accounts?",
+        ),
+        ("eventbridge_redrive_dead_letters", {}, "nothing chooses dead letters"),
+        ("eventbridge_redrive_dead_letters", {"rule": "acounts"}, "Did you mean accounts?"),
+        ("eventbridge_operate_rules", {"rule": "acounts"}, "Did you mean accounts?"),
+        (
+            "eventbridge_operate_rules",
+            {"rule": "accounts", "action": "enable target", "target": "taem"},
+            "Did you mean team?",
+        ),
+        ("eventbridge_explain_event", {"event_id": "orders-1", "bus": "ordres"}, "Did you mean orders?"),
+        ("eventbridge_publish_events", {"bus": "ordres", "events": EVENT}, "Did you mean orders?"),
+        ("eventbridge_backtest_rules", {"candidate": "acounts", "from": LONG_AGO}, "Did you mean accounts?"),
     ],
 )
 def test_a_mistyped_form_fails_with_one_sentence(
@@ -214,49 +226,53 @@ def test_failed_deliveries_are_visible_in_airflow(directed: Running) -> None:
     tell(directed, "crew", 400)
     directed.publish("duty", range(3))
     (noted,) = directed.until(
-        "the run has a note", lambda: [run for run in directed.runs("deliver_duty") if run["note"]]
+        "the run has a note", lambda: [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     )
-    until_ended(directed, "deliver_duty", noted["dag_run_id"], "success")
-    (run,) = [run for run in directed.runs("deliver_duty") if run["note"]]
+    until_ended(directed, "eventbridge_deliver_duty", noted["dag_run_id"], "success")
+    (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     dead = "crew-duty/crew: 3 of 3 dead-lettered, HTTP 400; events duty-0, duty-1, duty-2"
-    pushed = told(directed, "deliver_duty", run["dag_run_id"], "push", 0)
+    pushed = told(directed, "eventbridge_deliver_duty", run["dag_run_id"], "push", 0)
 
     assert run["note"].startswith("EventBridge: batch ")
     assert f"3 dead-lettered: {dead}" in run["note"]
     assert [line for line in pushed if line.startswith(f"{dead}. crew-duty/log: 3 of 3 delivered. http")]
-    letters = told(directed, "deliver_duty", run["dag_run_id"], "write_dead_letters")
+    letters = told(directed, "eventbridge_deliver_duty", run["dag_run_id"], "write_dead_letters")
     assert [line for line in letters if line.startswith(dead)]
     assert not [line for line in (*pushed, *letters) if "Report(" in line or "Returned value was" in line]
 
 
 def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None:
     """It sends nothing, and says what sends again."""
-    (run,) = [run for run in directed.runs("deliver_duty") if run["note"]]
+    (run,) = [run for run in directed.runs("eventbridge_deliver_duty") if run["note"]]
     run_id = run["dag_run_id"]
     body = {"dry_run": False, "dag_run_id": run_id, "task_ids": ["push"], "only_failed": False}
-    directed.airflow.call("POST", "/dags/deliver_duty/clearTaskInstances", json=body)
-    until_ended(directed, "deliver_duty", run_id, "success")
+    directed.airflow.call("POST", "/dags/eventbridge_deliver_duty/clearTaskInstances", json=body)
+    until_ended(directed, "eventbridge_deliver_duty", run_id, "success")
 
-    assert any("redrive to send again" in line for line in told(directed, "deliver_duty", run_id, "push", 0))
+    assert any(
+        "redrive to send again" in line for line in told(directed, "eventbridge_deliver_duty", run_id, "push", 0)
+    )
     assert len(directed.requests("/told/crew")) == 3
 
 
 def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
     """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
     directed.work.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
-    enabled = ran(directed, "operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"})
-    released = ran(directed, "operate_rules", {"action": "release rule", "rule": "crew-duty"})
+    enabled = ran(
+        directed, "eventbridge_operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"}
+    )
+    released = ran(directed, "eventbridge_operate_rules", {"action": "release rule", "rule": "crew-duty"})
 
     assert directed.work.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
     done = [(each.by, each.call, each.status) for each in directed.work.ledger.actions(2)]
-    assert done == [("Airflow, admin", "DAG operate_rules", 0)] * 2
-    assert "crew-duty/crew: enabled, by admin" in directed.task_log("operate_rules", enabled, "operate")
-    assert "crew-duty is not on hold" in directed.task_log("operate_rules", released, "operate")
+    assert done == [("Airflow, admin", "DAG eventbridge_operate_rules", 0)] * 2
+    assert "crew-duty/crew: enabled, by admin" in directed.task_log("eventbridge_operate_rules", enabled, "operate")
+    assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
 
 
 def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
     """Airflow answers the clearing, and the run of every DAG that moves batches ends well the second time."""
-    for dag_id in ("retry_deliveries", "deliver_orders"):
+    for dag_id in ("eventbridge_retry_deliveries", "eventbridge_deliver_orders"):
         run_id = ran(directed, dag_id)
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
         directed.airflow.call("PATCH", path, json={"state": "failed"})
@@ -268,17 +284,21 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
     """The run of an hour is marked failed before its waiting began; the next batch is not planned."""
     before = len(directed.requests("/healthy/accounts"))
     directed.services.end("triggerer")
-    directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": True})
+    directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": True})
     hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
     directed.backfill(
-        "replay_archive", (hour, hour), {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}}
+        "eventbridge_replay_archive",
+        (hour, hour),
+        {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}},
     )
     (replay,) = directed.until("the run has begun a replay", directed.work.ledger.replays)
-    (run,) = [each for each in directed.runs("replay_archive") if each["state"] != "failed"]
-    directed.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"})
+    (run,) = [each for each in directed.runs("eventbridge_replay_archive") if each["state"] != "failed"]
+    directed.airflow.call(
+        "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"}
+    )
     assert directed.work.ledger.replay(replay.replay_id).state == "running"
 
-    directed.airflow.call("PATCH", "/dags/replay_events", json={"is_paused": False})
+    directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": False})
     directed.until("it is cancelled", lambda: directed.work.ledger.replay(replay.replay_id).state == "cancelled")
     directed.services.start_again("triggerer")
 
@@ -286,29 +306,38 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
 
 
 def test_the_fallback_starts_a_run_where_no_triggerer_runs(directed: Running) -> None:
-    """One task of `start_waiting_runs` starts the run of the runner with events; nobody triggers that DAG itself."""
+    """One task of `eventbridge_start_waiting_runs` starts the run of the runner with events.
+
+    Nobody triggers that DAG itself.
+    """
     directed.until_settled()
     directed.services.end("triggerer")
     try:
-        before, delivered = len(directed.runs("deliver_orders")), len(directed.requests("/healthy/accounts"))
+        before, delivered = (
+            len(directed.runs("eventbridge_deliver_orders")),
+            len(directed.requests("/healthy/accounts")),
+        )
         directed.publish("orders", range(900, 902))
-        directed.trigger("start_waiting_runs")
+        directed.trigger("eventbridge_start_waiting_runs")
         directed.until("they are delivered", lambda: takes(directed, "/healthy/accounts", delivered + 2))
-        assert len(directed.runs("deliver_orders")) > before
+        assert len(directed.runs("eventbridge_deliver_orders")) > before
     finally:
         directed.services.start_again("triggerer")
     directed.until_settled()
 
 
 def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Running) -> None:
-    """A run of `retry_deliveries` has another run go on with it; while the store is at its quota that waits."""
+    """A run of `eventbridge_retry_deliveries` has another run go on with it.
+
+    While the store is at its quota that waits.
+    """
     ledger, before = directed.work.ledger, len(directed.requests("/healthy/accounts"))
     wish = WrittenWish("orders", since="1d", rules=["accounts"]).read(ledger.now(), directed.work.rule_set())
-    replay_id = begin_replay(directed.work, wish, "replay_events manual__died").replay_id
+    replay_id = begin_replay(directed.work, wish, "eventbridge_replay_events manual__died").replay_id
     archived = survey(directed.work, wish).deliveries["accounts/team"]
     ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
     ledger.set_store_count(QUOTA, ledger.now())
-    ran(directed, "retry_deliveries")
+    ran(directed, "eventbridge_retry_deliveries")
     directed.until("intake has stopped", lambda: ledger.intake_stop() is not None)
     waiting = (ledger.replay(replay_id).turn, ledger.replay(replay_id).state)
 
@@ -339,7 +368,7 @@ def holder(directed: Running) -> int:
 
 def watcher_runs(directed: Running) -> list[str]:
     """Return the runs that the watcher started, which those of the schedule do not count among."""
-    runs = [str(run["dag_run_id"]) for run in directed.runs(f"deliver_{QUICK}")]
+    runs = [str(run["dag_run_id"]) for run in directed.runs(f"eventbridge_deliver_{QUICK}")]
     return [run for run in runs if run.startswith("asset_triggered__")]
 
 
@@ -386,8 +415,8 @@ def reports(directed: Running, dag_id: str, run_id: str, task_id: str) -> tuple[
 
 
 def pushes(directed: Running) -> dict[str, dict[str, Any]]:
-    """Return the newest push of `deliver_orders` of each name that Airflow's list shows."""
+    """Return the newest push of `eventbridge_deliver_orders` of each name that Airflow's list shows."""
     newest = {"order_by": "start_date", "limit": 1_000}
-    found = directed.airflow.call("GET", "/dags/deliver_orders/dagRuns/~/taskInstances", params=newest)
+    found = directed.airflow.call("GET", "/dags/eventbridge_deliver_orders/dagRuns/~/taskInstances", params=newest)
     done = [each for each in found["task_instances"] if each["task_id"] == "push" and each["state"] == "success"]
     return {each["rendered_map_index"]: each for each in done}

@@ -29,9 +29,9 @@ def browser(operating: Running, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def test_events_are_published_by_the_form(operating: Running, browser: Browser) -> None:
-    """An operator pastes events into the form of `publish_events`; every rule of the bus delivers them."""
+    """An operator pastes events into the form of `eventbridge_publish_events`; every rule of the bus delivers them."""
     event = {"specversion": "1.0", "source": "/shop", "type": "order.placed", "data": {"id": "A-17"}}
-    browser.trigger_form("publish_events")
+    browser.trigger_form("eventbridge_publish_events")
     browser.fill("bus", "orders")
     browser.fill("events", "\n".join(json.dumps({**event, "id": f"form-{number}"}) for number in range(3)))
     browser.picture("publish-form")
@@ -41,9 +41,9 @@ def test_events_are_published_by_the_form(operating: Running, browser: Browser) 
 
 
 def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser) -> None:
-    """The form of `replay_events` delivers the archived events again, to the rule that it names, under new ids."""
+    """The form of `eventbridge_replay_events` delivers the archived events again, to the rule that it names, under new ids."""
     operating.until_settled()
-    browser.trigger_form("replay_events")
+    browser.trigger_form("eventbridge_replay_events")
     browser.fill("bus", "orders")
     browser.fill_time("From", "2026/01/01", "00:00")
     browser.choose("rules", "accounts")
@@ -60,8 +60,8 @@ def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser)
 def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) -> None:
     """A pool of 0 slots keeps its rule's deliveries waiting and nobody else's; with slots again they go out."""
     browser.open("pools")
-    browser.set_slots("rule.invoices", 0)
-    expect(browser.page.get_by_text("rule.invoices (0 Slots)")).to_be_visible()
+    browser.set_slots("eventbridge.rule.invoices", 0)
+    expect(browser.page.get_by_text("eventbridge.rule.invoices (0 Slots)")).to_be_visible()
     browser.picture("pool-closed")
     operating.publish("orders", range(10))
     operating.until("the other rule delivers", lambda: takes(operating, "/healthy/accounts", 16))
@@ -69,7 +69,7 @@ def test_a_rule_is_tuned_in_admin_pools(operating: Running, browser: Browser) ->
     waiting = delivered(operating)["invoices"]
 
     browser.open("pools")
-    browser.set_slots("rule.invoices", 3)
+    browser.set_slots("eventbridge.rule.invoices", 3)
     operating.until("the rule delivers", lambda: takes(operating, "/healthy/invoices", 13))
     operating.until_settled()
 
@@ -82,7 +82,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
     operating.until_settled()
     before = delivered(operating)
     with earlier(operating, 1) as hours:
-        browser.backfill_form("replay_archive")
+        browser.backfill_form("eventbridge_replay_archive")
         browser.fill_time("From", f"{hours[0]:%Y/%m/%d}", f"{hours[0]:%H:%M}")
         browser.fill_time("To", f"{hours[1]:%Y/%m/%d}", f"{hours[1]:%H:%M}")
         browser.page.get_by_text("Override parameters on existing runs").click()
@@ -98,14 +98,16 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
         operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
         assert {each.state for each in operating.work.ledger.replays()} == {"done"}
 
-        with closed(operating, "lane.replay"):
+        with closed(operating, "eventbridge.replay"):
             backfill(operating, hours, "completed")
             operating.until(
                 "the triggerer waits for them", lambda: waiting(operating) == sorted(archive_runs(operating))
             )
             going_on = [each.replay_id for each in operating.work.ledger.replays() if each.state == "running"]
             for run in archive_runs(operating):
-                operating.airflow.call("PATCH", f"/dags/replay_archive/dagRuns/{run}", json={"state": "failed"})
+                operating.airflow.call(
+                    "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run}", json={"state": "failed"}
+                )
             operating.until(
                 "they are cancelled", lambda: {state_of(operating, each) for each in going_on} == {"cancelled"}
             )
@@ -123,7 +125,7 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
 def backfill(operating: Running, hours: tuple[datetime, datetime], reprocess: str) -> None:
     """Have Airflow's REST API run hours of archive once more."""
     conf = {"bus": "orders", "rules": ["accounts"], "dry_run": False}
-    operating.backfill("replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
+    operating.backfill("eventbridge_replay_archive", hours, {"reprocess_behavior": reprocess, "dag_run_conf": conf})
     operating.until("the runs are there", lambda: "success" not in archive_runs(operating).values())
 
 
@@ -139,15 +141,19 @@ def closed(operating: Running, pool: str) -> Iterator[None]:
 
 
 def archive_runs(operating: Running) -> dict[str, str]:
-    """Return the states of the runs of `replay_archive`."""
-    return {run["dag_run_id"]: run["state"] for run in operating.runs("replay_archive")}
+    """Return the states of the runs of `eventbridge_replay_archive`."""
+    return {run["dag_run_id"]: run["state"] for run in operating.runs("eventbridge_replay_archive")}
 
 
 def waiting(operating: Running) -> list[str]:
-    """Return the runs of `replay_archive` whose triggers the triggerer has started."""
-    found = operating.airflow.call("GET", "/dags/replay_archive/dagRuns/~/taskInstances", params={"state": "deferred"})
+    """Return the runs of `eventbridge_replay_archive` whose triggers the triggerer has started."""
+    found = operating.airflow.call(
+        "GET", "/dags/eventbridge_replay_archive/dagRuns/~/taskInstances", params={"state": "deferred"}
+    )
     runs = sorted(each["dag_run_id"] for each in found["task_instances"])
-    return [run for run in runs if ") starting" in operating.task_log("replay_archive", run, "wait_for_replay")]
+    return [
+        run for run in runs if ") starting" in operating.task_log("eventbridge_replay_archive", run, "wait_for_replay")
+    ]
 
 
 def state_of(operating: Running, replay_id: str) -> str:
@@ -188,20 +194,22 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     frame.get_by_text("Try it, or a change, on archived events").click()
     frame.get_by_role("button", name="Run it as it is").click()
     expect(frame.get_by_role("heading", name="Backtests")).to_be_visible()
-    (run,) = operating.runs("backtest_rules")
+    (run,) = operating.runs("eventbridge_backtest_rules")
     assert (run["conf"]["candidate"], run["triggering_user_name"]) == ("invoices", "admin")
-    path = f"/dags/backtest_rules/dagRuns/{run['dag_run_id']}"
+    path = f"/dags/eventbridge_backtest_rules/dagRuns/{run['dag_run_id']}"
     operating.airflow.call("PATCH", path, json={"state": "failed"})  # what it finds is tested elsewhere
 
 
 def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Browser) -> None:
     """By the link of its task in Airflow to the chunk on the page, from there to task and run, and to the run's tab."""
     operating.until_settled()
-    found = operating.airflow.call("GET", "/dags/deliver_orders/dagRuns/~/taskInstances", params={"limit": 100})
+    found = operating.airflow.call(
+        "GET", "/dags/eventbridge_deliver_orders/dagRuns/~/taskInstances", params={"limit": 100}
+    )
     pushes = [each for each in found["task_instances"] if each["task_id"] == "push" and each["map_index"] == 0]
     run = pushes[0]["dag_run_id"]
     links = operating.airflow.call(
-        "GET", f"/dags/deliver_orders/dagRuns/{run}/taskInstances/push/links", params={"map_index": 0}
+        "GET", f"/dags/eventbridge_deliver_orders/dagRuns/{run}/taskInstances/push/links", params={"map_index": 0}
     )
     browser.open(links["extra_links"]["Deliveries of this chunk"].lstrip("/"))
     frame = browser.page.frame_locator("iframe[title='EventBridge']")
@@ -211,8 +219,8 @@ def test_a_push_leads_to_its_deliveries_and_back(operating: Running, browser: Br
     browser.page.wait_for_url("**/tasks/push/mapped/0**")
     browser.page.evaluate("history.back()")
     frame.locator("dd a").first.click()
-    frame.get_by_role("link", name=f"deliver_orders, {run}").click()
-    browser.page.wait_for_url("**/dags/deliver_orders/runs/**")
+    frame.get_by_role("link", name=f"eventbridge_deliver_orders, {run}").click()
+    browser.page.wait_for_url("**/dags/eventbridge_deliver_orders/runs/**")
     browser.page.get_by_role("link", name="EventBridge batch").click()
     tab = browser.page.frame_locator("iframe[title='EventBridge batch']")
     expect(tab.get_by_text("every event of this batch is accounted for")).to_be_visible()

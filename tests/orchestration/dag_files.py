@@ -10,16 +10,34 @@ DAGS = Path(__file__).parents[2] / "dags"
 
 
 #: DAGs whose runs move no batch, and of those the ones that a person triggers to try rules.
-TRYING = {"backtest_rules", "diff_rules"}
+TRYING = {"eventbridge_backtest_rules", "eventbridge_diff_rules"}
 
 
-ASKED = {"operate_rules", "publish_events", "explain_event", "replay_archive"}
+ASKED = {
+    "eventbridge_operate_rules",
+    "eventbridge_publish_events",
+    "eventbridge_explain_event",
+    "eventbridge_replay_archive",
+}
 
 
-WITHOUT_BATCH = ASKED | {"maintain_store", "check_quality", "send_heartbeat", "start_waiting_runs"} | TRYING
+WITHOUT_BATCH = (
+    ASKED
+    | {
+        "eventbridge_maintain_store",
+        "eventbridge_check_quality",
+        "eventbridge_send_heartbeat",
+        "eventbridge_start_waiting_runs",
+    }
+    | TRYING
+)
 
 
-EVERY_HOUSE = {"retry_deliveries", "redrive_dead_letters", "replay_events"} | WITHOUT_BATCH
+EVERY_HOUSE = {
+    "eventbridge_retry_deliveries",
+    "eventbridge_redrive_dead_letters",
+    "eventbridge_replay_events",
+} | WITHOUT_BATCH
 
 
 def of_batches(dags: dict[str, DAG]) -> list[DAG]:

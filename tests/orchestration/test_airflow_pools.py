@@ -33,25 +33,28 @@ def rules(**pools: tuple[str | None, int | None]) -> RuleSet:
 
 
 def test_a_rules_own_pool_has_the_slots_of_its_file() -> None:
-    """`concurrency` makes pool rule.<rule>; a named pool without a size gets 8; the shared ones are always wanted."""
+    """`concurrency` makes pool eventbridge.rule.<rule>; a named pool without a size gets 8.
+
+    The shared ones are always wanted.
+    """
     wanted = wanted_pools(rules(big=(None, 3), small=(None, None), nightly=("movement", None), sized=("own", 5)))
 
-    assert wanted == {**SHARED_POOLS, "rule.big": 3, "movement": 8, "own": 5}
+    assert wanted == {**SHARED_POOLS, "eventbridge.rule.big": 3, "movement": 8, "own": 5}
 
 
 def test_absent_pools_are_made_and_existing_ones_left_alone(airflow: FakeAirflow) -> None:
     """An operator's slots win over the file's; all pools come back with their slots and free slots."""
-    airflow.add("rule.big", 0)
-    airflow.add("rule.busy", 4, free=1)
+    airflow.add("eventbridge.rule.big", 0)
+    airflow.add("eventbridge.rule.busy", 4, free=1)
     with AirflowPools(airflow.connection()) as client:
-        found = client.ensure({"rule.big": 3, "rule.busy": 9, "rule.new": 2})
+        found = client.ensure({"eventbridge.rule.big": 3, "eventbridge.rule.busy": 9, "eventbridge.rule.new": 2})
 
-    assert airflow.pools["rule.big"]["slots"] == 0
+    assert airflow.pools["eventbridge.rule.big"]["slots"] == 0
     assert {
         "default_pool": PoolSlots(128, 128),
-        "rule.big": PoolSlots(0, 0),
-        "rule.busy": PoolSlots(4, 1),
-        "rule.new": PoolSlots(2, 2),
+        "eventbridge.rule.big": PoolSlots(0, 0),
+        "eventbridge.rule.busy": PoolSlots(4, 1),
+        "eventbridge.rule.new": PoolSlots(2, 2),
     } == found
 
 
@@ -77,9 +80,9 @@ def test_more_pools_than_a_page_are_all_seen(airflow: FakeAirflow) -> None:
 
 def test_a_pool_that_another_runner_made_meanwhile_is_taken_as_it_is(airflow: FakeAirflow) -> None:
     """Two listens that start at once both want the pool; the slower one sees the winner's slots."""
-    airflow.raced.add("rule.new")
+    airflow.raced.add("eventbridge.rule.new")
     with AirflowPools(airflow.connection()) as client:
-        assert PoolSlots(99, 99) == client.ensure({"rule.new": 2})["rule.new"]
+        assert PoolSlots(99, 99) == client.ensure({"eventbridge.rule.new": 2})["eventbridge.rule.new"]
 
 
 def test_a_pool_without_limit_counts_as_large(airflow: FakeAirflow) -> None:
@@ -130,17 +133,17 @@ def test_an_operators_slots_win_until_the_file_says_something_else(airflow: Fake
     """Made by the file, changed by hand and kept, over a restart too; another number in the file counts again."""
     with stage() as work, AirflowPools(airflow.connection()) as client:
         apply_slots(work.ledger, client, rules(big=(None, 3)))
-        airflow.add("rule.big", 7)
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["rule.big"].slots == 7
+        airflow.add("eventbridge.rule.big", 7)
+        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
     with stage() as work, AirflowPools(airflow.connection()) as client:
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["rule.big"].slots == 7
+        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
         (seen,) = work.ledger.applied_slots().values()
-        assert (seen.pool, seen.slots, seen.seen_slots) == ("rule.big", 3, 7)
+        assert (seen.pool, seen.slots, seen.seen_slots) == ("eventbridge.rule.big", 3, 7)
 
-        assert apply_slots(work.ledger, client, rules(big=(None, 4)))["rule.big"].slots == 4
+        assert apply_slots(work.ledger, client, rules(big=(None, 4)))["eventbridge.rule.big"].slots == 4
         (seen,) = work.ledger.applied_slots().values()
 
-    assert airflow.pools["rule.big"]["slots"] == 4
+    assert airflow.pools["eventbridge.rule.big"]["slots"] == 4
     assert (seen.slots, seen.seen_slots) == (4, 4)
 
 
@@ -148,7 +151,7 @@ def test_a_pool_that_was_there_before_its_file_gave_it_slots_stays_the_operators
     airflow: FakeAirflow, home: Path
 ) -> None:
     """Nobody knows who made it: it is left alone, until the file changes."""
-    airflow.add("rule.big", 0)
+    airflow.add("eventbridge.rule.big", 0)
     with stage() as work, AirflowPools(airflow.connection()) as client:
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["rule.big"].slots == 0
-        assert apply_slots(work.ledger, client, rules(big=(None, 5)))["rule.big"].slots == 5
+        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 0
+        assert apply_slots(work.ledger, client, rules(big=(None, 5)))["eventbridge.rule.big"].slots == 5

@@ -1,4 +1,4 @@
-"""The DAGs `backtest_rules` and `diff_rules`: their tasks take the form, run over a real archive, and keep a report."""
+"""The DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`: their tasks take the form, run over a real archive, and keep a report."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def kept(settings: Settings, log: str) -> dict[str, Any]:
 def test_a_backtest_leaves_its_report_in_the_store(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
     """The log says what was matched, and links the report as JSON and as Markdown."""
     with caplog.at_level(logging.INFO):
-        run("backtest_rules", candidate="big")
+        run("eventbridge_backtest_rules", candidate="big")
 
     report = kept(archive, caplog.text)
     assert (report["events"], report["rules"][0]["matched"]) == (3, 2)
@@ -97,7 +97,7 @@ def test_a_backtest_leaves_its_report_in_the_store(archive: Settings, caplog: py
 def test_a_diff_compares_a_pasted_rule_file(archive: Settings, caplog: pytest.LogCaptureFixture) -> None:
     """Who has only a browser pastes the rule; what it gains is told."""
     with caplog.at_level(logging.INFO):
-        run("diff_rules", a="big", b=PASTED)
+        run("eventbridge_diff_rules", a="big", b=PASTED)
 
     (pair,) = kept(archive, caplog.text)["pairs"]
     assert (pair["both"], pair["gained"], pair["lost"]) == (2, 1, 0)
@@ -117,6 +117,6 @@ def test_a_form_that_makes_no_sense_fails_at_once(
     }
     for said, filled_in in told.items():
         with pytest.raises(PlainFailure):
-            run("backtest_rules", **filled_in)
+            run("eventbridge_backtest_rules", **filled_in)
 
         assert said in caplog.messages[-1]

@@ -1,4 +1,4 @@
-"""The task of the DAG `check_quality`: the hour before the run's, or the one that the form names."""
+"""The task of the DAG `eventbridge_check_quality`: the hour before the run's, or the one that the form names."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Run:
 class _Instance:
     """What a task asks of its task instance."""
 
-    dag_id, run_id, task_id, map_index = "check_quality", "scheduled", "check_quality", -1
+    dag_id, run_id, task_id, map_index = "eventbridge_check_quality", "scheduled", "eventbridge_check_quality", -1
 
 
 def checked(home: Path) -> list[datetime]:
@@ -46,7 +46,7 @@ def checked(home: Path) -> list[datetime]:
 
 def test_the_task_checks_the_hour_before_its_run_however_often_it_runs(home: Path) -> None:
     """A run that is hours late, and tried again, checks the hour that it was made for; a form may name another."""
-    task: Any = DagBag(DAGS).dags["check_quality"].get_task("check_quality")
+    task: Any = DagBag(DAGS).dags["eventbridge_check_quality"].get_task("check_quality")
     after = datetime.now(UTC) - timedelta(hours=5)
     for hour in (None, None, "2026-03-01T12:00:00+00:00"):
         context: Any = {"ti": _Instance(), "dag_run": _Run(after), "params": {"hour": hour}}

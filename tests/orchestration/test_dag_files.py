@@ -25,7 +25,7 @@ from eventbridge.orchestrate.tasks import end_run
 
 def test_each_runner_has_a_dag_and_retries_have_one(dags: dict[str, DAG]) -> None:
     """The DAG ids are those of the runners that the rule files name, and of the DAGs that every house has."""
-    assert {"deliver_orders", "deliver_night"} | EVERY_HOUSE == set(dags)
+    assert {"eventbridge_deliver_orders", "eventbridge_deliver_night"} | EVERY_HOUSE == set(dags)
 
 
 def test_the_package_makes_the_same_dags(dags: dict[str, DAG]) -> None:
@@ -48,7 +48,7 @@ def test_a_batch_goes_through_the_stages_in_order(dags: dict[str, DAG]) -> None:
         ("schedule_retries", "commit"),
     }
 
-    assert expected == edges(dags["deliver_orders"])
+    assert expected == edges(dags["eventbridge_deliver_orders"])
 
 
 def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,8 +59,8 @@ def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, mon
     """
     with (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "runners.yaml").open("w") as file:
         file.write("runners:\n  orders: {mode: streaming, streaming: {task_duration: 5m}}\n")
-    dag = airflow_dags()["deliver_orders"]
-    in_batch_mode = airflow_dags()["deliver_night"]
+    dag = airflow_dags()["eventbridge_deliver_orders"]
+    in_batch_mode = airflow_dags()["eventbridge_deliver_night"]
     first = dag.get_task("streaming")
 
     assert edges(dag) == {
@@ -73,7 +73,9 @@ def test_a_runner_in_streaming_mode_begins_with_a_streaming_task(home: Path, mon
     )  # one is the standby, one may have died unseen
     assert (first.retries, first.retry_delay) == (3, timedelta(milliseconds=100))
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
-    assert "1 runner is in streaming mode, and core.parallelism" in str(airflow_dags()["deliver_orders"].doc_md)
+    assert "1 runner is in streaming mode, and core.parallelism" in str(
+        airflow_dags()["eventbridge_deliver_orders"].doc_md
+    )
     assert "parallelism" not in str(dag.doc_md)
 
 
@@ -81,12 +83,12 @@ def test_a_task_of_a_streaming_task_makes_the_dag_that_it_belongs_to(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its process reads no rule file: that it is `streaming` is enough; the other tasks find their batch either way."""
-    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "deliver_orders")
+    monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, "eventbridge_deliver_orders")
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "streaming")
 
-    assert "streaming" in airflow_dags()["deliver_orders"].task_ids
+    assert "streaming" in airflow_dags()["eventbridge_deliver_orders"].task_ids
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_TASK_ID, "buffer")
-    buffer = airflow_dags()["deliver_orders"].get_task("buffer")
+    buffer = airflow_dags()["eventbridge_deliver_orders"].get_task("buffer")
     for first in ("listen", "streaming"):
         assert first in str(buffer.op_args)
 
@@ -106,13 +108,13 @@ def test_a_retry_batch_goes_through_the_stages_from_route_on(dags: dict[str, DAG
         ("schedule_retries", "commit"),
     }
 
-    assert expected == edges(dags["retry_deliveries"])
+    assert expected == edges(dags["eventbridge_retry_deliveries"])
 
 
 def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
     """A run plans and moves one batch, then triggers another run if some are left; nothing starts it by itself."""
-    redrive = dags["redrive_dead_letters"]
-    expected = {edge for edge in edges(dags["retry_deliveries"]) if "plan_retries" not in edge}
+    redrive = dags["eventbridge_redrive_dead_letters"]
+    expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
 
     assert edges(redrive) == expected | {("plan_redrive", "route"), ("commit", "go_on")}
     assert (redrive.max_active_runs, redrive.dagrun_timeout) == (1, timedelta(seconds=200))
@@ -121,18 +123,18 @@ def test_a_redrive_batch_goes_through_the_stages_and_triggers_the_next(dags: dic
 
 def test_a_replay_batch_goes_through_the_stages_and_triggers_the_next(dags: dict[str, DAG]) -> None:
     """As a redrive's, four replays at once, their pushes in the replay lane below all else."""
-    replay = dags["replay_events"]
-    expected = {edge for edge in edges(dags["retry_deliveries"]) if "plan_retries" not in edge}
+    replay = dags["eventbridge_replay_events"]
+    expected = {edge for edge in edges(dags["eventbridge_retry_deliveries"]) if "plan_retries" not in edge}
     push = replay.get_task("push")
 
     assert edges(replay) == expected | {("plan_replay", "route"), ("commit", "go_on")}
     assert (replay.max_active_runs, replay.dagrun_timeout, replay.schedule) == (4, timedelta(seconds=200), None)
-    assert (push.priority_weight, push.pool) == (-400, "lane.replay")
+    assert (push.priority_weight, push.pool) == (-400, "eventbridge.replay")
 
 
 def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -> None:
     """A backfill makes a run an hour, each with its hour; the scheduler never makes one; the form asks for no times."""
-    archive = dags["replay_archive"]
+    archive = dags["eventbridge_replay_archive"]
     schedule = DagSerialization.from_dict(DagSerialization.to_dict(archive))
     hours = schedule.iter_dagrun_infos_between(
         datetime(2026, 9, 1, 8, tzinfo=UTC), datetime(2026, 9, 1, 10, tzinfo=UTC)
@@ -147,13 +149,13 @@ def test_hours_of_archive_are_replayed_by_backfill_alone(dags: dict[str, DAG]) -
     assert schedule.next_dagrun_info(last_automated_run_info=None) is None
     assert archive.allowed_run_types == {"scheduled", "backfill", "manual"}
     assert edges(archive) == {("begin_replay", "wait_for_replay")}
-    assert set(archive.params) == set(dags["replay_events"].params) - {"from", "to", "replay_id"}
+    assert set(archive.params) == set(dags["eventbridge_replay_events"].params) - {"from", "to", "replay_id"}
     archive.params.validate()
 
 
 def test_an_hour_is_checked_after_each_one(dags: dict[str, DAG]) -> None:
     """One task, ten minutes past every hour, one run at a time; the form may name another hour by a picker."""
-    check = dags["check_quality"]
+    check = dags["eventbridge_check_quality"]
 
     assert check.task_ids == ["check_quality"]
     assert check.timetable.expression == "10 * * * *"  # type: ignore[attr-defined]
@@ -182,7 +184,10 @@ def test_settling_happens_whatever_became_of_the_pushes(dags: dict[str, DAG]) ->
 
 def test_a_run_that_waits_skips_all_but_what_goes_on(dags: dict[str, DAG]) -> None:
     """Of a replay or a redrive whose next batch may not be planned yet: two tasks work, not seven."""
-    for dag, first in ((dags["replay_events"], "plan_replay"), (dags["redrive_dead_letters"], "plan_redrive")):
+    for dag, first in (
+        (dags["eventbridge_replay_events"], "plan_replay"),
+        (dags["eventbridge_redrive_dead_letters"], "plan_redrive"),
+    ):
         with pytest.raises(DownstreamTasksSkipped) as skipped:
             end_run({"task": dag.get_task(first)}, but="go_on")
 
@@ -205,8 +210,15 @@ def test_tasks_of_the_slow_lane_give_way_to_new_deliveries(dags: dict[str, DAG])
         hooks = [
             task.partial_kwargs.get("pre_execute") if task.is_mapped else task._pre_execute_hook for task in dag.tasks
         ]
-        slow = dag.dag_id in {"retry_deliveries", "redrive_dead_letters", "maintain_store"}
-        old = dag.dag_id in {"replay_events", "replay_archive", "check_quality"} | TRYING
+        slow = dag.dag_id in {
+            "eventbridge_retry_deliveries",
+            "eventbridge_redrive_dead_letters",
+            "eventbridge_maintain_store",
+        }
+        old = (
+            dag.dag_id
+            in {"eventbridge_replay_events", "eventbridge_replay_archive", "eventbridge_check_quality"} | TRYING
+        )
         assert hooks == [give_way if slow else give_way_as_old if old else None] * len(dag.tasks)
 
 
@@ -216,10 +228,10 @@ def test_weights_are_absolute_and_stages_go_before_pushes(dags: dict[str, DAG]) 
         for task in dag.tasks:
             assert "absolute" in str(task.weight_rule)
             if task.task_id != "push":
-                assert task.priority_weight == (-1_000 if dag.dag_id == "maintain_store" else 1_000)
-    retry = dags["retry_deliveries"].get_task("push")
+                assert task.priority_weight == (-1_000 if dag.dag_id == "eventbridge_maintain_store" else 1_000)
+    retry = dags["eventbridge_retry_deliveries"].get_task("push")
 
-    assert (retry.priority_weight, retry.pool) == (-200, "lane.slow")
+    assert (retry.priority_weight, retry.pool) == (-200, "eventbridge.retry")
 
 
 def test_every_dag_says_whose_it_is_and_what_it_does(dags: dict[str, DAG]) -> None:
@@ -233,7 +245,7 @@ def test_every_dag_says_whose_it_is_and_what_it_does(dags: dict[str, DAG]) -> No
 
 def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
     """One active run a runner, four of retries, no catch-up, and a time-out of budgets and deadline plus a minute."""
-    deliver, retry = dags["deliver_orders"], dags["retry_deliveries"]
+    deliver, retry = dags["eventbridge_deliver_orders"], dags["eventbridge_retry_deliveries"]
 
     assert (deliver.max_active_runs, retry.max_active_runs) == (1, 4)
     assert (timedelta(seconds=200), timedelta(seconds=200)) == (deliver.dagrun_timeout, retry.dagrun_timeout)
@@ -243,7 +255,7 @@ def test_runs_are_bounded(dags: dict[str, DAG]) -> None:
 
 def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> None:
     """One run at a time, which ends after its budget and what it had begun; a missed hour is not made up for."""
-    maintain = dags["maintain_store"]
+    maintain = dags["eventbridge_maintain_store"]
 
     assert maintain.timetable.expression == "17 * * * *"  # type: ignore[attr-defined]
     assert (maintain.max_active_runs, maintain.catchup) == (1, False)
@@ -252,14 +264,14 @@ def test_retention_runs_every_hour_and_ends_in_time(dags: dict[str, DAG]) -> Non
 
 def test_only_the_archive_is_backfilled(dags: dict[str, DAG]) -> None:
     """The watcher, the clock, a person and another DAG may start a run of any other DAG; no backfill is offered."""
-    for dag in (dag for name, dag in dags.items() if name != "replay_archive"):
+    for dag in (dag for name, dag in dags.items() if name != "eventbridge_replay_archive"):
         assert dag.allowed_run_types == {"scheduled", "asset_triggered", "manual", "operator_triggered"}
 
 
 def test_a_run_starts_by_an_event_of_its_own_asset(dags: dict[str, DAG]) -> None:
     """Each DAG of batches but redrives and replays waits for its asset, which the watcher watches, not for a time."""
     subjects = set()
-    asked_for = ("redrive_dead_letters", "replay_events")
+    asked_for = ("eventbridge_redrive_dead_letters", "eventbridge_replay_events")
     for dag in (dag for dag in of_batches(dags) if dag.dag_id not in asked_for):
         assert isinstance(dag.timetable, AssetTriggeredTimetable)
         (asset,) = dag.timetable.asset_condition.objects  # type: ignore[attr-defined]
@@ -281,7 +293,7 @@ def test_the_fallback_looks_seldom_while_the_watcher_works(home: Path, dags: dic
     with closing(Ledger.open(url, lambda: datetime.now(UTC) - timedelta(seconds=61))) as ledger:
         ledger.note_look()
     assert fallback_cron(url) == "* * * * *"
-    assert dags["start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
+    assert dags["eventbridge_start_waiting_runs"].timetable.expression == "* * * * *"  # type: ignore[attr-defined]
 
 
 def test_asking_for_the_watcher_makes_no_ledger(home: Path) -> None:
@@ -292,7 +304,7 @@ def test_asking_for_the_watcher_makes_no_ledger(home: Path) -> None:
     assert list(home.iterdir()) == []
 
 
-@pytest.mark.parametrize("dag_id", ["deliver_orders", "retry_deliveries"])
+@pytest.mark.parametrize("dag_id", ["eventbridge_deliver_orders", "eventbridge_retry_deliveries"])
 def test_airflow_ends_a_push_that_does_not_stop_by_itself(dags: dict[str, DAG], dag_id: str) -> None:
     """The budget of 20 s is the push's own; half a minute later Airflow ends it."""
     assert dags[dag_id].get_task("push").partial_kwargs["execution_timeout"] == timedelta(seconds=50)

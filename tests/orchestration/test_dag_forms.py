@@ -19,7 +19,7 @@ from eventbridge.stages.operate.say import Action
 
 def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
     """Each field has a type, a title and help; times are picked, choices are listed; as it stands, it is valid."""
-    params = dags["replay_events"].params
+    params = dags["eventbridge_replay_events"].params
     schemas = {name: params.get_param(name) for name in params}
 
     assert all("type" in each.schema and each.schema["title"] and each.description for each in schemas.values())
@@ -33,7 +33,7 @@ def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:
 
 def test_a_replay_form_stars_what_is_required_and_proposes_names(dags: dict[str, DAG]) -> None:
     """Bus and rules are required, and all rules are a choice of their own; names of the rule files are proposed."""
-    for name in ("replay_events", "replay_archive"):
+    for name in ("eventbridge_replay_events", "eventbridge_replay_archive"):
         params = {each: dags[name].params.get_param(each).schema for each in dags[name].params}
 
         assert params["bus"]["examples"] == ["orders"]
@@ -47,7 +47,11 @@ def test_a_dry_run_is_the_default_of_every_form_that_sends_again(dags: dict[str,
     """A person who only fills in what is required sees what would be taken."""
     dry = {name: dag.params["dry_run"] for name, dag in dags.items() if "dry_run" in dag.params}
 
-    assert dry == {"replay_events": True, "replay_archive": True, "redrive_dead_letters": True}
+    assert dry == {
+        "eventbridge_replay_events": True,
+        "eventbridge_replay_archive": True,
+        "eventbridge_redrive_dead_letters": True,
+    }
 
 
 def test_times_are_picked_in_every_form(dags: dict[str, DAG]) -> None:
@@ -74,12 +78,12 @@ def test_no_form_shows_null(dags: dict[str, DAG]) -> None:
 @pytest.mark.parametrize(
     ("dag_id", "proposed"),
     [
-        ("operate_rules", {"rule": ["big", "nightly"], "target": ["log"]}),
-        ("redrive_dead_letters", {"rule": ["big", "nightly"], "target": ["log"]}),
-        ("publish_events", {"bus": ["orders"]}),
-        ("explain_event", {"bus": ["orders"]}),
-        ("backtest_rules", {"bus": ["orders"]}),
-        ("diff_rules", {"bus": ["orders"]}),
+        ("eventbridge_operate_rules", {"rule": ["big", "nightly"], "target": ["log"]}),
+        ("eventbridge_redrive_dead_letters", {"rule": ["big", "nightly"], "target": ["log"]}),
+        ("eventbridge_publish_events", {"bus": ["orders"]}),
+        ("eventbridge_explain_event", {"bus": ["orders"]}),
+        ("eventbridge_backtest_rules", {"bus": ["orders"]}),
+        ("eventbridge_diff_rules", {"bus": ["orders"]}),
     ],
 )
 def test_forms_propose_the_names_of_the_rule_files(
@@ -112,7 +116,7 @@ def starred(dag: DAG) -> set[str]:
 
 def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) -> None:
     """Each field of a selection and each option is a typed parameter; as it stands, the form is valid."""
-    params = dags["redrive_dead_letters"].params
+    params = dags["eventbridge_redrive_dead_letters"].params
     fields = {each.name for each in dataclasses.fields(Selection)} - {"payloads"}  # a right, and no choice
 
     assert set(params) == fields | {"everything", "rate", "retransform", "again", "dry_run", "redrive_id"}
@@ -123,7 +127,7 @@ def test_the_form_of_a_redrive_has_what_selections_have(dags: dict[str, DAG]) ->
 
 def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> None:
     """What can be said of rules and targets is a choice of the form, whose fields are typed."""
-    params = dags["operate_rules"].params
+    params = dags["eventbridge_operate_rules"].params
 
     assert tuple(params.get_param("action").schema["enum"]) == (*get_args(Action), *REPAIRS)
     assert set(params) == {"action", "rule", "target", "value", "confirm"}
@@ -132,7 +136,7 @@ def test_the_form_of_operate_rules_has_every_action(dags: dict[str, DAG]) -> Non
 
 def test_the_form_of_explain_event_is_typed(dags: dict[str, DAG]) -> None:
     """An id is required; bus and times are not, and times are picked."""
-    params = dags["explain_event"].params
+    params = dags["eventbridge_explain_event"].params
     schemas = {name: params.get_param(name).schema for name in params}
 
     assert set(schemas) == {"event_id", "bus", "from", "to"}
@@ -141,7 +145,9 @@ def test_the_form_of_explain_event_is_typed(dags: dict[str, DAG]) -> None:
     assert schemas["event_id"]["minLength"] == 1
 
 
-@pytest.mark.parametrize(("dag_id", "named"), [("backtest_rules", {"candidate"}), ("diff_rules", {"a", "b"})])
+@pytest.mark.parametrize(
+    ("dag_id", "named"), [("eventbridge_backtest_rules", {"candidate"}), ("eventbridge_diff_rules", {"a", "b"})]
+)
 def test_the_form_of_a_backtest_is_typed(dags: dict[str, DAG], dag_id: str, named: set[str]) -> None:
     """Each field has a type, a title and help; times are picked; what is compared must be named."""
     params = dags[dag_id].params
@@ -157,7 +163,7 @@ def test_the_form_of_a_backtest_is_typed(dags: dict[str, DAG], dag_id: str, name
 
 def test_the_form_of_publish_events_proposes_the_buses(dags: dict[str, DAG]) -> None:
     """The buses of the rule files are proposed, and every field is typed."""
-    params = dags["publish_events"].params
+    params = dags["eventbridge_publish_events"].params
 
     assert "orders" in params.get_param("bus").schema["examples"]
     assert set(params) == {"bus", "topic", "events"}

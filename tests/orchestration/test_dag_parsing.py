@@ -19,7 +19,7 @@ from eventbridge.orchestrate.dags import airflow_dags
 from eventbridge.rule import load_rules
 
 
-@pytest.mark.parametrize("dag_id", ["deliver_night", "retry_deliveries", "somebody_elses"])
+@pytest.mark.parametrize("dag_id", ["eventbridge_deliver_night", "eventbridge_retry_deliveries", "somebody_elses"])
 def test_a_task_makes_its_own_dag_only(home: Path, dag_id: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One file has all DAGs; the process of a task pays for one."""
     monkeypatch.setenv(_AIRFLOW_PARSING_CONTEXT_DAG_ID, dag_id)
@@ -93,7 +93,7 @@ def touched(found: dict[str, Any]) -> list[list[str]]:
 
 
 #: The DAG file that asks the ledger when the watcher looked last.
-_ASKS_THE_LEDGER = "start_waiting_runs.py"
+_ASKS_THE_LEDGER = "eventbridge_start_waiting_runs.py"
 
 
 def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
@@ -101,7 +101,7 @@ def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
 
     What files held is looked up in the rule cache.
     """
-    files = ["deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))]
+    files = ["eventbridge_deliver_events.py", *(f"{dag}.py" for dag in sorted(EVERY_HOUSE))]
     parses = dict(zip(files, watched_parses(*files), strict=True))
     rules = os.environ["EVENTBRIDGE_RULES_FOLDER"]
     heavy = {
@@ -125,7 +125,7 @@ def test_parsing_reads_the_rule_files_and_nothing_else(home: Path) -> None:
 def test_a_task_parses_its_own_dag_without_the_rule_files(home: Path) -> None:
     """While somebody edits the rules, and breaks them, the tasks of a batch under way go on."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
-    (found,) = watched_parses("deliver_events.py", task_of="deliver_night")
+    (found,) = watched_parses("eventbridge_deliver_events.py", task_of="eventbridge_deliver_night")
 
     assert touched(found) == []
-    assert found["dags"] == ["deliver_night"]
+    assert found["dags"] == ["eventbridge_deliver_night"]

@@ -1,4 +1,4 @@
-"""The task of the DAG `explain_event`: it takes the form and logs the answer as JSON."""
+"""The task of the DAG `eventbridge_explain_event`: it takes the form and logs the answer as JSON."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(**filled_in: Any) -> None:
     """Run the task with the form filled in."""
-    dag = DagBag(DAGS).dags["explain_event"]
+    dag = DagBag(DAGS).dags["eventbridge_explain_event"]
     (task,) = dag.tasks
     form = {name: dag.params.get_param(name).value for name in dag.params} | filled_in
     with set_current_context({"params": form}):  # type: ignore[typeddict-item]

@@ -101,7 +101,13 @@ def test_airflow_makes_the_dags_of_the_rule_files(venv: FreshVenv) -> None:
     *_, dags, errors = venv.airflow(*commands)
     names = {each["dag_id"] for each in listed(dags)}
 
-    assert {"deliver_orders", "deliver_night", "retry_deliveries", "publish_events", "replay_events"} <= names
+    assert {
+        "eventbridge_deliver_orders",
+        "eventbridge_deliver_night",
+        "eventbridge_retry_deliveries",
+        "eventbridge_publish_events",
+        "eventbridge_replay_events",
+    } <= names
     assert listed(errors) == []
 
 

@@ -30,7 +30,7 @@ NOW = datetime(2026, 3, 1, tzinfo=UTC)
 class Instance:
     """What the policy sees of a task instance."""
 
-    dag_id: str = "deliver_orders"
+    dag_id: str = "eventbridge_deliver_orders"
     task_id: str = "push"
     run_id: str = "run-1"
     map_index: int = 0
@@ -53,7 +53,7 @@ def plan(ledger: Ledger, batch_id: str, runner: str, *pools: str) -> None:
     assert ledger.plan_batch(Batch(batch_id, "normal", runner, "orders", "planned", "cafe", NOW), [])
     assert ledger.move_batch(batch_id, "planned", "buffered")
     chunks = [Chunk(batch_id, n, pool, 700 + n, (), 1, 1, map_index=n) for n, pool in enumerate(pools)]
-    chunks.append(Chunk(batch_id, len(pools), "rules.low", 1, (), 1, 1, handed_out=False))
+    chunks.append(Chunk(batch_id, len(pools), "eventbridge.low", 1, (), 1, 1, handed_out=False))
     assert ledger.publish_chunks(batch_id, NOW + timedelta(days=10_000), chunks)
 
 
@@ -71,22 +71,22 @@ def alarms(caplog: pytest.LogCaptureFixture) -> int:
 
 def test_a_push_gets_the_place_of_the_chunk_with_its_map_index(ledger: Ledger) -> None:
     """Each map index of a runner's routed batch has its own chunk's pool and weight; other runners' count nothing."""
-    plan(ledger, "b1", "orders", "rule.big", "rules.high")
+    plan(ledger, "b1", "orders", "eventbridge.rule.big", "eventbridge.high")
     plan(ledger, "b2", "night", "movement")
 
-    assert Placement("rule.big", 700) == placed(map_index=0)
-    assert Placement("rules.high", 701) == placed(map_index=1)
-    assert Placement("movement", 700) == placed(dag_id="deliver_night", map_index=0)
+    assert Placement("eventbridge.rule.big", 700) == placed(map_index=0)
+    assert Placement("eventbridge.high", 701) == placed(map_index=1)
+    assert Placement("movement", 700) == placed(dag_id="eventbridge_deliver_night", map_index=0)
 
 
 def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
     """The places are those of the uncommitted batch: after its commit, those of the next one."""
-    plan(ledger, "b1", "orders", "rule.big")
+    plan(ledger, "b1", "orders", "eventbridge.rule.big")
     ledger.begin_settlement("b1")
     assert ledger.commit_batch("b1", "orders", [], NOW, "000000")
-    plan(ledger, "b2", "orders", "rules.low")
+    plan(ledger, "b2", "orders", "eventbridge.low")
 
-    assert Placement("rules.low", 700) == placed(run_id="run-2")
+    assert Placement("eventbridge.low", 700) == placed(run_id="run-2")
 
 
 @pytest.mark.parametrize(
@@ -94,20 +94,20 @@ def test_a_committed_batch_has_no_places_any_more(ledger: Ledger) -> None:
     [
         {"task_id": "route", "map_index": -1},
         {"map_index": -1},
-        {"dag_id": "retry_deliveries"},
+        {"dag_id": "eventbridge_retry_deliveries"},
         {"dag_id": "somebody_elses"},
     ],
 )
 def test_everything_but_a_mapped_push_keeps_its_place(ledger: Ledger, fields: dict[str, object]) -> None:
     """Other tasks, unmapped pushes and other DAGs keep what their DAG says."""
-    plan(ledger, "b1", "orders", "rule.big")
+    plan(ledger, "b1", "orders", "eventbridge.rule.big")
 
     assert Placement("default_pool", 1) == placed(**fields)
 
 
 def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow calls the policy twice for each of 64 pushes within milliseconds; one query serves them."""
-    plan(ledger, "b1", "orders", *["rules.high"] * 64)
+    plan(ledger, "b1", "orders", *["eventbridge.high"] * 64)
     asked = []
     query = Placements._query
 
@@ -118,37 +118,37 @@ def test_an_expansion_asks_the_ledger_once(ledger: Ledger, monkeypatch: pytest.M
     monkeypatch.setattr(Placements, "_query", counted)
     for _ in range(2):
         for index in range(64):
-            assert Placement("rules.high", 700 + index) == placed(map_index=index)
+            assert Placement("eventbridge.high", 700 + index) == placed(map_index=index)
 
     assert asked == ["orders"]
 
 
 def test_a_cleared_run_is_not_given_what_it_had_before(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     """Placements are held for an expansion only: a run that is cleared and routes another batch is asked for again."""
-    plan(ledger, "b1", "orders", "rule.big")
-    assert Placement("rule.big", 700) == placed()
+    plan(ledger, "b1", "orders", "eventbridge.rule.big")
+    assert Placement("eventbridge.rule.big", 700) == placed()
     ledger.begin_settlement("b1")
     ledger.commit_batch("b1", "orders", [], NOW, "000000")
-    plan(ledger, "b2", "orders", "rules.low")
+    plan(ledger, "b2", "orders", "eventbridge.low")
     monkeypatch.setattr(policy, "_HOLD_SECONDS", 0.0)
 
-    assert Placement("rules.low", 700) == placed()
+    assert Placement("eventbridge.low", 700) == placed()
 
 
 def test_without_a_batch_a_push_is_unplanned_and_an_alarm_is_logged(
     ledger: Ledger, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A push that no routed batch explains goes to rules.unplanned, below every rule's weight."""
+    """A push that no routed batch explains goes to eventbridge.unplanned, below every rule's weight."""
     with caplog.at_level(logging.ERROR):
         assert placed() == UNPLANNED
 
-    assert Placement("rules.unplanned", 100) == UNPLANNED
+    assert Placement("eventbridge.unplanned", 100) == UNPLANNED
     assert alarms(caplog) == 1
 
 
 def test_a_map_index_without_a_chunk_is_unplanned(ledger: Ledger) -> None:
     """More pushes than chunks handed out: the ones too many are unplanned."""
-    plan(ledger, "b1", "orders", "rule.big")
+    plan(ledger, "b1", "orders", "eventbridge.rule.big")
 
     assert placed(map_index=1) == UNPLANNED
 
@@ -167,7 +167,7 @@ def test_a_locked_ledger_costs_the_scheduler_half_a_second_at_most(
     ledger: Ledger, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A ledger that does not answer holds the scheduler up for 500 ms once, not once a push."""
-    plan(ledger, "b1", "orders", *["rules.high"] * 20)
+    plan(ledger, "b1", "orders", *["eventbridge.high"] * 20)
     ledger.close()
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as holder:
         holder.execute("PRAGMA locking_mode = EXCLUSIVE")
@@ -194,7 +194,7 @@ sys.stdin.read()
 
 def test_nothing_is_open_once_the_policy_has_given_up(ledger: Ledger, home: Path) -> None:
     """A worker that the scheduler forks next must not inherit the ledger's file open: its locks would be void."""
-    plan(ledger, "b1", "orders", "rules.high")
+    plan(ledger, "b1", "orders", "eventbridge.high")
     ledger.close()
     before = asking()
     # In another process: SQLite keeps a file open as long as anybody in its own process holds a lock on it.

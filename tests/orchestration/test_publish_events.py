@@ -143,7 +143,7 @@ def test_a_connection_may_say_where_events_go(home: Path, monkeypatch: pytest.Mo
 
 def test_the_dag_publishes_what_its_form_holds(home: Path) -> None:
     """The task of the DAG takes bus and events from the run's parameters."""
-    task: Any = DagBag(DAGS).dags["publish_events"].get_task("publish")
+    task: Any = DagBag(DAGS).dags["eventbridge_publish_events"].get_task("publish")
     run: Any = {"dag": task.dag, "dag_run": SimpleNamespace(triggering_user_name="ada"), "run_id": "manual__1"}
     form = {"bus": "orders", "topic": None, "events": json.dumps(ORDER)}
     context: Any = run | {"ti": _Instance(), "params": form}

@@ -1,4 +1,4 @@
-"""What the tasks and the trigger of the DAG `replay_archive` do, on a real ledger."""
+"""What the tasks and the trigger of the DAG `eventbridge_replay_archive` do, on a real ledger."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 
-RUN = "replay_archive backfill__2026-11-22T08:00:00+00:00"
+RUN = "eventbridge_replay_archive backfill__2026-11-22T08:00:00+00:00"
 HOUR = (datetime(2026, 11, 22, 8, tzinfo=UTC), datetime(2026, 11, 22, 9, tzinfo=UTC))
 
 
@@ -204,15 +204,17 @@ def test_a_replay_whose_run_has_not_failed_goes_on(work: Runtime, state: str | N
 
 
 def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(work: Runtime) -> None:
-    """Its run waited for too long and failed; *Go on with* makes it that of the run of `replay_events`."""
+    """Its run waited for too long and failed; *Go on with* makes it that of the run of `eventbridge_replay_events`."""
     begun = asked(work)
     with pytest.raises(AirflowFailException):
         say_end(work, begun.replay_id, "late")
 
-    resume_for(work, work.ledger.replay(begun.replay_id), "replay_events manual__1", lambda run_id: "failed")
+    resume_for(
+        work, work.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "failed"
+    )
 
     found = work.ledger.replay(begun.replay_id)
-    assert (found.state, found.run) == ("running", "replay_events manual__1")
+    assert (found.state, found.run) == ("running", "eventbridge_replay_events manual__1")
     assert not cancel_unwanted(work, begun.replay_id, lambda run_id: "failed")
 
 
@@ -221,7 +223,9 @@ def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(work: Runt
     begun = asked(work)
     work.ledger.set_replay_state(begun.replay_id, "running", "paused")
 
-    resume_for(work, work.ledger.replay(begun.replay_id), "replay_events manual__1", lambda run_id: "running")
+    resume_for(
+        work, work.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "running"
+    )
 
     found = work.ledger.replay(begun.replay_id)
     assert (found.state, found.run) == ("running", begun.run)

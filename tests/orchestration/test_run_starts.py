@@ -509,13 +509,13 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
     watch.work.ledger.hold_pending("big", "log", "pool closed")
     with serving() as airflow:
         watch.work = watch._pools.work = replace(watch.work, connections=lambda _: airflow.connection())
-        airflow.add("rule.big", 0)
+        airflow.add("eventbridge.rule.big", 0)
         assert watch.look() == []
         asked = len(airflow.requests)
         clock.later(2)
         assert watch.look() == []
         assert len(airflow.requests) > asked > 0
-        airflow.pools["rule.big"] |= {"slots": 2, "open_slots": 2}
+        airflow.pools["eventbridge.rule.big"] |= {"slots": 2, "open_slots": 2}
         clock.later(2)
         assert watch.look() == ["due_deliveries"]
 

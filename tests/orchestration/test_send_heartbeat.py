@@ -1,4 +1,4 @@
-"""The DAG `send_heartbeat`: each minute once a connection is named, to a receiver, healthy or to its other address."""
+"""The DAG `eventbridge_send_heartbeat`: each minute once a connection is named, to a receiver, healthy or to its other address."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_a_heartbeat_is_sent_to_where_the_connection_says(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Healthy to `secret_url`, with trouble to `failure_url`; without the setting the DAG has no schedule and fails."""
-    task: Any = DagBag(DAGS).dags["send_heartbeat"].get_task("send_heartbeat")
+    task: Any = DagBag(DAGS).dags["eventbridge_send_heartbeat"].get_task("send_heartbeat")
     assert send_heartbeat().schedule is None
     with pytest.raises(PlainFailure):
         task.python_callable()

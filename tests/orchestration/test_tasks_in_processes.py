@@ -89,7 +89,7 @@ def test_the_policy_that_airflow_calls_is_ours(home: Path) -> None:
     from airflow import settings
 
     instance = SimpleNamespace(
-        dag_id="deliver_orders", task_id="push", run_id="r", map_index=0, pool="", priority_weight=0
+        dag_id="eventbridge_deliver_orders", task_id="push", run_id="r", map_index=0, pool="", priority_weight=0
     )
     settings.get_policy_plugin_manager().hook.task_instance_mutation_hook(task_instance=instance, dag_run=None)
 
@@ -197,7 +197,7 @@ def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said:
 
     with stage() as work:
         with pytest.raises(UserError, match=said):
-            replay_id_of(work, form, "replay_events a run")
+            replay_id_of(work, form, "eventbridge_replay_events a run")
 
         assert work.ledger.replays() == []
 
@@ -209,20 +209,25 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
     goes_on = form | {"dry_run": False}
 
     with stage() as work:
-        begun = replay_id_of(work, asked, "replay_events manual__1")
+        begun = replay_id_of(work, asked, "eventbridge_replay_events manual__1")
         assert begun is not None
-        assert replay_id_of(work, asked, "replay_events manual__1") == begun
+        assert replay_id_of(work, asked, "eventbridge_replay_events manual__1") == begun
         work.ledger.set_replay_state(begun, "running", "paused")
-        replay_id_of(work, goes_on | {"replay_id": begun}, f"replay_events replay__{begun}__after_x")
+        replay_id_of(work, goes_on | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
         assert work.ledger.replay(begun).state == "paused"
-        replay_id_of(work, goes_on | {"replay_id": begun}, "replay_events manual__2")
+        replay_id_of(work, goes_on | {"replay_id": begun}, "eventbridge_replay_events manual__2")
         assert work.ledger.replay(begun).state == "running"
-        assert replay_id_of(work, goes_on | {"replay_id": begun, "bus": "orders"}, "replay_events manual__3") == begun
+        assert (
+            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3")
+            == begun
+        )
         with pytest.raises(UserError, match="is of bus 'orders'"):
-            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "night"}, "replay_events manual__3")
+            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3")
         with pytest.raises(UserError, match="Leave as they are: rules, ids"):
-            replay_id_of(work, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "replay_events x")
-        assert replay_id_of(work, asked | {"dry_run": True}, "replay_events manual__3") is None
+            replay_id_of(
+                work, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "eventbridge_replay_events x"
+            )
+        assert replay_id_of(work, asked | {"dry_run": True}, "eventbridge_replay_events manual__3") is None
         assert len(work.ledger.replays()) == 1
 
 
@@ -279,7 +284,7 @@ def test_a_field_that_a_form_does_not_have_is_refused() -> None:
 def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
     """With the user, the DAG, what was filled in, and what came of it; a dry run is not noted."""
     context = {
-        "dag": SimpleNamespace(dag_id="operate_rules"),
+        "dag": SimpleNamespace(dag_id="eventbridge_operate_rules"),
         "dag_run": SimpleNamespace(triggering_user_name="ada"),
         "run_id": "manual__1",
     }
@@ -292,7 +297,7 @@ def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
             pass
         refused, done = work.ledger.actions(10)
 
-    assert (by, noted.by, noted.call, noted.status) == ("ada", "Airflow, ada", "DAG operate_rules", None)
+    assert (by, noted.by, noted.call, noted.status) == ("ada", "Airflow, ada", "DAG eventbridge_operate_rules", None)
     assert json.loads(noted.asked) == {"action": "pause rule", "rule": "big"}
     assert (done.status, refused.status) == (0, UserError.exit_code)
 

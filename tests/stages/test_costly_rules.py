@@ -108,7 +108,7 @@ def test_references_are_routed_in_the_slow_lane_until_none_is_left(place: Place,
     assert records == [(number, target, "TransformFailed") for number in "25" for target in ("lines", "more")]
     chunks = [chunk for batch in work.ledger.batches(limit=None) for chunk in work.ledger.chunks(batch.batch_id)]
     kinds = {batch.batch_id: batch.kind for batch in work.ledger.batches(limit=None)}
-    assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"lane.slow"}
+    assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
     books = audit(work)
     assert books.differences == ()
     assert books.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}

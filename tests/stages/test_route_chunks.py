@@ -35,13 +35,13 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
     assert isinstance(file.detail, Routed)
     sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece.rows)) for piece in file.detail.pieces]
     assert list(file.detail.pieces) == [
-        RoutedPiece("rules.high", 750, "big", "crm", "0-1", 2, sizes[0]),
-        RoutedPiece("rules.high", 750, "big", "crm", "2", 1, sizes[1]),
-        RoutedPiece("rules.high", 750, "big", "note", "3-4", 2, sizes[2]),
-        RoutedPiece("rules.high", 750, "big", "note", "5", 1, sizes[3]),
-        RoutedPiece("rules.medium", 500, "everything", "archive", "6-7", 2, sizes[4]),
-        RoutedPiece("rules.medium", 500, "everything", "archive", "8-9", 2, sizes[5]),
-        RoutedPiece("rules.medium", 500, "everything", "archive", "10-11", 2, sizes[6]),
+        RoutedPiece("eventbridge.high", 750, "big", "crm", "0-1", 2, sizes[0]),
+        RoutedPiece("eventbridge.high", 750, "big", "crm", "2", 1, sizes[1]),
+        RoutedPiece("eventbridge.high", 750, "big", "note", "3-4", 2, sizes[2]),
+        RoutedPiece("eventbridge.high", 750, "big", "note", "5", 1, sizes[3]),
+        RoutedPiece("eventbridge.medium", 500, "everything", "archive", "6-7", 2, sizes[4]),
+        RoutedPiece("eventbridge.medium", 500, "everything", "archive", "8-9", 2, sizes[5]),
+        RoutedPiece("eventbridge.medium", 500, "everything", "archive", "10-11", 2, sizes[6]),
     ]
 
 
@@ -117,8 +117,8 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
     assert (batch.state, batch.deadline_at) == ("routed", clock() + timedelta(seconds=60))
     assert handed_out == [0]
     assert [(c.chunk_id, c.pool, c.weight, c.rows, c.handed_out, c.map_index, c.state) for c in chunks] == [
-        (0, "rules.high", 750, 8, True, 0, "new"),
-        (1, "rules.medium", 500, 4, False, None, "new"),
+        (0, "eventbridge.high", 750, 8, True, 0, "new"),
+        (1, "eventbridge.medium", 500, 4, False, None, "new"),
     ]
     pieces = [piece for chunk in chunks for piece in chunk.pieces]
     assert sum(piece.count for piece in pieces) == 12
@@ -132,7 +132,7 @@ def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) ->
     work.ledger.set_target_status("big", "crm", "disabled", "410")
     work.ledger.set_target_status("big", "note", "degraded", "slow")
 
-    handed_out = routed(work, batch_id, pools={"rules.medium": PoolSlots(0, 0)})
+    handed_out = routed(work, batch_id, pools={"eventbridge.medium": PoolSlots(0, 0)})
 
     found = {chunk.pieces[0].target: (chunk.handed_out, chunk.held) for chunk in work.ledger.chunks(batch_id)}
     assert handed_out == []

@@ -177,7 +177,7 @@ def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: boo
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
     )
     if counts["pending"]:
-        note("what is pending is tried again by retry_deliveries, or by `eventbridge deliver`")
+        note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
 
 
 def _note_left(found: Survey) -> None:

@@ -183,7 +183,7 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
 def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOption = False) -> None:
     """Go on with a replay that is paused, or whose command died, in this process, until it has ended.
 
-    In Airflow trigger `replay_events` with *Go on with* instead.
+    In Airflow trigger `eventbridge_replay_events` with *Go on with* instead.
     """
     from eventbridge.stages.operate.deliver_replay import resume_replay
 
@@ -238,7 +238,7 @@ def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -
             f"{_told(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
-            note("what is pending is tried again by retry_deliveries, or by `eventbridge deliver`")
+            note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
 

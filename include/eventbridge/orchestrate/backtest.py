@@ -1,4 +1,4 @@
-"""The tasks of the DAGs `backtest_rules` and `diff_rules`."""
+"""The tasks of the DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`."""
 
 from __future__ import annotations
 

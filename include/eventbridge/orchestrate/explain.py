@@ -1,4 +1,4 @@
-"""The task of the DAG `explain_event`."""
+"""The task of the DAG `eventbridge_explain_event`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of the DAG `start_waiting_runs`: it makes an event of the asset of everything that waits for a run."""
+"""The task of the DAG `eventbridge_start_waiting_runs`: it makes an event for what waits for a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of the DAG `send_heartbeat`."""
+"""The task of the DAG `eventbridge_send_heartbeat`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of the DAG `maintain_store`."""
+"""The task of the DAG `eventbridge_maintain_store`."""
 
 from __future__ import annotations
 

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-RETRY_DAG = "retry_deliveries"
-REDRIVE_DAG = "redrive_dead_letters"
-REPLAY_DAG = "replay_events"
-ARCHIVE_DAG = "replay_archive"
-OPERATE_DAG = "operate_rules"
-PUBLISH_DAG = "publish_events"
-MAINTAIN_DAG = "maintain_store"
-QUALITY_DAG = "check_quality"
-HEARTBEAT_DAG = "send_heartbeat"
-FALLBACK_DAG = "start_waiting_runs"
-BACKTEST_DAG = "backtest_rules"
-DIFF_DAG = "diff_rules"
-EXPLAIN_DAG = "explain_event"
-DELIVER_PREFIX = "deliver_"
+#: What the id of each DAG begins with: they share a namespace with the DAGs of others.
+PREFIX = "eventbridge_"
+
+RETRY_DAG = "eventbridge_retry_deliveries"
+REDRIVE_DAG = "eventbridge_redrive_dead_letters"
+REPLAY_DAG = "eventbridge_replay_events"
+ARCHIVE_DAG = "eventbridge_replay_archive"
+OPERATE_DAG = "eventbridge_operate_rules"
+PUBLISH_DAG = "eventbridge_publish_events"
+MAINTAIN_DAG = "eventbridge_maintain_store"
+QUALITY_DAG = "eventbridge_check_quality"
+HEARTBEAT_DAG = "eventbridge_send_heartbeat"
+FALLBACK_DAG = "eventbridge_start_waiting_runs"
+BACKTEST_DAG = "eventbridge_backtest_rules"
+DIFF_DAG = "eventbridge_diff_rules"
+EXPLAIN_DAG = "eventbridge_explain_event"
+DELIVER_PREFIX = "eventbridge_deliver_"
 
 LISTEN = "listen"
 STREAMING = "streaming"
@@ -37,9 +40,9 @@ REDRIVE_ID = "redrive_id"
 REPLAY_ID = "replay_id"
 
 #: The pool of pushes whose place nobody could tell.
-UNPLANNED_POOL = "rules.unplanned"
+UNPLANNED_POOL = "eventbridge.unplanned"
 
-#: The alias under which `start_waiting_runs` makes events of the assets below.
+#: The alias under which `eventbridge_start_waiting_runs` makes events of the assets below.
 WAITING_ALIAS = "eventbridge_waiting"
 
 #: The asset, and the watcher's subject, of pending deliveries that are due.

@@ -1,4 +1,4 @@
-"""The task of the DAG `operate_rules`."""
+"""The task of the DAG `eventbridge_operate_rules`."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def planned_in_time(work: Runtime, plan: Callable[[], Planned], patience_seconds
     """Plan, again and again while that says to wait; returns a plan to wait once `patience_seconds` are over.
 
     Batches whose runs died are settled meanwhile: planning may wait for one. What of them cannot be settled is told by
-    `settle_stale` itself, and by the run of `retry_deliveries` that fails of it.
+    `settle_stale` itself, and by the run of `eventbridge_retry_deliveries` that fails of it.
     """
     from eventbridge.stages.retry.plan import settle_stale
 

@@ -80,7 +80,10 @@ class Placements:
         self._held: dict[tuple[str, str], tuple[float, Mapping[int, Placement]]] = {}
 
     def of(self, runner: str, run_id: str, map_index: int) -> Placement:
-        """Return the place of one push; pool `rules.unplanned`, with a logged alarm, where the ledger has none."""
+        """Return the place of one push.
+
+        Pool `eventbridge.unplanned`, with a logged alarm, where the ledger has none.
+        """
         now = time.monotonic()
         held = self._held.get((runner, run_id))
         if held is None or now - held[0] > _HOLD_SECONDS:

@@ -20,9 +20,9 @@ from eventbridge.rule import RuleSet
 #: Pools that are always there, with the slots they are made with. An operator's later change is never undone.
 #: Twice the slots are handed out per batch, so the shared pools together may fill `batch.max_chunks` (64).
 SHARED_POOLS: Mapping[str, int] = {
-    "rules.high": 16,
-    "rules.medium": 16,
-    "rules.low": 8,
+    "eventbridge.high": 16,
+    "eventbridge.medium": 16,
+    "eventbridge.low": 8,
     UNPLANNED_POOL: 4,
     SLOW_LANE_POOL: 8,
     REPLAY_LANE_POOL: 4,

@@ -1,4 +1,4 @@
-"""Publishing from Airflow: the task of the DAG `publish_events`, and a hook and operator for users' DAGs."""
+"""Publishing: the task of the DAG `eventbridge_publish_events`, and a hook and operator for users' DAGs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The task of the DAG `check_quality`."""
+"""The task of the DAG `eventbridge_check_quality`."""
 
 from __future__ import annotations
 

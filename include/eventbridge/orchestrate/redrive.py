@@ -1,4 +1,4 @@
-"""The tasks of the DAG `redrive_dead_letters`."""
+"""The tasks of the DAG `eventbridge_redrive_dead_letters`."""
 
 from __future__ import annotations
 

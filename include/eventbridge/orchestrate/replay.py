@@ -1,4 +1,4 @@
-"""The tasks of the DAG `replay_events`; `replay_archive` shares some of them."""
+"""The tasks of the DAG `eventbridge_replay_events`; `eventbridge_replay_archive` shares some of them."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def go_on() -> None:
 
 
 def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
-    """Return what a task raises to trigger a run of `replay_events` for a replay, once for each `why`."""
+    """Return what a task raises to trigger a run of `eventbridge_replay_events` for a replay, once for each `why`."""
     return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
 
 

@@ -1,4 +1,4 @@
-"""The tasks of the DAG `replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
+"""The tasks of the DAG `eventbridge_replay_archive`, whose runs are hours of archive, made by Airflow's backfill."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 @task(task_id=BEGIN_REPLAY, **TASK, do_xcom_push=False)
 @plainly
 def begin_replay() -> None:
-    """Begin the replay of the run's hour, or go on with it, and have `replay_events` move its batches."""
+    """Begin the replay of the run's hour, or go on with it, and have `eventbridge_replay_events` move its batches."""
     context = get_current_context()
     run = context["dag_run"]
     since, until = context.get("data_interval_start"), context.get("data_interval_end")
@@ -41,7 +41,9 @@ def begin_replay() -> None:
     with stage() as work:
         form = filled_in(context, archive_params())
         if since is None or until is None:
-            raise UserError("this run has no hour. Choose Backfill where you trigger it, or trigger replay_events.")
+            raise UserError(
+                "this run has no hour. Choose Backfill where you trigger it, or trigger eventbridge_replay_events."
+            )
         name = f"{context['dag'].dag_id} {context['run_id']}"
         with noted_form(work, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
             replay = replay_of_hour(work, form, (since, until), name, times)

@@ -1,4 +1,4 @@
-"""Who asked for a replay: one whose run of `replay_archive` has failed is wanted no longer.
+"""Who asked for a replay: one whose run of `eventbridge_replay_archive` has failed is wanted no longer.
 
 The trigger of that run cancels the replay when the run is marked failed. Where no triggerer has taken it up - none
 runs, or the run waited for less than a second or two - it is the next batch of the replay that finds out.
@@ -18,12 +18,15 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: Returns the state of a run of `replay_archive` by its id; None if Airflow cannot say, or has no such run.
+#: Returns the state of a run of `eventbridge_replay_archive` by its id; None if Airflow cannot say, or has no such run.
 StateOfRun = Callable[[str], str | None]
 
 
 def state_of_archive_run(run_id: str) -> str | None:
-    """Ask Airflow, from within a task, for the state of a run of `replay_archive`; None if it cannot say."""
+    """Ask Airflow, from within a task, for the state of a run of `eventbridge_replay_archive`.
+
+    None if it cannot say.
+    """
     from airflow.sdk.exceptions import AirflowRuntimeError
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -35,7 +38,7 @@ def state_of_archive_run(run_id: str) -> str | None:
 
 
 def cancel_unwanted(work: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
-    """Cancel a running replay whose run of `replay_archive` has failed; return whether it did."""
+    """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it did."""
     replay = work.ledger.replay(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
@@ -44,9 +47,12 @@ def cancel_unwanted(work: Runtime, replay_id: str, state_of_run: StateOfRun = st
 
 
 def resume_for(work: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
-    """Have a paused replay go on, as a person asks by a run of `replay_events`; one that is not paused stays as it is.
+    """Have a paused replay go on, as a person asks by a run of `eventbridge_replay_events`.
 
-    If its run of `replay_archive` has failed, as one does that waited for too long, it is this run's from now on.
+    One that is not paused stays as it is.
+
+    If its run of `eventbridge_replay_archive` has failed, as one does that waited for too long, it is this run's from
+    now on.
     """
     if replay.state != "paused":
         return

@@ -1,4 +1,4 @@
-"""The tasks of the DAG `retry_deliveries`: its batch, and what runs that died left behind."""
+"""The tasks of the DAG `eventbridge_retry_deliveries`: its batch, and what runs that died left behind."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def settle_stale() -> None:
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def resume_replay() -> None:
-    """Trigger `replay_events` for the replay that has been left for longest, unless runs of it wait to begin."""
+    """Trigger `eventbridge_replay_events` for the replay that has been left for longest, unless runs of it wait to begin."""
     from eventbridge.orchestrate.left_behind import left_replay
     from eventbridge.orchestrate.replay import run_of_replay
 
@@ -75,7 +75,7 @@ def resume_replay() -> None:
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def begin_redrive() -> None:
-    """Trigger `redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
+    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
     from eventbridge.orchestrate.left_behind import left_redrive
 
     with stage() as work:

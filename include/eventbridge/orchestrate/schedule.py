@@ -1,4 +1,4 @@
-"""When the DAGs run: when the watcher starts a run, and when `start_waiting_runs` finds what the watcher missed."""
+"""When the DAGs run: when the watcher starts a run, and when `eventbridge_start_waiting_runs` finds what the watcher missed."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ RUN_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "asset_triggered", "man
 #: without manual ones its UI has no button for the dialogue.
 BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manual"))
 
-#: When `start_waiting_runs` looks while the watcher is silent.
+#: When `eventbridge_start_waiting_runs` looks while the watcher is silent.
 EACH_MINUTE = "* * * * *"
 #: When it looks while the watcher works, which repeats by itself what nobody answered.
 EVERY_TEN_MINUTES = "*/10 * * * *"
@@ -55,7 +55,10 @@ def asset_of(subject: str) -> Asset:
 
 
 def fallback_schedule() -> CronTriggerTimetable:
-    """Return the schedule of `start_waiting_runs`; in a task's process, which does not need it, without the ledger."""
+    """Return the schedule of `eventbridge_start_waiting_runs`.
+
+    In a task's process, which does not need it, without the ledger.
+    """
     parsing_for_task = get_parsing_context().dag_id is not None
     expression = EVERY_TEN_MINUTES if parsing_for_task else fallback_cron(airflow_settings().ledger_url)
     return CronTriggerTimetable(expression, timezone="UTC")

@@ -30,7 +30,7 @@ DAY_SECONDS = 86_400.0
 WEIGHTS: dict[Priority, int] = {"high": 750, "medium": 500, "low": 250}
 
 #: The Airflow pools that rules without one of their own share, by their priority.
-PRIORITY_POOLS: frozenset[str] = frozenset(f"rules.{priority}" for priority in WEIGHTS)
+PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priority in WEIGHTS)
 
 
 #: Forms of transforms that are programs of the user's own.
@@ -257,7 +257,7 @@ class Rule(_Frozen):
         """Return the Airflow pool of the rule's pushes: the one named, its own if it has slots, else its priority's."""
         if self.pool is not None:
             return self.pool
-        return f"rule.{self.name}" if self.concurrency is not None else f"rules.{self.priority}"
+        return f"eventbridge.rule.{self.name}" if self.concurrency is not None else f"eventbridge.{self.priority}"
 
     @property
     def costly(self) -> bool:

@@ -26,7 +26,7 @@ from eventbridge.transform.sql.expression import expression_problem
 _WEIGHTS = frozenset(map(str, range(1, 101)))
 
 #: Pools that the product itself makes begin like this.
-_OUR_POOLS = ("rule.", "rules.", "lane.")
+_OUR_POOLS = ("eventbridge.",)
 
 
 def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
@@ -147,7 +147,7 @@ def _where(fields: Fields) -> str | None:
 def _pool(fields: Fields) -> str | None:
     pool = fields.name("pool") or None
     if pool is not None and (pool.startswith(_OUR_POOLS) or pool == "default_pool"):
-        remedy = "Choose another name; concurrency: n makes the pool rule.<rule>"
+        remedy = "Choose another name; concurrency: n makes the pool eventbridge.rule.<rule>"
         fields.add_to("pool", f"the pool name {pool!r} is not yours to use", remedy)
     return pool
 

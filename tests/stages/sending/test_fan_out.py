@@ -25,14 +25,14 @@ def test_a_batch_takes_what_its_pool_has_room_for(sending: Sending) -> None:
     sending.begin(40, settings=SETTINGS, crm=HEALTHY)
     sending.deliver_batch()
 
-    assert taken(sending, {"rules.medium": PoolSlots(16, 2)}) == 20
+    assert taken(sending, {"eventbridge.medium": PoolSlots(16, 2)}) == 20
 
 
 def test_nothing_binds_a_batch_whose_deliveries_fit(sending: Sending) -> None:
     """Neither a pool with room, nor one that is not known, nor one that is closed: what it gets is on hold."""
     sending.begin(40, settings=SETTINGS, crm=HEALTHY)
     sending.deliver_batch()
-    pools = {"rules.medium": PoolSlots(0, 0), "rules.low": PoolSlots(1, 1)}
+    pools = {"eventbridge.medium": PoolSlots(0, 0), "eventbridge.low": PoolSlots(1, 1)}
 
     assert taken(sending, pools) == 40
 
@@ -42,7 +42,7 @@ def test_a_full_pool_leaves_a_batch_one_slot(sending: Sending) -> None:
     sending.begin(40, settings=SETTINGS, crm=HEALTHY)
     sending.deliver_batch()
 
-    assert taken(sending, {"rules.medium": PoolSlots(16, 0)}) == 10
+    assert taken(sending, {"eventbridge.medium": PoolSlots(16, 0)}) == 10
 
 
 def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
@@ -52,7 +52,7 @@ def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
     sending.publish(40)
     sending.deliver_batch()
 
-    assert taken(sending, {"rule.orders": PoolSlots(1, 1)}) == 40
+    assert taken(sending, {"eventbridge.rule.orders": PoolSlots(1, 1)}) == 40
 
 
 def test_a_target_that_is_not_well_does_not_count(sending: Sending) -> None:
@@ -61,7 +61,7 @@ def test_a_target_that_is_not_well_does_not_count(sending: Sending) -> None:
     sending.work.ledger.set_target_status("orders", "erp", "degraded", "for the test")
     sending.deliver_batch()
 
-    assert taken(sending, {"rules.medium": PoolSlots(16, 2)}) == 20
+    assert taken(sending, {"eventbridge.medium": PoolSlots(16, 2)}) == 20
 
 
 def test_what_a_batch_had_no_room_for_the_next_one_has(sending: Sending) -> None:
@@ -93,6 +93,6 @@ def test_few_events_say_little_of_a_pool(sending: Sending) -> None:
     sending.begin(1, crm=HEALTHY)
     sending.deliver_batch()
 
-    assert taken(sending, {"rules.medium": PoolSlots(1, 1)}) == 40
+    assert taken(sending, {"eventbridge.medium": PoolSlots(1, 1)}) == 40
     sending.deliver()
     assert audit(sending.work).differences == ()

@@ -103,13 +103,13 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
     work = sending.begin(4, crm="/healthy/crm")
     operate(work, "set priority", "orders", value="high")
     batch = sending.routed(0, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("rules.high", 750)}
+    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("eventbridge.high", 750)}
     sending.push(batch)
     sending.deliver()
 
     operate(work, "clear priority", "orders")
     batch = sending.routed(4, crm="/healthy/crm")
-    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("rules.medium", 500)}
+    assert {(chunk.pool, chunk.weight) for chunk in work.ledger.chunks(batch.batch_id)} == {("eventbridge.medium", 500)}
 
 
 def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:

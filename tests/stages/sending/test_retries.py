@@ -222,9 +222,9 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
     sending.deliver()
     clock.advance(2 * 3600)
 
-    closed = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(0, 0)})
+    closed = plan_retries(work, RUNNER, {"eventbridge.medium": PoolSlots(0, 0)})
     held = [row.held for row in work.ledger.pending() if row.state == "on_hold"]
-    opened = plan_retries(work, RUNNER, {"rules.medium": PoolSlots(4, 4)})
+    opened = plan_retries(work, RUNNER, {"eventbridge.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None
     assert held == ["pool closed"]

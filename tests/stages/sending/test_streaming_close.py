@@ -213,7 +213,7 @@ def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) ->
     """They take turns: with one slot no request of one begins before that of another is answered."""
     targets = {name: http(f"/slow/{name}", max_in_flight=1) for name in "abc"}
     sending.write(rules(targets, concurrency="1"))
-    pools = {"rule.orders": PoolSlots(slots=1, free=0)}
+    pools = {"eventbridge.rule.orders": PoolSlots(slots=1, free=0)}
     with a_streaming_task(sending, bounds=Bounds(pools=lambda: pools)):
         sending.publish(1)
         sending.publish(1)

@@ -77,7 +77,7 @@ def test_a_push_that_begins_too_late_says_so(
 
     told = pushed(batch.batch_id).text
     assert told.startswith(f"nothing is sent of chunk 0 of batch {batch.batch_id}: its time was over at ")
-    assert told.endswith("; retry_deliveries sends the rest")
+    assert told.endswith("; eventbridge_retry_deliveries sends the rest")
 
 
 def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: Sending) -> None:

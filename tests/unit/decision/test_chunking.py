@@ -17,7 +17,7 @@ from eventbridge.rule.types import ChunkSize
 
 
 def piece(
-    target: str, count: int, *, pool: str = "rules.medium", weight: int = 500, file: str = "a", size: int = 10
+    target: str, count: int, *, pool: str = "eventbridge.medium", weight: int = 500, file: str = "a", size: int = 10
 ) -> PlannedPiece:
     return PlannedPiece(pool, weight, f"rule-{target}", target, file, file, f"0-{count - 1}", count, size)
 
@@ -106,7 +106,7 @@ def test_a_disabled_target_is_held() -> None:
 
 def test_a_closed_pool_is_held() -> None:
     """A pool of 0 slots gets nothing; what it would get is on hold."""
-    chunks = cut_chunks([piece("a", 1)], limits(pools={"rules.medium": PoolSlots(0, 0)}), {})
+    chunks = cut_chunks([piece("a", 1)], limits(pools={"eventbridge.medium": PoolSlots(0, 0)}), {})
 
     assert [(chunk.handed_out, chunk.held) for chunk in chunks] == [(False, "pool closed")]
 
@@ -128,7 +128,7 @@ def test_every_pool_has_its_turn_before_the_batch_is_full() -> None:
 
     chunks = cut_chunks(pieces, limits(max_handed_out=3), {})
 
-    assert [chunk.pool for chunk in chunks if chunk.handed_out] == ["big", "big", "rules.medium"]
+    assert [chunk.pool for chunk in chunks if chunk.handed_out] == ["big", "big", "eventbridge.medium"]
     assert [chunk.handed_out for chunk in chunks] == [True] * 3 + [False] * 8
 
 
@@ -145,7 +145,7 @@ def test_no_delivery_is_left_out() -> None:
     pieces = [piece(target, 70, file=file) for file in "xyz" for target in "abcde"]
     statuses = {("rule-a", "a"): "degraded", ("rule-b", "b"): "disabled"}
 
-    chunks = cut_chunks(pieces, limits(max_handed_out=2, pools={"rules.medium": PoolSlots(1, 1)}), statuses)
+    chunks = cut_chunks(pieces, limits(max_handed_out=2, pools={"eventbridge.medium": PoolSlots(1, 1)}), statuses)
 
     cut = [each for chunk in chunks for each in chunk.pieces]
     assert sorted(cut, key=repr) == sorted(pieces, key=repr)
@@ -231,10 +231,10 @@ def test_a_target_that_takes_more_at_a_time_has_larger_chunks() -> None:
     chunks = cut_chunks(pieces, limits(), {})
 
     assert [(chunk.pool, chunk.count) for chunk in chunks] == [
+        ("eventbridge.medium", 400),
+        ("eventbridge.medium", 100),
         ("p", 100),
         ("p", 100),
-        ("rules.medium", 400),
-        ("rules.medium", 100),
     ]
 
 

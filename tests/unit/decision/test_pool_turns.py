@@ -4,22 +4,22 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.pool_turns import Waits, bounding_slots, closed_pools, may_begin
 
 POOLS = {
-    "rules.medium": PoolSlots(slots=16, free=16),
-    "rule.orders": PoolSlots(slots=2, free=0),
+    "eventbridge.medium": PoolSlots(slots=16, free=16),
+    "eventbridge.rule.orders": PoolSlots(slots=2, free=0),
     "night": PoolSlots(slots=0, free=0),
 }
 
 
 def test_pools_of_their_own_bound_a_streaming_task_and_shared_ones_do_not() -> None:
     """Who else is at work in a pool is not asked: each streaming task has its slots for itself."""
-    assert bounding_slots(POOLS) == {"rule.orders": 2, "night": 0}
+    assert bounding_slots(POOLS) == {"eventbridge.rule.orders": 2, "night": 0}
     assert closed_pools(POOLS) == {"night"}
     assert (bounding_slots(None), closed_pools(None)) == ({}, frozenset())
 
 
 def test_as_many_targets_begin_as_there_are_slots_left() -> None:
     """Who waits longest comes first, and a pool that is not known bounds nothing."""
-    waiting = {name: Waits("crm", 500) for name in "abc"} | {"free": Waits("rules.low", 250)}
+    waiting = {name: Waits("crm", 500) for name in "abc"} | {"free": Waits("eventbridge.low", 250)}
 
     assert may_begin(waiting, {}, {"crm": 2}) == (["a", "b", "free"], {"crm"})
     assert may_begin(waiting, {"crm": 2}, {"crm": 2}) == (["free"], {"crm"})

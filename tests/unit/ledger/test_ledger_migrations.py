@@ -131,7 +131,7 @@ def test_a_ledger_from_before_pauses_goes_on(tmp_path: Path) -> None:
 def test_a_ledger_from_before_records_goes_on(tmp_path: Path) -> None:
     """What buffer and route recorded as they pleased is the same, as records; of other files nothing was recorded."""
     routed = '"matched": {"late/crm": [2, 18446744073709551615, 3]}, "failed": {"late/crm": 1}, "failed_rows": "1"'
-    piece = '["rules.high", 750, "late", "crm", "0", 1, 90, 3]'
+    piece = '["eventbridge.high", 750, "late", "crm", "0", 1, 90, 3]'
     of_slice = '"slice": {"file": "f", "row_from": 0, "row_to": 4}'
     share = '{"rule": "late", "done": [["f", "1"]], "left": [["f", "2-3"]], "reason": "Budget", "rendered": 1}'
     old = {
@@ -169,7 +169,7 @@ def test_a_ledger_from_before_records_goes_on(tmp_path: Path) -> None:
     ledger.close()
 
     matched = {"late/crm": Fingerprint(2, 2**64 - 1, 3)}
-    a_piece = RoutedPiece("rules.high", 750, "late", "crm", "0", 1, 90, 3)
+    a_piece = RoutedPiece("eventbridge.high", 750, "late", "crm", "0", 1, 90, 3)
     landed = LandedRange(
         queue=Partition("t", "", 1),
         start=3,

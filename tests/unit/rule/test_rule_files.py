@@ -178,7 +178,7 @@ def test_defaults(tmp_path: Path) -> None:
         r.concurrency,
         r.pool,
         r.pool_name,
-    ) == ("b", True, "medium", None, None, "rules.medium")
+    ) == ("b", True, "medium", None, None, "eventbridge.medium")
     assert (Transform(), RetryPolicy(), 10.0, 32) == (
         target.transform,
         target.retry,
@@ -308,7 +308,7 @@ def test_shipped_rules_are_what_the_demo_needs() -> None:
     assert rules.runners() == {"flights": "flights"}
     assert rules.buses["flights"].source.start_at == "earliest"
     assert {"high", "medium", "low"} == {rule.priority for rule in rules.rules.values()}
-    assert rules.pools() == {"movement-logs": 2, "rule.cancellations": 2}
+    assert rules.pools() == {"movement-logs": 2, "eventbridge.rule.cancellations": 2}
     assert {"ORIGINAL", "CONSTANT", "JSONPATH", "TEMPLATE"} == {target.transform.form for target in targets}
     assert {"healthy", "slow", "flaky", "bad", "gone", "hang"} == {
         target.url.split("/")[3] for target in targets if target.type == "http"

@@ -183,8 +183,8 @@ def test_models_cannot_be_changed() -> None:
 def test_pool_of_a_rule() -> None:
     """A named pool comes first, then the rule's own, then that of its priority."""
     assert rule(pool="nightly", concurrency=3).pool_name == "nightly"
-    assert rule(concurrency=3).pool_name == "rule.big-orders"
-    assert rule(priority="low").pool_name == "rules.low"
+    assert rule(concurrency=3).pool_name == "eventbridge.rule.big-orders"
+    assert rule(priority="low").pool_name == "eventbridge.low"
 
 
 @pytest.mark.parametrize(("priority", "weight"), [("high", 750), ("medium", 500), ("low", 250)])
@@ -200,7 +200,7 @@ def test_pools_that_the_rules_ask_for() -> None:
         rule("e", pool="open"),
     )  # fmt: skip
 
-    assert rules.pools() == {"nightly": 3, "rule.c": 2, "open": None}
+    assert rules.pools() == {"nightly": 3, "eventbridge.rule.c": 2, "open": None}
 
 
 def test_rules_of_one_runner() -> None:

@@ -78,7 +78,7 @@ async def acting(request: Request) -> AsyncIterator[Act]:
         raise Refused(
             HTTPStatus.FORBIDDEN,
             f"{act.viewer.name} may look, but change nothing: that takes the scope operate or, in Airflow, the "
-            "permission to trigger redrive_dead_letters. Nothing was changed",
+            "permission to trigger eventbridge_redrive_dead_letters. Nothing was changed",
         )
     limit(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"

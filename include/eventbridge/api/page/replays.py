@@ -158,7 +158,7 @@ def _check(act: Act) -> None:
     if not act.viewer.replays:
         raise Refused(
             HTTPStatus.FORBIDDEN,
-            f"{act.viewer.name} may not replay: that takes the permission to trigger replay_events. "
+            f"{act.viewer.name} may not replay: that takes the permission to trigger eventbridge_replay_events. "
             "Nothing was changed",
         )
 

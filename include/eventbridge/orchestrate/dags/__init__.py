@@ -1,6 +1,6 @@
-"""The DAGs, a module each: module `x` has the function `x`, which makes the DAG `x`.
+"""The DAGs, a module each: module `x` has the function `x`, which makes the DAG `eventbridge_x`.
 
-`dags/x.py` of a checkout calls that function; elsewhere one file in the DAGs folder calls `airflow_dags`.
+`dags/eventbridge_x.py` of a checkout calls that function; elsewhere one file in the DAGs folder calls `airflow_dags`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from pkgutil import iter_modules
 
 from airflow.sdk import DAG, get_parsing_context
 
-from eventbridge.orchestrate.names import deliver_dag_id
+from eventbridge.orchestrate.names import PREFIX, deliver_dag_id
 from eventbridge.orchestrate.schedule import runners_to_parse, warning_of_slots
 
 #: The one module whose function makes a DAG for each runner.
@@ -25,7 +25,7 @@ def airflow_dags() -> dict[str, DAG]:
     """
     only = get_parsing_context().dag_id
     names = [found.name for found in iter_modules(__path__) if found.name != _OF_RUNNERS]
-    made = {name: _maker(name)() for name in names if only in (None, name)}
+    made = {dag_id: _maker(name)() for name in names if only in (None, dag_id := f"{PREFIX}{name}")}
     runners = runners_to_parse()
     warning = warning_of_slots(runners)
     of_runners = {

@@ -1,4 +1,6 @@
-"""The Airflow DAG `backtest_rules`: runs candidate rules over the archive and reports; nothing is delivered.
+"""The Airflow DAG `eventbridge_backtest_rules`: runs candidate rules over the archive and reports.
+
+Nothing is delivered.
 
 Its form is in eventbridge.orchestrate.forms.backtest_rules, its task in eventbridge.orchestrate.backtest.
 """

@@ -1,4 +1,4 @@
-"""The Airflow DAG `check_quality`: checks every hour of events, deliveries and outcomes with Great Expectations.
+"""The Airflow DAG `eventbridge_check_quality`: checks each hour with Great Expectations.
 
 Its form is in eventbridge.orchestrate.forms.check_quality, its task in eventbridge.orchestrate.quality.
 """

@@ -1,4 +1,4 @@
-"""The Airflow DAG `diff_rules`: compares two candidates over the archive and reports; nothing is delivered.
+"""The Airflow DAG `eventbridge_diff_rules`: compares two candidates over the archive and reports; nothing is delivered.
 
 Its form is in eventbridge.orchestrate.forms.backtest_rules, its task in eventbridge.orchestrate.backtest.
 """

@@ -1,4 +1,4 @@
-"""The Airflow DAG `explain_event`: says what became of one event, by a form.
+"""The Airflow DAG `eventbridge_explain_event`: says what became of one event, by a form.
 
 Its form is in eventbridge.orchestrate.forms.explain_event, its task in eventbridge.orchestrate.explain.
 """

@@ -1,4 +1,4 @@
-"""The Airflow DAG `maintain_store`: removes what is past its retention, every hour.
+"""The Airflow DAG `eventbridge_maintain_store`: removes what is past its retention, every hour.
 
 Its task is in eventbridge.orchestrate.maintain.
 """

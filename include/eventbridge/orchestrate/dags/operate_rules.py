@@ -1,4 +1,4 @@
-"""The Airflow DAG `operate_rules`: pauses, disables, reprioritises or slows a rule or a target, by a form.
+"""The Airflow DAG `eventbridge_operate_rules`: pauses, disables, reprioritises or slows a rule or a target, by a form.
 
 Its form is in eventbridge.orchestrate.forms.operate_rules, its task in eventbridge.orchestrate.operate.
 """

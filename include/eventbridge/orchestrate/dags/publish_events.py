@@ -1,4 +1,4 @@
-"""The Airflow DAG `publish_events`: publishes the events that a form holds.
+"""The Airflow DAG `eventbridge_publish_events`: publishes the events that a form holds.
 
 Its form is in eventbridge.orchestrate.forms.publish_events, its task in eventbridge.orchestrate.publish.
 """

@@ -1,4 +1,4 @@
-"""The Airflow DAG `redrive_dead_letters`: delivers dead letters again, a batch a run, until none is left.
+"""The Airflow DAG `eventbridge_redrive_dead_letters`: delivers dead letters again, a batch a run, until none is left.
 
 Its form is in eventbridge.orchestrate.forms.redrive_dead_letters, its own tasks are in eventbridge.orchestrate.redrive,
 the others in eventbridge.orchestrate.tasks.

@@ -1,4 +1,4 @@
-"""The Airflow DAG `replay_archive`: an hour of archive a run, made by Airflow's backfill and by nothing else.
+"""The Airflow DAG `eventbridge_replay_archive`: an hour of archive a run, by Airflow's backfill alone.
 
 Its form is in eventbridge.orchestrate.forms.replay_archive, its tasks in eventbridge.orchestrate.replay_archive.
 """
@@ -21,9 +21,9 @@ Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on 
 Airflow hands no parameter to the runs, and they refuse. *Dry run* is on until you switch it off.
 
 Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
-`replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
+`eventbridge_replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
 than `EVENTBRIDGE_REPLAY_WAIT_SECONDS` pauses its replay and fails; reprocessed, it goes on under the same id.
-The parameters are those of `replay_events`. Nothing but a backfill, or a person, starts a run.
+The parameters are those of `eventbridge_replay_events`. Nothing but a backfill, or a person, starts a run.
 """
 
 

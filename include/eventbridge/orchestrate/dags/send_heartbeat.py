@@ -1,4 +1,4 @@
-"""The Airflow DAG `send_heartbeat`: each minute one event to a URL that says how the installation stands.
+"""The Airflow DAG `eventbridge_send_heartbeat`: each minute one event to a URL that says how the installation stands.
 
 Its task is in eventbridge.orchestrate.heartbeat.
 """

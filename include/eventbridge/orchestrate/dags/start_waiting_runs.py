@@ -1,4 +1,4 @@
-"""The Airflow DAG `start_waiting_runs`: the fallback for runs that the watcher did not start.
+"""The Airflow DAG `eventbridge_start_waiting_runs`: the fallback for runs that the watcher did not start.
 
 Its task is in eventbridge.orchestrate.fallback.
 """
@@ -14,8 +14,8 @@ from eventbridge.orchestrate.names import FALLBACK_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, fallback_schedule
 
 GUIDE = """
-Starts a run of each `deliver_<runner>` whose bus has events that no batch took, or whose batch is not finished, and one
-of `retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer, starts these runs within a
+Starts a run of each `eventbridge_deliver_<runner>` whose bus has events that no batch took, or whose batch is not finished, and one
+of `eventbridge_retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer, starts these runs within a
 second; this DAG does it where the watcher does not: every ten minutes, and every minute while no triggerer runs the
 watcher or while a bus does not answer it. A run that finds nothing is this one task.
 

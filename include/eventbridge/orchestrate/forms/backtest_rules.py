@@ -1,4 +1,4 @@
-"""The forms of the DAGs `backtest_rules` and `diff_rules`."""
+"""The forms of the DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _CANDIDATE = "A rule of today's files, RULE@VERSION, or the text of a rule file.
 
 
 def backtest_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `backtest_rules`: which rules, over which events."""
+    """Return the form of `eventbridge_backtest_rules`: which rules, over which events."""
     return {"candidate": _candidate("Candidate"), **_archive_params(propose)}
 
 
 def diff_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of `diff_rules`: which rules are compared, over which events."""
+    """Return the form of `eventbridge_diff_rules`: which rules are compared, over which events."""
     return {"a": _candidate("A"), "b": _candidate("B, compared with A"), **_archive_params(propose)}
 
 

@@ -1,4 +1,4 @@
-"""The form of the DAG `check_quality`."""
+"""The form of the DAG `eventbridge_check_quality`."""
 
 from __future__ import annotations
 

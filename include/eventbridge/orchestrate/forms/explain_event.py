@@ -1,4 +1,4 @@
-"""The form of the DAG `explain_event`."""
+"""The form of the DAG `eventbridge_explain_event`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The form of the DAG `operate_rules`."""
+"""The form of the DAG `eventbridge_operate_rules`."""
 
 from __future__ import annotations
 

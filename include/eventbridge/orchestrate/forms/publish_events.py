@@ -1,4 +1,4 @@
-"""The form of the DAG `publish_events`."""
+"""The form of the DAG `eventbridge_publish_events`."""
 
 from __future__ import annotations
 

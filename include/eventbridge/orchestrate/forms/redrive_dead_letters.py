@@ -1,4 +1,4 @@
-"""The form of the DAG `redrive_dead_letters`."""
+"""The form of the DAG `eventbridge_redrive_dead_letters`."""
 
 from __future__ import annotations
 

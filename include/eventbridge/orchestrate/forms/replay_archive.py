@@ -1,4 +1,4 @@
-"""The form of the DAG `replay_archive`."""
+"""The form of the DAG `eventbridge_replay_archive`."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ _OF_THE_RUN = ("from", "to", "replay_id")
 
 
 def archive_params(propose: Choices = NO_CHOICES) -> dict[str, Param]:
-    """Return the form of the DAG: that of `replay_events` without the times, which are the run's hour."""
+    """Return the form of the DAG: that of `eventbridge_replay_events` without the times, which are the run's hour."""
     return {name: param for name, param in replay_params(propose).items() if name not in _OF_THE_RUN}

@@ -1,4 +1,4 @@
-"""The form of the DAG `replay_events`."""
+"""The form of the DAG `eventbridge_replay_events`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What operators say of rules and targets: pause, disable, another priority, another rate; and how they take it back.
 
 Each is written to the ledger at once and holds from the start of the next task; pushes under way heed a pause or
-another rate within about a second. The command line and the DAG `operate_rules` call the same function.
+another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
 """
 
 from __future__ import annotations

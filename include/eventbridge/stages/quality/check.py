@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 VOLUME_DAYS = 3
 
 
-@told("check_quality", of="")
+@told("eventbridge_check_quality", of="")
 def check_quality(work: Runtime, hour: datetime | None = None) -> QualityRecord:
     """Check the hour that begins at `hour` (None: the last one that is over), and return what was found.
 

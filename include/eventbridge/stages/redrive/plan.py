@@ -1,9 +1,9 @@
 """Plans the batches of kind redrive: dead letters that a selection chooses, delivered again, a batch at a time.
 
-Called by the DAG `redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then run as for any
-batch. Without retransform a batch begins at push: its delivery file holds the requests as they were, under the same
-delivery ids. With it a batch begins at route: its buffer file holds the events, which today's rule routes again under
-a replay id, the redrive's own.
+Called by the DAG `eventbridge_redrive_dead_letters` and by `eventbridge dead-letters redrive`; the other stages then
+run as for any batch. Without retransform a batch begins at push: its delivery file holds the requests as they were,
+under the same delivery ids. With it a batch begins at route: its buffer file holds the events, which today's rule
+routes again under a replay id, the redrive's own.
 """
 
 from __future__ import annotations

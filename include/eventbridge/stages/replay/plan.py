@@ -1,7 +1,7 @@
 """Plans the batches of kind replay: archived events that a wish chooses, delivered again, a batch at a time.
 
-Called by the DAG `replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A batch
-begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
+Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
+batch begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | 
     """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
 
     A batch is of one part of the replay. Of two planners at once one gets nothing and is told to come again. With the
-    pool `lane.replay` at 0 slots, or while the store has no room, nothing is planned.
+    pool `eventbridge.replay` at 0 slots, or while the store has no room, nothing is planned.
     """
     refuse_lost_ledger(work)
     replay = work.ledger.replay(replay_id)

@@ -1,6 +1,7 @@
 """Plans the batches that take up references: one rule's, oldest first, in the slow lane at that rule's cost alone.
 
-Called by the DAG `retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as for any batch.
+Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as
+for any batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Plans the batches of kind retry: what is pending and due, into the slow lane.
 
-Called by the DAG `retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any batch.
+Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; the other stages then run as for any
+batch.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Retention: removes what is past its time from store, ledger and embedded buses, and what lost attempts left behind.
 
-Called by the DAG `maintain_store` and by `eventbridge maintain`. It works by the ledger's indexes and by days of the
-store, never by a list of all that is kept, for a bounded time; the next run goes on. Killed anywhere, or run twice at
-once, it removes nothing that is needed: what a batch loses is marked in the ledger first, then its files go, then rows.
+Called by the DAG `eventbridge_maintain_store` and by `eventbridge maintain`. It works by the ledger's indexes and by
+days of the store, never by a list of all that is kept, for a bounded time; the next run goes on. Killed anywhere, or
+run twice at once, it removes nothing that is needed: what a batch loses is marked in the ledger first, then its files
+go, then rows.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.operate.streaming_turns import Turns
 from eventbridge.targets.file.fields import FileFields
 
-SHUT = {"rules.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}
+SHUT = {"eventbridge.low": PoolSlots(slots=0, free=0), "crm": PoolSlots(slots=1, free=1)}
 
 
 def said(rule: str, priority: str) -> OperatorStates:

@@ -1,4 +1,4 @@
-"""The Airflow DAG `redrive_dead_letters`; what it does is in eventbridge.orchestrate.dags.redrive_dead_letters."""
+"""The Airflow DAG `eventbridge_redrive_dead_letters`; see eventbridge.orchestrate.dags.redrive_dead_letters."""
 
 from __future__ import annotations
 

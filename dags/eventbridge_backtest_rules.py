@@ -1,4 +1,4 @@
-"""The Airflow DAG `backtest_rules`; what it does is in eventbridge.orchestrate.dags.backtest_rules."""
+"""The Airflow DAG `eventbridge_backtest_rules`; see eventbridge.orchestrate.dags.backtest_rules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `send_heartbeat`; what it does is in eventbridge.orchestrate.dags.send_heartbeat."""
+"""The Airflow DAG `eventbridge_send_heartbeat`; see eventbridge.orchestrate.dags.send_heartbeat."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `start_waiting_runs`; what it does is in eventbridge.orchestrate.dags.start_waiting_runs."""
+"""The Airflow DAG `eventbridge_start_waiting_runs`; see eventbridge.orchestrate.dags.start_waiting_runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `check_quality`; what it does is in eventbridge.orchestrate.dags.check_quality."""
+"""The Airflow DAG `eventbridge_check_quality`; see eventbridge.orchestrate.dags.check_quality."""
 
 from __future__ import annotations
 

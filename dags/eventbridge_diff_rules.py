@@ -1,4 +1,4 @@
-"""The Airflow DAG `diff_rules`; what it does is in eventbridge.orchestrate.dags.diff_rules."""
+"""The Airflow DAG `eventbridge_diff_rules`; see eventbridge.orchestrate.dags.diff_rules."""
 
 from __future__ import annotations
 

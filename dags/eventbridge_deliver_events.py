@@ -1,4 +1,4 @@
-"""The Airflow DAGs `deliver_<runner>`; what they do is in eventbridge.orchestrate.dags.deliver_events."""
+"""The Airflow DAG `eventbridge_deliver_<runner>`; see eventbridge.orchestrate.dags.deliver_events."""
 
 from __future__ import annotations
 

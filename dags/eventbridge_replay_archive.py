@@ -1,4 +1,4 @@
-"""The Airflow DAG `replay_archive`; what it does is in eventbridge.orchestrate.dags.replay_archive."""
+"""The Airflow DAG `eventbridge_replay_archive`; see eventbridge.orchestrate.dags.replay_archive."""
 
 from __future__ import annotations
 

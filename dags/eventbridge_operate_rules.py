@@ -1,4 +1,4 @@
-"""The Airflow DAG `operate_rules`; what it does is in eventbridge.orchestrate.dags.operate_rules."""
+"""The Airflow DAG `eventbridge_operate_rules`; see eventbridge.orchestrate.dags.operate_rules."""
 
 from __future__ import annotations
 

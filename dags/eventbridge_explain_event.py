@@ -1,4 +1,4 @@
-"""The Airflow DAG `explain_event`; what it does is in eventbridge.orchestrate.dags.explain_event."""
+"""The Airflow DAG `eventbridge_explain_event`; see eventbridge.orchestrate.dags.explain_event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Airflow DAG `publish_events`; what it does is in eventbridge.orchestrate.dags.publish_events."""
+"""The Airflow DAG `eventbridge_publish_events`; see eventbridge.orchestrate.dags.publish_events."""
 
 from __future__ import annotations
 

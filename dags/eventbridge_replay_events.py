@@ -1,4 +1,4 @@
-"""The Airflow DAG `replay_events`; what it does is in eventbridge.orchestrate.dags.replay_events."""
+"""The Airflow DAG `eventbridge_replay_events`; see eventbridge.orchestrate.dags.replay_events."""
 
 from __future__ import annotations
 

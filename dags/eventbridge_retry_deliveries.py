@@ -1,4 +1,4 @@
-"""The Airflow DAG `retry_deliveries`; what it does is in eventbridge.orchestrate.dags.retry_deliveries."""
+"""The Airflow DAG `eventbridge_retry_deliveries`; see eventbridge.orchestrate.dags.retry_deliveries."""
 
 from __future__ import annotations
 

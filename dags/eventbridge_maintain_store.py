@@ -1,4 +1,4 @@
-"""The Airflow DAG `maintain_store`; what it does is in eventbridge.orchestrate.dags.maintain_store."""
+"""The Airflow DAG `eventbridge_maintain_store`; see eventbridge.orchestrate.dags.maintain_store."""
 
 from __future__ import annotations
 
