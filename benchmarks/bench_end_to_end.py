@@ -235,7 +235,7 @@ def _committed(work: Runtime) -> int:
 def _passage(work: Runtime, batch: Batch) -> Passage:
     assert batch.deadline_at is not None
     assert batch.committed_at is not None
-    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_deadline_seconds)
+    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_timeout)
     ended = [chunk.ended_at for chunk in work.ledger.chunks(batch.batch_id) if chunk.ended_at is not None]
     return Passage((batch.planned_at, _landed_at(work, batch), routed, max([routed, *ended]), batch.committed_at))
 

@@ -120,7 +120,7 @@ def _passage(work: Runtime, batch: Batch, started: Mapping[int, datetime | None]
     pushed = started[row.chunk_id]
     assert batch.deadline_at is not None
     assert pushed is not None
-    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_deadline_seconds)
+    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_timeout)
     times = (
         row.published_at,
         batch.planned_at,

@@ -34,7 +34,7 @@ _WAIT_SECONDS = 180.0
 _SPARE_SLOTS = 8
 #: Tasks read Airflow's connections, everybody else ours.
 _CONNECTIONS = {**SIGNED, **{name.replace("EVENTBRIDGE_", "AIRFLOW_"): value for name, value in SIGNED.items()}}
-_SETTINGS = {**_CONNECTIONS, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+_SETTINGS = {**_CONNECTIONS, "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
 
 
 def through_airflow(receiver: CompiledReceiver, loads: Sequence[Load]) -> list[Found]:

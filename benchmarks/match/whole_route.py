@@ -81,7 +81,7 @@ class RouteSubject:
             planned_at=_PLANNED_AT,
             store_uri=self._store.uri,
             attempt="bench",
-            event_max_bytes=2**20,
+            event_max_size=2**20,
             piece_max_deliveries=5_000,
             piece_max_bytes=16 * 2**20,
         )

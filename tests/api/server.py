@@ -55,7 +55,7 @@ class Installation:
             "EVENTBRIDGE_HOME": str(folder / "home"),
             "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
             **settings,
         }
 

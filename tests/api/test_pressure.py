@@ -33,7 +33,7 @@ def until(client: httpx.Client, status: int) -> httpx.Response:
 
 def test_a_full_disk_is_429(tmp_path: Path) -> None:
     """Below the water line nothing is taken, of any bus, and the caller learns when to try again."""
-    made = Installation(tmp_path, EVENTBRIDGE_DISK_FREE_MIN_BYTES="1000000GiB")
+    made = Installation(tmp_path, EVENTBRIDGE_DISK_MIN_FREE_SIZE="1000000GiB")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         answer = post(client)
 
@@ -44,7 +44,7 @@ def test_a_full_disk_is_429(tmp_path: Path) -> None:
 
 def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
     """No runner takes events off a bus then, so nothing is published to one."""
-    made = Installation(tmp_path, EVENTBRIDGE_STORE_QUOTA_BYTES="10")
+    made = Installation(tmp_path, EVENTBRIDGE_STORE_MAX_SIZE="10")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         before = post(client)
         with closing(Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}")) as ledger:

@@ -142,7 +142,7 @@ def open_shop(folder: Path) -> Shop:
             "EVENTBRIDGE_HOME": str(folder / "home"),
             "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+            "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         },
     )

@@ -75,7 +75,7 @@ def test_what_a_person_wrote_wrong_is_2(arguments: tuple[str, ...], eventbridge:
 
 def test_what_waits_for_room_is_3(shop: Any) -> None:
     """`deliver` that takes nothing, as the disk is too full: 3, why, and not idle."""
-    lines = dict.fromkeys(("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "EVENTBRIDGE_DISK_FREE_RESUME_BYTES"), "100000GiB")
+    lines = dict.fromkeys(("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "EVENTBRIDGE_DISK_RESUME_FREE_SIZE"), "100000GiB")
     assert shop.run_process("bus", "publish", "orders", shop.orders(2000)).code == 0
 
     result = shop.run_process(*DELIVER, env=lines)
@@ -89,7 +89,7 @@ def test_what_waits_for_room_is_3(shop: Any) -> None:
     ("name", "value", "said"),
     [
         ("EVENTBRIDGE_HOMME", "/x", "Did you mean EVENTBRIDGE_HOME?"),
-        ("EVENTBRIDGE_CHUNK_MAX_BYTES", "8 MB", "EVENTBRIDGE_CHUNK_MAX_BYTES"),
+        ("EVENTBRIDGE_CHUNK_MAX_SIZE", "8 MB", "EVENTBRIDGE_CHUNK_MAX_SIZE"),
         ("EVENTBRIDGE_STORE_URI", "s3://key:secret@bucket/x", "keys stand in the connection"),
         ("EVENTBRIDGE_RULES_FOLDER", "nowhere", "nowhere:1:1"),
     ],

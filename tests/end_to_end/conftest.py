@@ -24,12 +24,12 @@ _RULES = Path(__file__).with_name("rules")
 
 #: Small enough that a closed pool, which costs its runner all of them and 60 s, is waited for in a test.
 _SETTINGS = {
-    "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "20",
-    "EVENTBRIDGE_BATCH_DEADLINE_SECONDS": "12",
-    "EVENTBRIDGE_PUSH_BUDGET_SECONDS": "6",
+    "EVENTBRIDGE_PREPARE_TIMEOUT": "20",
+    "EVENTBRIDGE_BATCH_TIMEOUT": "12",
+    "EVENTBRIDGE_PUSH_TIMEOUT": "6",
     "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "100",
-    "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
-    "EVENTBRIDGE_SEGMENT_SECONDS": "1",  # in a bucket too: a test looks for the first answers of a push
+    "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
+    "EVENTBRIDGE_SEGMENT_INTERVAL": "1",  # in a bucket too: a test looks for the first answers of a push
     **GUARDED,
 }
 
@@ -78,8 +78,8 @@ def operating(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the same with batches that count as late after 6 s, a target that takes 15, and a quota."""
-    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_BATCH_LATE_SECONDS": "6", "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
-    settings["EVENTBRIDGE_STORE_QUOTA_BYTES"] = str(QUOTA)
+    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_BATCH_LATE_AFTER": "6", "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
+    settings["EVENTBRIDGE_STORE_MAX_SIZE"] = str(QUOTA)
     with _environment(
         tmp_path_factory.mktemp("environment") / "demo", _RULES / "directed", "file", settings
     ) as running:
@@ -89,7 +89,7 @@ def directed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start the same with a runner in streaming mode to which few events are a backlog."""
-    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    settings = {**_SELDOM_PARSED, "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", _RULES / "heaped", "file", settings) as running:
         yield running
 
@@ -97,7 +97,7 @@ def heaped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 @pytest.fixture(scope="module")
 def day(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Start what `make up` starts, with the shipped rules and the settings that it has."""
-    settings = {"EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0"}
+    settings = {"EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0"}
     with _environment(tmp_path_factory.mktemp("environment") / "demo", RULES_FOLDER, "file", settings) as running:
         yield running
 

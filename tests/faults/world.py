@@ -221,8 +221,8 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
             "EVENTBRIDGE_SEGMENT_ANSWERS": str(size.segment_answers),
             "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
             "EVENTBRIDGE_BATCH_MAX_EVENTS": str(made["batch_events"]),
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
-            "EVENTBRIDGE_STORE_QUOTA_BYTES": "1024GiB",  # so that what batches leave is counted
+            "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
+            "EVENTBRIDGE_STORE_MAX_SIZE": "1024GiB",  # so that what batches leave is counted
             "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
         }
     )

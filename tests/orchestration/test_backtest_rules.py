@@ -44,7 +44,7 @@ def archive(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sett
     """Three events of the bus `orders` in the archive, and a router in this process."""
     rules = Path(tmp_path / "rules" / "orders.yaml")
     rules.write_text(rules.read_text().replace("/tmp/never-written.jsonl", str(tmp_path / "out.jsonl")))
-    monkeypatch.setenv("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "0")
+    monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
     monkeypatch.setattr(spark, "open_router", lambda work: InProcessRouter(work.store))
     settings = airflow_settings()
     work = Runtime.open(settings, connections_from_environment({}))

@@ -26,7 +26,7 @@ DAGS = Path(__file__).parents[2] / "dags"
 @pytest.fixture
 def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event of the bus `orders` in the archive."""
-    monkeypatch.setenv("EVENTBRIDGE_DISK_FREE_MIN_BYTES", "0")
+    monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
     settings = airflow_settings()
     work = Runtime.open(settings, connections_from_environment({}))
     event = json.dumps({"specversion": "1.0", "id": "o-1", "source": "/shop", "type": "order.placed"}).encode()

@@ -91,7 +91,7 @@ def test_airflow_has_a_section_for_the_settings(venv: FreshVenv) -> None:
     )
 
     assert f"rules_folder = {venv.work / 'rules'}" in section
-    assert "push_budget_seconds = 20" in section
+    assert "push_timeout = 20" in section
     assert value.splitlines()[-1] == "1000000"
 
 

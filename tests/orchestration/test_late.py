@@ -24,7 +24,7 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 @pytest.fixture
 def work(home: Path) -> Iterator[Runtime]:
     """A runtime whose clock stands still."""
-    settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_seconds=90)
+    settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_after=90)
     with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as work:
         yield work
 

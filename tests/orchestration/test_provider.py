@@ -89,12 +89,12 @@ def test_a_connection_is_tested(
 
 def test_airflows_section_gives_what_no_variable_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """A variable of the product goes before the section; a setting that is in neither has its default."""
-    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__PUSH_BUDGET_SECONDS", "7s")
+    monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__PUSH_TIMEOUT", "7s")
     monkeypatch.setenv("AIRFLOW__EVENTBRIDGE__BATCH_MAX_EVENTS", "7")
     monkeypatch.setenv("EVENTBRIDGE_BATCH_MAX_EVENTS", "8")
     found = configured_settings()
 
-    assert (found.push_budget_seconds, found.batch_max_events, found.batch_max_chunks) == (7.0, 8, 64)
+    assert (found.push_timeout, found.batch_max_events, found.batch_max_chunks) == (7.0, 8, 64)
 
 
 def test_airflow_runs_the_command_that_gives_the_ledgers_url(monkeypatch: pytest.MonkeyPatch) -> None:

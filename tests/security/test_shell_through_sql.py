@@ -439,7 +439,7 @@ def test_a_rule_set_that_nobody_checked_runs_nothing(spark_server: SparkConnectS
         planned_at=datetime(2026, 3, 1, tzinfo=UTC),
         store_uri=store.uri,
         attempt="try",
-        event_max_bytes=1 << 20,
+        event_max_size=1 << 20,
         piece_max_deliveries=10,
         piece_max_bytes=1 << 20,
     )

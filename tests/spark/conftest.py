@@ -93,7 +93,7 @@ def land(tmp_path: Path) -> Callable[..., Landed]:
             planned_at=NOON,
             store_uri=store.uri,
             attempt="try",
-            event_max_bytes=1 << 20,
+            event_max_size=1 << 20,
             piece_max_deliveries=10,
             piece_max_bytes=1 << 20,
         )

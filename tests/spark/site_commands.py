@@ -12,7 +12,7 @@ from commands.start import command
 _SETTINGS = {
     "EVENTBRIDGE_RULES_FOLDER": "rules",
     "EVENTBRIDGE_FILE_TARGET_FOLDERS": ".",
-    "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+    "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
 }
 
 

@@ -35,10 +35,10 @@ class Place:
             "EVENTBRIDGE_HOME": str(folder),
             "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-            "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
-            "EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": str(budget_seconds),
-            "EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS": str(total_seconds),
-            "EVENTBRIDGE_ROUTE_REFERENCE_BUDGET_SECONDS": str(budget_seconds),
+            "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
+            "EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": str(budget_seconds),
+            "EVENTBRIDGE_ROUTE_TOTAL_CPU_BUDGET": str(total_seconds),
+            "EVENTBRIDGE_ROUTE_DEFERRED_CPU_BUDGET": str(budget_seconds),
         }
         self.settings = Settings.from_mapping(environ)
 

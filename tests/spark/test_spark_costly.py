@@ -57,12 +57,12 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
-        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
+        "EVENTBRIDGE_ROUTE_SLICE_TIMEOUT": "5",
     }
 
     def run(router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5") -> Costly:
         (tmp_path / "program").write_text(program)
-        settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS": budget})
+        settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": budget})
         work = Costly(**vars(Runtime.open(settings, connections_from_environment({}))))
         source = work.open_source(work.rule_set().buses["orders"])
         bodies = [

@@ -49,7 +49,7 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
-        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
+        "EVENTBRIDGE_PREPARE_TIMEOUT": "600",
     }
     work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
     source = work.open_source(work.rule_set().buses["orders"])

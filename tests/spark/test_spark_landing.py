@@ -43,7 +43,7 @@ def environ(broker: Broker, tmp_path: Path) -> dict[str, str]:
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         f"EVENTBRIDGE_CONN_{broker.kind.upper()}": broker.server.connection,
         "EVENTBRIDGE_BUFFER_RANGE_EVENTS": "100",
-        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",
+        "EVENTBRIDGE_PREPARE_TIMEOUT": "600",
     }
 
 

@@ -46,8 +46,8 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Runtime, str]]]:
         "EVENTBRIDGE_HOME": str(tmp_path),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
-        "EVENTBRIDGE_ROUTE_SLICE_SECONDS": "5",
-        "EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "600",  # a worker that loops takes its 5 s each time it is tried
+        "EVENTBRIDGE_ROUTE_SLICE_TIMEOUT": "5",
+        "EVENTBRIDGE_PREPARE_TIMEOUT": "600",  # a worker that loops takes its 5 s each time it is tried
     }
     work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
 

@@ -43,7 +43,7 @@ rules:
 """
 
 #: Small budgets, so that a loop costs a test little.
-BUDGETS = {"route_costly_budget_seconds": 0.2, "route_reference_budget_seconds": 0.4}
+BUDGETS = {"route_rule_cpu_budget": 0.2, "route_deferred_cpu_budget": 0.4}
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ def test_a_malformed_event_is_kept_with_its_reason(site: Any, order: Order) -> N
     """What is not a CloudEvent becomes a row that says why; the rest goes on."""
     bad = [b"not json", b'{"id": "1"}', order(2, data_base64="AA=="), order(3, filler="x" * 2000), b"\xff"]
     site.publish(*bad, order(4), key="one partition")
-    work, batch_id = planned(site, event_max_bytes=1024)
+    work, batch_id = planned(site, event_max_size=1024)
 
     buffer(work, batch_id)
 
@@ -164,11 +164,11 @@ def stop_after(work: Runtime, batch_id: str, files: int) -> None:
     ticks = iter(range(1_000))
 
     def clock() -> Any:
-        return start + timedelta(seconds=work.settings.prepare_budget_seconds * next(ticks) / files / 2)
+        return start + timedelta(seconds=work.settings.prepare_timeout * next(ticks) / files / 2)
 
     start = work.clock()
     hurried = Runtime(work.settings, work.ledger, work.store, work.connections, clock)
-    with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_BUDGET_SECONDS"):
+    with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
         buffer(hurried, batch_id)
     assert len(work.ledger.files(batch_id, "buffer")) == files
 

@@ -263,14 +263,14 @@ def test_route_of_a_costly_rule_may_die_anywhere(
     place.program("loop")
     place.publish(order, 10, 10, 10, 1, poison=[1])
     batch_id = landed(place.work())
-    place.site.environ["EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS"] = "0.02"
+    place.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
 
     def stage(work: Runtime) -> None:
         costly = Costly(**vars(work))
         route(costly, batch_id, router(costly))
 
     for wreck in dying_everywhere(place.site, stage):
-        work = wreck.reopen(route_costly_budget_seconds=0.02)
+        work = wreck.reopen(route_rule_cpu_budget=0.02)
         stage(work)
         assert waiting(work) == [("Budget", "scheduled", 2)]
         settled(work, batch_id)

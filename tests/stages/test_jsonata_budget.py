@@ -49,7 +49,7 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     site.write_rules(RULES.replace("FOLDER", str(site.folder)))
     amounts = [1, 100, 100, 100, 100, 100, 1]
     site.publish(*[order(number, amount) for number, amount in enumerate(amounts)], key="one partition")
-    work = site.reopen(route_costly_budget_seconds=2)
+    work = site.reopen(route_rule_cpu_budget=2)
     router = InProcessRouter(work.store)
 
     def delivered(rule: str, member: str = "order") -> list[str]:

@@ -98,7 +98,7 @@ def test_large_events_make_smaller_batches(
     site: Any, order: Callable[..., bytes], settle_by_ledger: Callable[[Runtime, str], None]
 ) -> None:
     """The mean size of the last batch's events bounds the number of the next one's."""
-    work = site.reopen(batch_max_bytes="1MiB")
+    work = site.reopen(batch_max_size="1MiB")
     site.publish(*[order(number) for number in range(40)])
     batch_id = listen(work, "orders") or ""
     detail = LandedRange(partition=Q0, start=0, end=40, read=40, size=40 * (1 << 17))
@@ -200,21 +200,21 @@ def test_a_log_that_ends_before_the_group_stops_the_runner(
 def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]) -> None:
     """With too little free space no batch is planned; one that is there is still returned."""
     site.publish(order(1))
-    assert listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders") is None
+    assert listen(site.reopen(disk_min_free_size="1000GiB"), "orders") is None
     assert site.work.ledger.batches() == []
 
     batch_id = listen(site.reopen(), "orders")
 
-    assert listen(site.reopen(disk_free_min_bytes="1000GiB"), "orders") == batch_id
+    assert listen(site.reopen(disk_min_free_size="1000GiB"), "orders") == batch_id
 
 
 def test_intake_resumes_by_itself_above_the_high_line(site: Any, order: Callable[..., bytes]) -> None:
     """Between both lines it stays as it is; each change is one operational event, however often somebody looks."""
     site.publish(order(1))
-    between = {"disk_free_min_bytes": "0", "disk_free_resume_bytes": "1000GiB"}
-    short = site.reopen(disk_free_min_bytes="1000GiB")
+    between = {"disk_min_free_size": "0", "disk_resume_free_size": "1000GiB"}
+    short = site.reopen(disk_min_free_size="1000GiB")
     assert listen(short, "orders") is None
-    assert "EVENTBRIDGE_DISK_FREE_MIN_BYTES" in short.ledger.intake_stop().reason
+    assert "EVENTBRIDGE_DISK_MIN_FREE_SIZE" in short.ledger.intake_stop().reason
     assert listen(site.reopen(**between), "orders") is None
 
     assert listen(site.reopen(), "orders") is not None

@@ -48,7 +48,7 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
 def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
     """Pieces are cut by payload bytes too; one payload larger than a chunk is a piece of its own."""
     site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one partition")
-    work, batch_id = buffered(site, chunk_max_bytes="1200")
+    work, batch_id = buffered(site, chunk_max_size="1200")
 
     routed(work, batch_id)
 

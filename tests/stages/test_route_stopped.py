@@ -98,7 +98,7 @@ def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_sl
     )
 
     for tried in (1, 2):
-        with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_BUDGET_SECONDS"):
+        with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
             routed(slow, batch_id)
         assert len(work.ledger.files(batch_id, "delivery")) == tried
     routed(slow, batch_id)

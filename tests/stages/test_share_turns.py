@@ -68,7 +68,7 @@ def work(site: Any, order: Order) -> Looping:
     rules = "".join(RULE.replace("NAME", name) for name in names)
     site.write_rules(HEAD + rules.replace("FOLDER", str(site.folder)))
     site.publish(order(0, subject=POISONED), order(1), key="k")
-    return Looping(**vars(site.reopen(**BUDGETS, route_costly_total_seconds=TOTAL_SECONDS)))
+    return Looping(**vars(site.reopen(**BUDGETS, route_total_cpu_budget=TOTAL_SECONDS)))
 
 
 def router(work: Runtime) -> InProcessRouter:

@@ -34,7 +34,7 @@ _EVENTS: Final = 20
 #: For which the target that refuses twice, and asks for a second each time, is waited.
 _PATIENCE_SECONDS: Final = 60.0
 #: A version that was just taken out of git compiles its matcher in the first route.
-_COMPILING: Final = {"EVENTBRIDGE_PREPARE_BUDGET_SECONDS": "900"}
+_COMPILING: Final = {"EVENTBRIDGE_PREPARE_TIMEOUT": "900"}
 _RULES: Final = """\
 buses:
   orders:

@@ -45,7 +45,7 @@ def environment(folder: Path) -> dict[str, str]:
     return {
         "EVENTBRIDGE_HOME": str(folder / "home"),
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-        "EVENTBRIDGE_DISK_FREE_MIN_BYTES": "0",
+        "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
         "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES,
     }
 

@@ -118,7 +118,7 @@ class Buses:
     @property
     def _lines(self) -> WaterLines:
         settings = self._work.settings
-        return WaterLines(settings.disk_free_min_bytes, settings.disk_free_resume_bytes)
+        return WaterLines(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _opened(self, bus: Bus) -> _Open:
         """Return a bus of the current rules, opened; awaits nothing, so that what it returns is not closed yet."""

@@ -82,7 +82,7 @@ async def take(
     def read() -> list[Submission]:
         # not before the signature, which is of the bytes as they were sent
         body = event_of_call(name, webhook, headers, unpacked(request.headers, content), now)
-        return read_submissions([body], max_bytes=work.settings.event_max_bytes)
+        return read_submissions([body], max_bytes=work.settings.event_max_size)
 
     try:
         submissions = await asyncio.to_thread(read)

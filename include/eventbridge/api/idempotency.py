@@ -24,7 +24,10 @@ _OF_CONTENT = ("content-type", "content-encoding")
 
 
 class Idempotency:
-    """Answers of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_SECONDS; used from one event loop."""
+    """Answers of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_RETENTION.
+
+    Used from one event loop.
+    """
 
     def __init__(self, work: Runtime) -> None:
         self._work = work
@@ -71,7 +74,7 @@ class Idempotency:
 
     @property
     def _kept(self) -> timedelta:
-        return timedelta(seconds=self._work.settings.idempotency_seconds)
+        return timedelta(seconds=self._work.settings.idempotency_retention)
 
 
 def key_of(request: Request) -> str | None:

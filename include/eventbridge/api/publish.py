@@ -118,7 +118,7 @@ async def publish(
 
     def read(name: str) -> list[Submission]:
         bodies = bodies_of_request(request.headers.items(), unpacked(request.headers, content))
-        return read_submissions(bodies, max_bytes=work.settings.event_max_bytes, name=name)
+        return read_submissions(bodies, max_bytes=work.settings.event_max_size, name=name)
 
     async def call() -> Response:
         await buses.check_pressure(found)

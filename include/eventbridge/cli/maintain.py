@@ -29,7 +29,7 @@ def maintain(
     """Remove what is past its retention from the store, the ledger and the embedded buses.
 
     It also removes files that lost attempts left in the store. What a pending delivery, a reference, a replay or a
-    redrive still needs stays. It ends after EVENTBRIDGE_MAINTAIN_BUDGET_SECONDS, and the next run goes on. The DAG
+    redrive still needs stays. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run goes on. The DAG
     eventbridge_maintain_store does the same every hour.
     """
     from eventbridge.stages.upkeep.maintain import maintain as run

@@ -50,7 +50,7 @@ def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
     from eventbridge.event.json_document import parse_document
     from eventbridge.match.reference import explain, flatten, matches_leaves
 
-    limit = settings().event_max_bytes
+    limit = settings().event_max_size
     for number, line in numbered_lines(events):
         try:
             document = parse_document(line)

@@ -101,7 +101,7 @@ def send(
 
     with runtime(looking=True, acting=True) as work:
         rule, target = operate.named(work, about, name)
-        answer = send_event(work, rule, target, one_event(event, work.settings.event_max_bytes))
+        answer = send_event(work, rule, target, one_event(event, work.settings.event_max_size))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
     if as_json:
         show_json(answer_document(rule, target, answer))

@@ -23,16 +23,16 @@ class BatchSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    event_max_bytes: Size = _setting(
+    event_max_size: Size = _setting(
         MIB, "bytes", "The largest event taken; a larger one is a dead letter Malformed. Bounds memory.", ge=1024
     )
     batch_max_events: Count = _setting(
         1_000_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
     )
-    batch_target_seconds: Seconds = _setting(
+    batch_target_duration: Seconds = _setting(
         15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
     )
-    batch_max_bytes: Size = _setting(
+    batch_max_size: Size = _setting(
         1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
     )
     batch_max_deliveries: Count = _setting(
@@ -41,55 +41,55 @@ class BatchSettings(BaseModel):
     batch_max_chunks: Count = _setting(
         64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024
     )
-    batch_deadline_seconds: Seconds = _setting(
+    batch_timeout: Seconds = _setting(
         60.0,
         "seconds",
         "How long a batch may deliver; the rest becomes pending: what a slow target or a closed pool costs its runner.",
         gt=0,
         le=3600,
     )
-    batch_late_seconds: Seconds = _setting(
+    batch_late_after: Seconds = _setting(
         120.0, "seconds", "How long after it was planned a batch that is not committed counts as late.", gt=0, le=86_400
     )
-    prepare_budget_seconds: Seconds = _setting(
+    prepare_timeout: Seconds = _setting(
         60.0,
         "seconds",
         "How long buffer and route may work in one run; what they recorded is kept for the next, so none is endless.",
         gt=0,
         le=3600,
     )
-    route_slice_seconds: Seconds = _setting(
+    route_slice_timeout: Seconds = _setting(
         30.0,
         "seconds",
         "How long a Spark worker may take over one slice before it is ended and the slice is split: what a loop costs.",
         gt=0,
         le=3600,
     )
-    route_costly_budget_seconds: Seconds = _setting(
+    route_rule_cpu_budget: Seconds = _setting(
         2.0,
         "seconds",
         "CPU time a costly rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
         gt=0,
         le=600,
     )
-    route_costly_total_seconds: Seconds = _setting(
+    route_total_cpu_budget: Seconds = _setting(
         10.0,
         "seconds",
         "CPU time after which a worker begins with no further costly rule of a batch: what all together cost others.",
         gt=0,
         le=600,
     )
-    route_reference_budget_seconds: Seconds = _setting(
+    route_deferred_cpu_budget: Seconds = _setting(
         20.0,
         "seconds",
         "CPU time that a costly rule may take of a batch in the slow lane; an event that takes all of it fails.",
         gt=0,
         le=600,
     )
-    push_budget_seconds: Seconds = _setting(
+    push_timeout: Seconds = _setting(
         20.0, "seconds", "How long a push task may send: what a hanging target costs others at most.", gt=0, le=600
     )
-    retry_after_max_seconds: Seconds = _setting(
+    retry_after_max_delay: Seconds = _setting(
         86_400.0,
         "seconds",
         "The longest wait that a target can ask for by Retry-After; a longer one is cut to it.",
@@ -99,7 +99,7 @@ class BatchSettings(BaseModel):
     schema_sample_events: Count = _setting(
         64, "events", "How many events of each landed file fields are learned of; 0: of none.", ge=0, le=10_000
     )
-    schema_example_bytes: Size = _setting(
+    schema_example_max_size: Size = _setting(
         64, "bytes", "How much of a value is kept as a field's example in the ledger; 0: none is.", ge=0, le=1024
     )
     chunk_max_deliveries: Count | None = _setting(
@@ -108,7 +108,7 @@ class BatchSettings(BaseModel):
         "The most one push task sends, whatever its targets; not set = what their type says, see below.",
         ge=1,
     )
-    chunk_max_bytes: Size | None = _setting(
+    chunk_max_size: Size | None = _setting(
         None,
         "bytes",
         "The most payload one push task holds, whatever its targets; not set = what their type says.",
@@ -126,7 +126,7 @@ class BatchSettings(BaseModel):
         "After so many answers push writes them down: the most that a crash sends again. In an S3 store 5000.",
         ge=1,
     )
-    segment_seconds: Seconds = _setting(
+    segment_interval: Seconds = _setting(
         lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if answers come soon
         "seconds",
         "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 12s.",

@@ -32,7 +32,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    replay_wait_seconds: Seconds = _setting(
+    replay_timeout: Seconds = _setting(
         6 * 3600.0,
         "seconds",
         "How long a run of eventbridge_replay_archive waits for its replay, which it then pauses; a reprocessed run goes on.",
@@ -45,7 +45,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
         "The most of one target that one retry run takes, but for what was pending together; if it is well.",
         ge=1,
     )
-    idempotency_seconds: Seconds = _setting(
+    idempotency_retention: Seconds = _setting(
         DAY, "seconds", "How long the API keeps its answer to an idempotency key.", ge=60, le=30 * DAY
     )
     heartbeat_connection: str | None = _setting(
@@ -72,12 +72,12 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
 
     @model_validator(mode="after")
     def _check_sizes(self) -> Settings:
-        if self.batch_max_bytes < self.event_max_bytes:
-            raise ValueError("EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit")
-        if self.disk_free_resume_bytes < self.disk_free_min_bytes:
-            raise ValueError("EVENTBRIDGE_DISK_FREE_RESUME_BYTES is below EVENTBRIDGE_DISK_FREE_MIN_BYTES")
-        if self.store_quota_resume_bytes is not None and self.store_quota_resume_bytes >= (self.store_quota_bytes or 0):
-            raise ValueError("EVENTBRIDGE_STORE_QUOTA_RESUME_BYTES is not below EVENTBRIDGE_STORE_QUOTA_BYTES")
+        if self.batch_max_size < self.event_max_size:
+            raise ValueError("EVENTBRIDGE_BATCH_MAX_SIZE is below EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit")
+        if self.disk_resume_free_size < self.disk_min_free_size:
+            raise ValueError("EVENTBRIDGE_DISK_RESUME_FREE_SIZE is below EVENTBRIDGE_DISK_MIN_FREE_SIZE")
+        if self.store_resume_size is not None and self.store_resume_size >= (self.store_max_size or 0):
+            raise ValueError("EVENTBRIDGE_STORE_RESUME_SIZE is not below EVENTBRIDGE_STORE_MAX_SIZE")
         return self
 
     @classmethod

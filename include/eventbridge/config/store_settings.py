@@ -16,49 +16,49 @@ class StoreSettings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    disk_free_min_bytes: Size = _setting(
+    disk_min_free_size: Size = _setting(
         512 * MIB,
         "bytes",
         "With less free space listen plans no new batch: the ones under way must be able to finish.",
         ge=0,
     )
-    disk_free_resume_bytes: Size = _setting(
-        lambda data: 2 * data["disk_free_min_bytes"],
+    disk_resume_free_size: Size = _setting(
+        lambda data: 2 * data["disk_min_free_size"],
         "bytes",
         "With so much free space listen goes on after that; more than the least, so that it does not stop at once.",
         ge=0,
     )
-    store_quota_bytes: Size | None = _setting(
+    store_max_size: Size | None = _setting(
         None,
         "bytes",
         "The largest size of the store: with so much in it listen plans no new batch; not set = as the disk allows.",
         ge=1,
     )
-    store_quota_resume_bytes: Size | None = _setting(
-        lambda data: None if data["store_quota_bytes"] is None else data["store_quota_bytes"] * 19 // 20,
+    store_resume_size: Size | None = _setting(
+        lambda data: None if data["store_max_size"] is None else data["store_max_size"] * 19 // 20,
         "bytes",
         "With no more than this in the store listen goes on after that; not set = 95 % of the quota.",
         ge=0,
     )
-    retention_deliveries_seconds: Seconds = _setting(
+    retention_deliveries: Seconds = _setting(
         30 * DAY,
         "seconds",
         "How long deliveries, outcomes and settlements are kept; at most as long as the archive of their bus.",
         ge=DAY,
     )
-    retention_dead_letters_seconds: Seconds = _setting(
+    retention_dead_letters: Seconds = _setting(
         90 * DAY,
         "seconds",
         "How long dead letters are kept, and can be redriven; at least as long as the archive of their bus.",
         ge=DAY,
     )
-    retention_manifests_seconds: Seconds = _setting(
+    retention_manifests: Seconds = _setting(
         400 * DAY,
         "seconds",
         "How long manifests, the audit of record, and the history of rules are kept: a year, and time to look at it.",
         ge=DAY,
     )
-    maintain_budget_seconds: Seconds = _setting(
+    maintain_timeout: Seconds = _setting(
         300.0,
         "seconds",
         "How long one run of maintain may remove what is past its retention; the next one goes on.",

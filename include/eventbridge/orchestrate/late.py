@@ -25,7 +25,7 @@ def report_late_batches(work: Runtime, now: datetime, known: Collection[str]) ->
 
     The open batch of a streaming task is not late: its streaming task ends it.
     """
-    seconds = work.settings.batch_late_seconds
+    seconds = work.settings.batch_late_after
     late = [each for each in work.ledger.open_batches() if _is_late(each, now, seconds)]
     new = [each for each in late if each.batch_id not in known]
     for batch in new:

@@ -22,7 +22,7 @@ _LAST: dict[str, Any] = TASK | {"priority_weight": -1_000}
 
 def maintain_limit(settings: Settings) -> timedelta:
     """Return `dagrun_timeout`: the budget, and five minutes for the piece of work that was begun last."""
-    return timedelta(seconds=settings.maintain_budget_seconds + 300.0)
+    return timedelta(seconds=settings.maintain_timeout + 300.0)
 
 
 @task(**_LAST, do_xcom_push=False)

@@ -110,7 +110,7 @@ def pushes(batch_id: str, **options: Any) -> Any:
 
 def push_limit(settings: Settings) -> timedelta:
     """Return the `execution_timeout` of a push: a backstop, as it stops itself when its budget is over."""
-    return timedelta(seconds=settings.push_budget_seconds + _LIMIT_BEYOND_BUDGET_SECONDS)
+    return timedelta(seconds=settings.push_timeout + _LIMIT_BEYOND_BUDGET_SECONDS)
 
 
 def slow_lane_pushes(batch_id: str) -> Any:

@@ -84,7 +84,7 @@ class WaitForReplay(BaseOperator):
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as work:
             replay = work.ledger.replay(replay_id)
-            until = work.ledger.now() + timedelta(seconds=work.settings.replay_wait_seconds)
+            until = work.ledger.now() + timedelta(seconds=work.settings.replay_timeout)
         self.log.info("waits until replay %s has ended", replay_id)
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
@@ -109,6 +109,6 @@ def say_end(work: Runtime, replay_id: str, state: str) -> None:
         raise AirflowFailException(f"replay {replay_id} was cancelled. To replay the hour, backfill it again.")
     if state != "done":
         raise AirflowFailException(
-            f"replay {replay_id} has not ended within EVENTBRIDGE_REPLAY_WAIT_SECONDS, and is paused. "
+            f"replay {replay_id} has not ended within EVENTBRIDGE_REPLAY_TIMEOUT, and is paused. "
             "Backfill the hour with 'Missing and Errored Runs', and it goes on under the same id."
         )

@@ -12,5 +12,5 @@ def run_limit(settings: Settings) -> timedelta:
 
     200 s with the default settings. Retry runs have as much: what they take up may begin at route.
     """
-    budgets = settings.prepare_budget_seconds + settings.batch_deadline_seconds + settings.push_budget_seconds
+    budgets = settings.prepare_timeout + settings.batch_timeout + settings.push_timeout
     return timedelta(seconds=budgets + 60.0)

@@ -84,7 +84,7 @@ def _events(store: Store, job: RouteJob, span: ArchiveSpan, *, named: bool) -> I
             for start, end in span.offsets:
                 taken |= (offsets >= start) & (offsets < end)
             table, rows = table.filter(taken), rows[taken]
-        events = SliceEvents.valid(table, rows, job.event_max_bytes)
+        events = SliceEvents.valid(table, rows, job.event_max_size)
         if len(events):
             yield events
 

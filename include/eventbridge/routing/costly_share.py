@@ -142,7 +142,7 @@ def _events(
             some = numbers[start : start + _EVENTS_AT_ONCE]
             table = read_rows(store, file, rowset.encode(some))
             for number, row in zip(some, table.to_pylist(), strict=True):
-                yield (file, number), row, parse_event(row["body"], max_bytes=job.event_max_bytes)
+                yield (file, number), row, parse_event(row["body"], max_bytes=job.event_max_size)
 
 
 @dataclass

@@ -31,7 +31,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     planned_at: datetime
     store_uri: str
     attempt: str
-    event_max_bytes: int
+    event_max_size: int
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""

@@ -35,7 +35,7 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     later, only the survivors of their patterns are noted.
     Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
     """
-    events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_bytes)
+    events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
     program = route_program(job.rule_set, rule_set, job.bus)
     cleared = program.matcher.clears
     matched, handed_back = match_rows(program, events)

@@ -69,7 +69,7 @@ def compile_ahead() -> None:
             planned_at=_THEN,
             store_uri=store.uri,
             attempt=_NAME,
-            event_max_bytes=1 << 20,
+            event_max_size=1 << 20,
             piece_max_deliveries=10,
             piece_max_bytes=1 << 20,
         )

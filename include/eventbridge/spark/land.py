@@ -69,7 +69,7 @@ def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     job = asked.job
     store = open_store(job.store_uri, worker_connection)
     bus = frozen_rules(store, job.rule_set).buses[job.bus]
-    settings = Settings(event_max_bytes=job.event_max_bytes, buffer_range_events=job.file_events)
+    settings = Settings(event_max_size=job.event_max_size, buffer_range_events=job.file_events)
     with closing(open_log(bus, settings, worker_connection, lambda: job.at)) as source:
         for batch in batches:
             for number in batch.column(0).to_pylist():

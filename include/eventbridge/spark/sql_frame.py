@@ -68,7 +68,7 @@ _EVENTS_AT_ONCE = 500
 def events_frame(spark: SparkSession | ConnectSession, job: RouteJob, places: Sequence[EventRow]) -> DataFrame:
     """Return the events at some places, one partition of them, with the columns that expressions may name."""
     one = spark.range(0, 1, 1, numPartitions=1)
-    events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_bytes, json.dumps(list(places))), _EVENTS)
+    events = one.mapInArrow(partial(event_rows, job.store_uri, job.event_max_size, json.dumps(list(places))), _EVENTS)
     return events.selectExpr("*", f"parse_json({_DATA}) AS data")
 
 

@@ -78,7 +78,7 @@ def test_a_batch_comes_to_no_more_than_can_be_settled(sending: Sending) -> None:
 
 def test_what_a_rate_does_not_let_through_stays_pending(sending: Sending) -> None:
     """Of a target with a rate a run takes what that allows in a push budget, in however many chunks."""
-    work = add_pending(sending, 40, {"push_budget_seconds": 2}, crm=http(HEALTHY, rate="6/s"))
+    work = add_pending(sending, 40, {"push_timeout": 2}, crm=http(HEALTHY, rate="6/s"))
 
     assert sum(plan(work), Counter()) == Counter(crm=12)
 
@@ -93,7 +93,7 @@ def test_a_backlog_is_taken_by_one_batch_at_a_time(sending: Sending) -> None:
 
 def test_a_target_that_has_just_healed_gets_what_its_ramp_lets_through(sending: Sending) -> None:
     """5 a second at first: in a push budget of a second it takes 6, and not all that waits."""
-    work = add_pending(sending, 40, {"push_budget_seconds": 1}, crm=HEALTHY)
+    work = add_pending(sending, 40, {"push_timeout": 1}, crm=HEALTHY)
     work.ledger.set_target_status("orders", "crm", "degraded", "for the test")
     enable_target(work, "orders", "crm")
 

@@ -22,7 +22,7 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
     """One chunk, four targets: hanging, slow and huge answers cost their own target alone; 20 KB are kept of a body."""
     batch = sending.routed(
         _COUNT,
-        settings={"push_budget_seconds": 8},
+        settings={"push_timeout": 8},
         drip=http("/drip/among", timeout="3s"),
         hang=http("/hang/among", timeout="3s"),
         healthy="/healthy/among",

@@ -181,7 +181,7 @@ def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
 def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
     """A request has no more items than there are tokens, and the rest waits untried."""
     crm = bundling("/healthy/rate", rate="10/s")
-    batch = sending.routed(60, settings={"push_budget_seconds": 2}, crm=crm, note="/healthy/beside")
+    batch = sending.routed(60, settings={"push_timeout": 2}, crm=crm, note="/healthy/beside")
     work = sending.work
 
     sending.push(batch)
@@ -221,7 +221,7 @@ def tell(sending: Sending, path: str) -> None:
 def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) -> None:
     """Killed around any send, answer or segment: what is written down is not sent again, the rest is, by its ids."""
     path = "/each/503/4/1/dies"
-    site.environ |= {"EVENTBRIDGE_SEGMENT_ANSWERS": "3", "EVENTBRIDGE_BATCH_DEADLINE_SECONDS": "3600"}
+    site.environ |= {"EVENTBRIDGE_SEGMENT_ANSWERS": "3", "EVENTBRIDGE_BATCH_TIMEOUT": "3600"}
     batch = sending.routed(9, crm=bundling(path, 3, retry=AT_ONCE, max_in_flight=1))
 
     for number in count(1):

@@ -96,7 +96,7 @@ def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None
 
 def test_the_index_goes_with_the_events(sending: Sending) -> None:
     """Once no event of a day is archived, no file of its index is left, in the ledger or in the store."""
-    work = sending.begin(2, crm="/healthy/crm", settings={"retention_deliveries_seconds": 86400})
+    work = sending.begin(2, crm="/healthy/crm", settings={"retention_deliveries": 86400})
     sending.deliver()
     maintain(work)
     assert work.store.list("index/")

@@ -65,7 +65,7 @@ rules:
 def test_a_backlog_drains_at_the_rate_of_its_target(sending: Sending) -> None:
     """Run after run takes what fits a push, and over all of them the target gets no more a second than it may."""
     crm = http("/healthy/crm", rate="20/s")
-    batch = sending.routed(60, settings={"push_budget_seconds": 1}, crm=crm)
+    batch = sending.routed(60, settings={"push_timeout": 1}, crm=crm)
     began = datetime.now(UTC)
     sending.settle(batch)
     assert commit(sending.work, batch.batch_id)

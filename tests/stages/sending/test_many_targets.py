@@ -32,7 +32,7 @@ def test_a_file_is_opened_once_however_many_targets_it_has_deliveries_for(sendin
 
 def test_the_budget_begins_when_the_deliveries_have_been_read(sending: Sending, clock: RunningClock) -> None:
     """A store that takes longer than a budget to give them costs no delivery its turn, and no target its standing."""
-    batch = sending.routed(6, settings={"push_budget_seconds": 5}, crm="/healthy/crm", note="/healthy/note")
+    batch = sending.routed(6, settings={"push_timeout": 5}, crm="/healthy/crm", note="/healthy/note")
     work = sending.work
     fault_points.install(lambda point: clock.advance(6) if point == "store.open" else None)
 

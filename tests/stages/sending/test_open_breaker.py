@@ -172,7 +172,7 @@ def test_of_two_retry_batches_one_probes(sending: Sending, clock: RunningClock) 
 
 def test_a_target_that_does_not_settle_half_within_its_budget_is_out_of_the_way(sending: Sending) -> None:
     """It delivers, too slowly: its chunks go one after the other through the slow lane, and none of it is lost."""
-    work = sending.begin(20, settings={"push_budget_seconds": 1}, crm=http("/slow/crm", max_in_flight=1))
+    work = sending.begin(20, settings={"push_timeout": 1}, crm=http("/slow/crm", max_in_flight=1))
     sending.deliver_batch()
     slow = standing(sending)
     assert (slow.state, slow.slow) == ("degraded", True)

@@ -114,7 +114,7 @@ def test_another_priority_moves_a_rule_to_that_priority_s_pool(sending: Sending)
 
 def test_another_rate_bounds_what_a_target_gets(sending: Sending) -> None:
     """At 10 a second for a budget of a second most of 100 deliveries wait; without it all arrive."""
-    work = sending.begin(100, settings={"push_budget_seconds": 1}, crm="/healthy/crm")
+    work = sending.begin(100, settings={"push_timeout": 1}, crm="/healthy/crm")
     operate(work, "set rate", "orders", "crm", "10/s")
     assert sending.deliver_batch()
     assert 1 <= paths(sending)["/healthy/crm"] <= 30

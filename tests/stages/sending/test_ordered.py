@@ -294,7 +294,7 @@ def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningC
     """While somebody else may have something of a shard in flight nothing of it is sent; it is not lost."""
     publish(sending, keyed(0, "a"))
     sending.begin(crm=ordered())
-    work = sending.site.reopen(push_budget_seconds=1)
+    work = sending.site.reopen(push_timeout=1)
     work.ledger.take_lease("orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300))
     sending.deliver_batch()
     assert sending.retry() is None
@@ -330,7 +330,7 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
     """A request that nobody waits for any more may still arrive: until it cannot, nothing of its shard is sent."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
     crm = http(path, timeout="20s", ordering_key="$.data.customer")
-    work = sending.begin(settings={"push_budget_seconds": 1}, crm=crm)
+    work = sending.begin(settings={"push_timeout": 1}, crm=crm)
     sending.deliver_batch()
     sending.rules(crm=http("/healthy/crm", timeout="20s", ordering_key="$.data.customer"))
 

@@ -25,7 +25,7 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     """A budget that is over at once leaves references: later batches come behind them, and all comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(6)])
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
-    work = sending.site.reopen(route_costly_budget_seconds=0.001)
+    work = sending.site.reopen(route_rule_cpu_budget=0.001)
     sending.deliver_batch()
     (waiting,) = work.ledger.waiting_references()
     assert sum(last - first + 1 for _, first, last in waiting.order_spans) == waiting.count > 0

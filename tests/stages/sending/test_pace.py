@@ -20,7 +20,7 @@ def taken(sending: Sending) -> int:
 def test_a_batch_that_took_too_long_is_followed_by_a_smaller_one(sending: Sending, tmp_path: Path) -> None:
     """By half at most, however long it took."""
     log = f"{{type: file, path: '{tmp_path / 'log.jsonl'}'}}"
-    sending.begin(5_000, settings={"batch_max_events": 2_400, "batch_target_seconds": 0.001}, log=log)
+    sending.begin(5_000, settings={"batch_max_events": 2_400, "batch_target_duration": 0.001}, log=log)
     sending.deliver_batch()
 
     assert taken(sending) == 1_200
@@ -29,10 +29,10 @@ def test_a_batch_that_took_too_long_is_followed_by_a_smaller_one(sending: Sendin
 def test_a_batch_that_was_quick_is_followed_by_a_larger_one(sending: Sending, tmp_path: Path) -> None:
     """If it was full: four times as many, up to the most that settings allow; one that was not says nothing."""
     log = f"{{type: file, path: '{tmp_path / 'log.jsonl'}'}}"
-    sending.begin(1_200, settings={"batch_max_events": 500, "batch_target_seconds": 600}, log=log)
+    sending.begin(1_200, settings={"batch_max_events": 500, "batch_target_duration": 600}, log=log)
     sending.deliver_batch()
     assert events_in_time(sending.work, RUNNER) == 2_000
-    sending.site.reopen(batch_max_events=900, batch_target_seconds=600)
+    sending.site.reopen(batch_max_events=900, batch_target_duration=600)
 
     assert taken(sending) == 700
 
@@ -40,7 +40,7 @@ def test_a_batch_that_was_quick_is_followed_by_a_larger_one(sending: Sending, tm
 def test_one_slow_target_of_many_shrinks_no_batch(sending: Sending, tmp_path: Path) -> None:
     """Of six targets one answers after seconds: most was delivered long before."""
     logs = {f"log-{n}": f"{{type: file, path: '{tmp_path / f'{n}.jsonl'}'}}" for n in range(5)}
-    sending.begin(8, settings={"batch_max_events": 6, "batch_target_seconds": 600}, late="/slow/late", **logs)
+    sending.begin(8, settings={"batch_max_events": 6, "batch_target_duration": 600}, late="/slow/late", **logs)
     sending.deliver_batch()
     (batch,) = sending.work.ledger.batches()
     assert batch.committed_at is not None

@@ -147,7 +147,7 @@ def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
     """What one was told, another learns from the ledger within about a second, in the middle of its chunk."""
     sending.rules(crm=http("/delay/50", max_in_flight=1))
     sending.publish(800)
-    works = [site.reopen(push_budget_seconds=15, chunk_max_deliveries=400) for _ in range(2)]
+    works = [site.reopen(push_timeout=15, chunk_max_deliveries=400) for _ in range(2)]
     batch = routed(works[0])
     thread = threading.Thread(target=push, args=(works[0], batch.batch_id, 0))
     thread.start()

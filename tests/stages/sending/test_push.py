@@ -121,7 +121,7 @@ def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> Non
 
 def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
     """Its process stood still until the claim ran out, and somebody else has the chunk: each request is on record."""
-    batch = sending.routed(100, settings={"segment_seconds": 0.1}, crm=http("/slow/crm", max_in_flight=1))
+    batch = sending.routed(100, settings={"segment_interval": 0.1}, crm=http("/slow/crm", max_in_flight=1))
     work = sending.work
     reports = []
     thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
@@ -191,7 +191,7 @@ def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
     """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
-    batch = sending.routed(200, settings={"push_budget_seconds": 2}, crm="/healthy/crm", stuck="/hang/stuck")
+    batch = sending.routed(200, settings={"push_timeout": 2}, crm="/healthy/crm", stuck="/hang/stuck")
     work = sending.work
     chunks = work.ledger.chunks(batch.batch_id)
 
@@ -339,7 +339,7 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
 
 def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
     """Even if all its deliveries were in flight and none waited when the budget ended."""
-    batch = sending.routed(2, settings={"push_budget_seconds": 2}, stuck=http("/hang/stuck", timeout="30s"))
+    batch = sending.routed(2, settings={"push_timeout": 2}, stuck=http("/hang/stuck", timeout="30s"))
     work = sending.work
 
     push(work, batch.batch_id, 0)
@@ -420,7 +420,7 @@ def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and the books balance."""
-    work = sending.begin(3, settings={"push_budget_seconds": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
+    work = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     first = [request["webhook_id"] for request in sending.requests()]

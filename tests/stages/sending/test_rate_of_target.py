@@ -18,7 +18,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     """Each with a ledger connection of its own, at the same time: together they send what one may."""
     sending.rules(crm=http("/healthy/crm", rate="20/s"))
     sending.publish(300)
-    settings = {"push_budget_seconds": 3, "chunk_max_deliveries": 150}
+    settings = {"push_timeout": 3, "chunk_max_deliveries": 150}
     works = [site.reopen(**settings) for _ in range(2)]
     batch = routed(works[0])
     assert len(works[0].ledger.chunks(batch.batch_id)) == 2
@@ -39,7 +39,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
 def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sending: Sending) -> None:
     """It has no attempt, its target is not degraded for it, and it comes at the rate until all is delivered."""
     crm = http("/healthy/crm", rate="10/s")
-    batch = sending.routed(40, settings={"push_budget_seconds": 1}, crm=crm, note="/healthy/note")
+    batch = sending.routed(40, settings={"push_timeout": 1}, crm=crm, note="/healthy/note")
     work = sending.work
 
     sending.push(batch)
@@ -63,7 +63,7 @@ def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
 ) -> None:
     """It is alone in its batch, with several shards if it is ordered: its push goes on, and is not a time-out."""
     crm = http("/healthy/alone", rate="10/s", **more)
-    batch = sending.routed(100, settings={"push_budget_seconds": 3}, crm=crm)
+    batch = sending.routed(100, settings={"push_timeout": 3}, crm=crm)
     work = sending.work
 
     sending.push(batch)
@@ -88,7 +88,7 @@ def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) ->
 
 def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningClock) -> None:
     """After its probes it gets few deliveries a second at first, although hundreds wait."""
-    work = sending.begin(400, settings={"push_budget_seconds": 3}, crm=http(REFUSED, max_in_flight=1))
+    work = sending.begin(400, settings={"push_timeout": 3}, crm=http(REFUSED, max_in_flight=1))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     clock.advance(31)

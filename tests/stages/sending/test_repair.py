@@ -221,7 +221,7 @@ def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
     whole = work.store.get(str(archive.path))
     work.store.delete(str(archive.path))
 
-    settings = work.settings.model_copy(update={"event_max_bytes": 20})  # so what was an event is none
+    settings = work.settings.model_copy(update={"event_max_size": 20})  # so what was an event is none
     smaller = replace(work, settings=settings)
     with pytest.raises(BooksError, match=f"{archive.path}, read again.*is not what it was"):
         repair_batch(smaller, batch.batch_id, InProcessRouter(work.store), dry_run=False)

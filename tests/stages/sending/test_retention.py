@@ -139,7 +139,7 @@ def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
         "{policy: custom, max_retries: 50, initial_delay: 1h, multiplier: 1, max_delay: 1h, maximum_event_age: 20d}"
     )
     first = delivered(sending, crm=http(REFUSED, retry=policy))
-    sending.site.reopen(retention_deliveries_seconds="2d")
+    sending.site.reopen(retention_deliveries="2d")
     days(sending, 3)
     sending.deliver()  # a second batch takes it up, and makes it pending again
     days(sending, 3)

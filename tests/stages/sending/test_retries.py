@@ -265,7 +265,7 @@ def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending
 
 def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending: Sending, clock: RunningClock) -> None:
     """Its new deliveries are not pushed but pending; one chunk is out at a time; a good one restores it."""
-    work = sending.begin(100, settings={"push_budget_seconds": 1, "retry_max_per_target": 1}, crm="/hang/crm")
+    work = sending.begin(100, settings={"push_timeout": 1, "retry_max_per_target": 1}, crm="/hang/crm")
     sending.deliver_batch()
     assert work.ledger.target_statuses()["orders", "crm"].state == "degraded"
     sent = len(sending.requests())

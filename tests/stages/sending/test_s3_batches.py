@@ -86,7 +86,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     sizes = ("buffer_range_events", "segment_answers")
     on_s3.write_rules(twelve_rules(tmp_path))
     on_s3.publish(*(event(number) for number in range(50_000 // SCALE)))
-    patient = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "segment_seconds": 60}  # on a busy machine
+    patient = {"prepare_timeout": 600, "push_timeout": 600, "segment_interval": 60}  # on a busy machine
     scaled = {name: getattr(usual, name) // SCALE for name in sizes}
     work = on_s3.reopen(**patient, **scaled, chunk_max_deliveries=HTTP_CHUNK // SCALE)
     seen: dict[str, list[S3Request]] = {}
@@ -187,7 +187,7 @@ def test_more_is_written_at_a_time_than_on_a_disk() -> None:
     on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
     told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_ANSWERS": "100"})
 
-    assert (on_s3.segment_answers, on_s3.segment_seconds) == (HTTP_CHUNK, 12.0)
+    assert (on_s3.segment_answers, on_s3.segment_interval) == (HTTP_CHUNK, 12.0)
     assert (on_s3.buffer_range_events, Settings().buffer_range_events) == (25_000, 20_000)
     assert told.segment_answers == 100
-    assert (Settings().segment_answers, Settings().segment_seconds) == (2_000, 1.0)
+    assert (Settings().segment_answers, Settings().segment_interval) == (2_000, 1.0)

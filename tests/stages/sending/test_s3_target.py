@@ -43,7 +43,7 @@ QUEUES = 2
 RETRY = "retry: {policy: custom, max_retries: 5, initial_delay: 1h, multiplier: 1, max_delay: 1h, jitter: 0}"
 
 #: Also where the machine is busy: what a budget ends is pending.
-PATIENT = {"prepare_budget_seconds": 600, "push_budget_seconds": 600, "batch_deadline_seconds": 3600}
+PATIENT = {"prepare_timeout": 600, "push_timeout": 600, "batch_timeout": 3600}
 
 KEY = re.compile(r"date=\d{4}-\d\d-\d\d/hour=\d\d/[0-9a-f-]{36}-[0-9a-f]{32}\.jsonl")
 

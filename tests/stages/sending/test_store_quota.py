@@ -27,7 +27,7 @@ ROOMY = 1 << 40
 
 def delivered(sending: Sending, orders: int = 2) -> Batch:
     """Deliver orders under a quota that is not reached; return their batch."""
-    sending.begin(orders, settings={"store_quota_bytes": ROOMY}, **TARGETS)
+    sending.begin(orders, settings={"store_max_size": ROOMY}, **TARGETS)
     sending.deliver()
     return next(batch for batch in sending.work.ledger.batches() if batch.kind == "normal")
 
@@ -76,13 +76,13 @@ def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> No
     held = sending.work.ledger.store_count().total
     sending.publish(1)
 
-    full = sending.site.reopen(store_quota_bytes=held)
+    full = sending.site.reopen(store_max_size=held)
     assert listen(full, RUNNER) is None
     stop = full.ledger.intake_stop()
-    assert (stop.cause, "EVENTBRIDGE_STORE_QUOTA_BYTES" in stop.reason) == ("quota", True)
-    between = sending.site.reopen(store_quota_bytes=held + 100, store_quota_resume_bytes=held - 1)
+    assert (stop.cause, "EVENTBRIDGE_STORE_MAX_SIZE" in stop.reason) == ("quota", True)
+    between = sending.site.reopen(store_max_size=held + 100, store_resume_size=held - 1)
     assert listen(between, RUNNER) is None
-    roomy = sending.site.reopen(store_quota_bytes=ROOMY, store_quota_resume_bytes=held)
+    roomy = sending.site.reopen(store_max_size=ROOMY, store_resume_size=held)
     carry(roomy, RUNNER)
 
     assert roomy.ledger.intake_stop() is None
@@ -128,7 +128,7 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
     delivered(sending)
     held = sending.work.ledger.store_count().total
     sending.publish(1)
-    quota: dict[str, Any] = {"store_quota_bytes": held, "store_quota_resume_bytes": held - 1}
+    quota: dict[str, Any] = {"store_max_size": held, "store_resume_size": held - 1}
     assert listen(sending.site.reopen(**quota), RUNNER) is None
 
     sending.site.clock.advance(31 * 86_400)
@@ -144,10 +144,10 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
 def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
     """Files of lost attempts, and those before there was a quota; `maintain` counts at once in a store that is full."""
     delivered(sending)
-    work = sending.site.reopen(store_quota_bytes=ROOMY)
+    work = sending.site.reopen(store_max_size=ROOMY)
     work.store.put(layout.deliveries(work.ledger.now() - timedelta(days=1), "lost", "try", "0"), bytes(5_000))
     quota = work.ledger.store_count().total
-    publish_and_look = sending.site.reopen(store_quota_bytes=quota)
+    publish_and_look = sending.site.reopen(store_max_size=quota)
     sending.publish(1)
     assert listen(publish_and_look, RUNNER) is None
 
@@ -160,19 +160,19 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
 def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: RunningClock) -> None:
     """A store at its quota takes none of their batches; they are not over, and go on by themselves."""
     delivered(sending)
-    work = sending.site.reopen(store_quota_bytes=ROOMY)
+    work = sending.site.reopen(store_max_size=ROOMY)
     now, rules = work.ledger.now(), work.rule_set()
     replay = begin_replay(work, WrittenWish("orders", since="90d", until=None).read(now, rules), "run").replay_id
     redrive = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
     held = work.ledger.store_count().total
 
-    full = sending.site.reopen(store_quota_bytes=held)
+    full = sending.site.reopen(store_max_size=held)
     waits = [plan_replay(full, replay), plan_redrive(full, redrive)]
     assert [(each.batch_id, each.wait_until is not None) for each in waits] == [(None, True)] * 2
     assert [each.kind for each in full.ledger.batches()] == ["normal"]
 
     clock.advance(60)
-    roomy = sending.site.reopen(store_quota_bytes=ROOMY)
+    roomy = sending.site.reopen(store_max_size=ROOMY)
     assert plan_replay(roomy, replay).batch_id is not None
     assert plan_redrive(roomy, redrive).batch_id is not None
     assert roomy.ledger.intake_stop() is None

@@ -36,7 +36,7 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
 
         partitions.offer(routing.pieces([fresh(1)]))
         until(lambda: answers() == 1)
-        clock.advance(work.settings.push_budget_seconds + 1)
+        clock.advance(work.settings.push_timeout + 1)
         partitions.offer(routing.pieces([fresh(2)]))
 
         assert partitions.carry(10.0), "the run is over its time, and ends with the second event in its partition"

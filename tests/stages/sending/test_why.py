@@ -300,7 +300,7 @@ def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending:
 
 def test_what_retention_took_is_said(sending: Sending) -> None:
     """Without the attempts the event and its letter are still told; without the archive it is said to be gone."""
-    work = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries_seconds": 86400})
+    work = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries": 86400})
     sending.deliver()
     sending.site.clock.advance(timedelta(days=2).total_seconds())
     maintain(work)

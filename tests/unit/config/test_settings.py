@@ -86,14 +86,14 @@ def test_home_may_begin_with_a_tilde() -> None:
 @pytest.mark.parametrize(
     ("name", "written", "value"),
     [
-        ("batch_max_bytes", "128MiB", 128 << 20),
-        ("batch_max_bytes", "1.5 GiB", 3 << 29),
-        ("batch_max_bytes", "2097152", 2 << 20),
-        ("event_max_bytes", "512KiB", 512 << 10),
-        ("push_budget_seconds", "20", 20.0),
-        ("push_budget_seconds", "1.5", 1.5),
-        ("push_budget_seconds", "2m", 120.0),
-        ("segment_seconds", "250ms", 0.25),
+        ("batch_max_size", "128MiB", 128 << 20),
+        ("batch_max_size", "1.5 GiB", 3 << 29),
+        ("batch_max_size", "2097152", 2 << 20),
+        ("event_max_size", "512KiB", 512 << 10),
+        ("push_timeout", "20", 20.0),
+        ("push_timeout", "1.5", 1.5),
+        ("push_timeout", "2m", 120.0),
+        ("segment_interval", "250ms", 0.25),
         ("batch_max_events", "100_000", 100_000),
         ("spark_remote", "sc://127.0.0.1:15002", "sc://127.0.0.1:15002"),
         ("rules_folder", "my/rules", Path("my/rules")),
@@ -139,27 +139,26 @@ def test_other_names_and_connections_are_left_alone() -> None:
             "it must be at least 1 and at most 1024, in push tasks",
         ),
         (
-            "CHUNK_MAX_BYTES",
+            "CHUNK_MAX_SIZE",
             "-1KiB",
-            "EVENTBRIDGE_CHUNK_MAX_BYTES: -1KiB is out of range: it must be at least 1024, in bytes",
+            "EVENTBRIDGE_CHUNK_MAX_SIZE: -1KiB is out of range: it must be at least 1024, in bytes",
         ),
         (
-            "CHUNK_MAX_BYTES",
+            "CHUNK_MAX_SIZE",
             "8 MB",
-            "EVENTBRIDGE_CHUNK_MAX_BYTES: '8 MB' is not a size such as 1048576, 512KiB, 64MiB or 1GiB",
+            "EVENTBRIDGE_CHUNK_MAX_SIZE: '8 MB' is not a size such as 1048576, 512KiB, 64MiB or 1GiB",
         ),
-        ("CHUNK_MAX_BYTES", "1024.5", "EVENTBRIDGE_CHUNK_MAX_BYTES: '1024.5' is not a whole number of bytes"),
+        ("CHUNK_MAX_SIZE", "1024.5", "EVENTBRIDGE_CHUNK_MAX_SIZE: '1024.5' is not a whole number of bytes"),
         (
-            "PUSH_BUDGET_SECONDS",
+            "PUSH_TIMEOUT",
             "soon",
-            "EVENTBRIDGE_PUSH_BUDGET_SECONDS: 'soon' is not a duration such as 500ms, 10s, 5m, 24h or 30d",
+            "EVENTBRIDGE_PUSH_TIMEOUT: 'soon' is not a duration such as 500ms, 10s, 5m, 24h or 30d",
         ),
         *(
             (
-                "PUSH_BUDGET_SECONDS",
+                "PUSH_TIMEOUT",
                 written,
-                f"EVENTBRIDGE_PUSH_BUDGET_SECONDS: {value} is out of range: "
-                "it must be above 0 and at most 600, in seconds",
+                f"EVENTBRIDGE_PUSH_TIMEOUT: {value} is out of range: it must be above 0 and at most 600, in seconds",
             )
             for written, value in [("0", "0"), ("-5", "-5"), ("-1m", "-60.0"), ("1d", "86400.0")]
         ),
@@ -192,8 +191,8 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 def test_a_batch_must_hold_the_largest_event() -> None:
     """Limits that contradict one another are refused: such an event could never be taken."""
-    assert mistakes(BATCH_MAX_BYTES="1MiB", EVENT_MAX_BYTES="2MiB") == [
-        "EVENTBRIDGE_BATCH_MAX_BYTES is below EVENTBRIDGE_EVENT_MAX_BYTES: one event must fit"
+    assert mistakes(BATCH_MAX_SIZE="1MiB", EVENT_MAX_SIZE="2MiB") == [
+        "EVENTBRIDGE_BATCH_MAX_SIZE is below EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit"
     ]
 
 
@@ -275,24 +274,23 @@ def _told_defaults() -> list[tuple[str, str]]:
     return [
         (
             "howto/s3-store.md",
-            f"every {bucket.segment_answers:,} or {bucket.segment_seconds:.0f} s (`EVENTBRIDGE_SEGMENT_ANSWERS`, "
-            f"`EVENTBRIDGE_SEGMENT_SECONDS`) instead of {disk.segment_answers:,} or {disk.segment_seconds:.0f} s",
+            f"every {bucket.segment_answers:,} or {bucket.segment_interval:.0f} s (`EVENTBRIDGE_SEGMENT_ANSWERS`, "
+            f"`EVENTBRIDGE_SEGMENT_INTERVAL`) instead of {disk.segment_answers:,} or {disk.segment_interval:.0f} s",
         ),
         (
             "howto/s3-store.md",
             f"lands {bucket.buffer_range_events:,} events at a time (`EVENTBRIDGE_BUFFER_RANGE_EVENTS`) "
             f"instead of {disk.buffer_range_events:,}",
         ),
-        ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_WAIT_SECONDS` ({disk.replay_wait_seconds / 3600:.0f} hours)"),
+        ("howto/replay.md", f"`EVENTBRIDGE_REPLAY_TIMEOUT` ({disk.replay_timeout / 3600:.0f} hours)"),
         ("howto/schemas.md", f"{disk.schema_sample_events} in all (`EVENTBRIDGE_SCHEMA_SAMPLE_EVENTS`"),
         (
             "transform-language.md",
-            f"{disk.route_costly_budget_seconds:.0f} s of CPU time per batch "
-            "(`EVENTBRIDGE_ROUTE_COSTLY_BUDGET_SECONDS`)",
+            f"{disk.route_rule_cpu_budget:.0f} s of CPU time per batch (`EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET`)",
         ),
         (
             "transform-language.md",
-            f"{disk.route_costly_total_seconds:.0f} s of CPU time on them (`EVENTBRIDGE_ROUTE_COSTLY_TOTAL_SECONDS`)",
+            f"{disk.route_total_cpu_budget:.0f} s of CPU time on them (`EVENTBRIDGE_ROUTE_TOTAL_CPU_BUDGET`)",
         ),
     ]
 

@@ -19,7 +19,7 @@ and manifests, each after its own time (`retention` of a bus in its rule file; `
 removes files that lost attempts left behind. What a pending delivery, a reference, a replay or a redrive still needs
 stays; the task's log says what was removed, and what is kept although it is old.
 
-A run ends after `EVENTBRIDGE_MAINTAIN_BUDGET_SECONDS`, and the next one goes on. It has the lowest weight of all tasks
+A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one goes on. It has the lowest weight of all tasks
 and a lower priority at the processor. `eventbridge maintain --dry-run` tells what a run would remove.
 """
 

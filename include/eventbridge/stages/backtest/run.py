@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 _ROWS_OF_TURN = 5_000_000
 #: Rows of the first job: what it finds samples of the others need not render.
 _FIRST_ROWS = 200_000
-#: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_SECONDS, as in route.
+#: Rows of a slice that may take EVENTBRIDGE_ROUTE_SLICE_TIMEOUT, as in route.
 _ROWS_OF_SLICE = 20_000
 #: Whose Spark session, and whose Python workers, a backtest has.
 _RUNNER = "backtest"
@@ -181,7 +181,7 @@ class _Run:
         }
         shares = [
             # As in the slow lane: what is left of a batch there is all that a person would wait for.
-            RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_reference_budget_seconds)
+            RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
             for rule, files in sorted(survivors.items())
             if rule not in held
         ]
@@ -207,11 +207,11 @@ class _Run:
             planned_at=self.made_at,
             store_uri=self.work.store.uri,
             attempt=uuid.uuid4().hex,
-            event_max_bytes=settings.event_max_bytes,
+            event_max_size=settings.event_max_size,
             piece_max_deliveries=self.work.chunk_sizes.small.deliveries,
             piece_max_bytes=self.work.chunk_sizes.small.size,
             old=True,
-            slice_seconds=settings.route_slice_seconds * max(1.0, rows / _ROWS_OF_SLICE),
+            slice_seconds=settings.route_slice_timeout * max(1.0, rows / _ROWS_OF_SLICE),
         )
 
     def _clear(self) -> None:

@@ -250,7 +250,7 @@ def stage_times(
     work: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
     """Return when the parts of a batch began and ended: planned to routed, to the last push's end, to committed."""
-    budget = timedelta(seconds=work.settings.batch_deadline_seconds)
+    budget = timedelta(seconds=work.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
     return {

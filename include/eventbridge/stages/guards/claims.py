@@ -68,7 +68,7 @@ def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> 
 def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
     """Renew a claim while the block runs; call `on_lost`, in another thread, once another push has the chunk."""
     ended = threading.Event()
-    most = time.monotonic() + work.settings.push_budget_seconds + _BEYOND_BUDGET_SECONDS
+    most = time.monotonic() + work.settings.push_timeout + _BEYOND_BUDGET_SECONDS
 
     def renew() -> None:
         while not ended.wait(_RENEW_SECONDS) and time.monotonic() < most:

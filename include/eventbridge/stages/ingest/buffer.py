@@ -81,12 +81,12 @@ class Landing:
         settings = self.work.settings
         sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
         self._limits = Limits(
-            settings.buffer_range_events, settings.event_max_bytes, sampled, settings.schema_example_bytes
+            settings.buffer_range_events, settings.event_max_size, sampled, settings.schema_example_max_size
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         mapping = self.bus.source.mapping
         self._checking = Checking(self.source, mapping, limits, self.work.clock, self.check)
-        self._fresh = FreshReading(self.source, mapping, limits.event_max_bytes, self.taken)
+        self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; False: the batch is not `planned` any more, somebody else was faster."""

@@ -52,7 +52,7 @@ class Limits(NamedTuple):
     """
 
     file_events: int
-    event_max_bytes: int
+    event_max_size: int
     sample_events: int = 0
     example_bytes: int = 0
 
@@ -105,7 +105,7 @@ class Checking:
         refused: Mapping[int, str],
         seen: AbstractSet[bytes],
     ) -> CheckedFile:
-        checked = self.check(messages["body"], refused, seen, self.limits.event_max_bytes)
+        checked = self.check(messages["body"], refused, seen, self.limits.event_max_size)
         rows = _rows(partition, messages, checked, self.clock())
         samples = self._sample(messages, checked)
         return CheckedFile(rows, _landed(partition, start, end, messages, checked), checked.identities, samples)

@@ -234,7 +234,7 @@ def _most_events(work: Runtime, runner: str, room: _Room, backlog: int = 0) -> i
     settings = work.settings
     max_events = min(settings.batch_max_events, events_in_time(work, runner, backlog))
     max_events = max_events if room.most is None else min(room.most, max_events)
-    return events_within(max_events, settings.batch_max_bytes, _mean_bytes(work, runner))
+    return events_within(max_events, settings.batch_max_size, _mean_bytes(work, runner))
 
 
 def _take_in(work: Runtime, runner: str, source: LogSource, room: _Room) -> None:

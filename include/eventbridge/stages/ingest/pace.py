@@ -26,7 +26,7 @@ def events_in_time(work: Runtime, runner: str, backlog: int = 0) -> int:
 
     `backlog` is how many wait that may have the bus for themselves; 0 where others share it.
     """
-    target = work.settings.batch_target_seconds
+    target = work.settings.batch_target_duration
     for batch in work.ledger.batches(limit=_MOST_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
             continue

@@ -39,7 +39,7 @@ def is_intake_stopped(work: Runtime, again: int = logging.WARNING) -> bool:
 
 
 def _rooms(work: Runtime) -> list[Room]:
-    lines = WaterLines(work.settings.disk_free_min_bytes, work.settings.disk_free_resume_bytes)
+    lines = WaterLines(work.settings.disk_min_free_size, work.settings.disk_resume_free_size)
     disk = Room("disk", work.store.free_bytes(), lines)
     quota = room_in_quota(work)
     return [disk] if quota is None else [disk, quota]
@@ -55,13 +55,13 @@ def _reason(work: Runtime, short: Room) -> str:
     settings, free = work.settings, short.free or 0
     if short.cause == "disk":
         return (
-            f"the store {work.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_FREE_MIN_BYTES "
-            f"({write_size(short.lines.low)}); it goes on from EVENTBRIDGE_DISK_FREE_RESUME_BYTES "
+            f"the store {work.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
+            f"({write_size(short.lines.low)}); it goes on from EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
             f"({write_size(short.lines.high)}): free some space, or lower both"
         )
-    quota, resume = settings.store_quota_bytes or 0, settings.store_quota_resume_bytes or 0
+    quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
     return (
-        f"the store {work.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_QUOTA_BYTES is "
-        f"{write_size(quota)}; it goes on at EVENTBRIDGE_STORE_QUOTA_RESUME_BYTES ({write_size(resume)}): "
+        f"the store {work.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
+        f"{write_size(quota)}; it goes on at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
         "shorten a retention and run `eventbridge maintain`, or raise both"
     )

@@ -42,7 +42,7 @@ class LandJob(Struct, frozen=True, kw_only=True):
     log: dict[str, str]
     store_uri: str
     file_events: int
-    event_max_bytes: int
+    event_max_size: int
     sample_events: int = 0
     example_bytes: int = 0
     old: bool = False
@@ -50,7 +50,7 @@ class LandJob(Struct, frozen=True, kw_only=True):
     @property
     def limits(self) -> Limits:
         """Return what bounds a file."""
-        return Limits(self.file_events, self.event_max_bytes, self.sample_events, self.example_bytes)
+        return Limits(self.file_events, self.event_max_size, self.sample_events, self.example_bytes)
 
 
 class Part(Struct, frozen=True):

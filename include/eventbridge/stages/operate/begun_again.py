@@ -69,7 +69,7 @@ def _landed_again(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[st
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"
     bus = work.rules_of(batch).buses[batch.bus]
-    limits = Limits(had.read + 1, work.settings.event_max_bytes)  # one more: the range ends it, not their number
+    limits = Limits(had.read + 1, work.settings.event_max_size)  # one more: the range ends it, not their number
     arrived_at = _arrived_at(work, batch, file)
     with closing(work.open_source(bus)) as source:
         refuse_other_log(work, batch.runner, bus, source)

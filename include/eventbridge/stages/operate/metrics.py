@@ -273,7 +273,7 @@ def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
         free = None
     samples = [] if free is None else [Sample((), float(free))]
     yield _family("store_free_bytes", "gauge", "Free space of the store, where it has an end.", (), samples)
-    least = float(work.settings.disk_free_min_bytes)
+    least = float(work.settings.disk_min_free_size)
     yield _family(
         "store_free_minimum_bytes",
         "gauge",

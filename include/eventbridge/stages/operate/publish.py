@@ -50,7 +50,7 @@ def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tu
 
     Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
     """
-    limit = work.settings.event_max_bytes
+    limit = work.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
     return _publish(work, bus, topic, read, lambda _: None)
 
@@ -66,7 +66,7 @@ def publish_events(
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
-    submissions = read_submissions(events, max_bytes=work.settings.event_max_bytes, name=name)
+    submissions = read_submissions(events, max_bytes=work.settings.event_max_size, name=name)
     mistakes = [
         f"event {number}: {mistake}"
         for number, submission in enumerate(submissions, 1)

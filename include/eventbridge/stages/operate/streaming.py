@@ -271,8 +271,8 @@ class _Loop:
     @property
     def _hurried(self) -> Runtime:
         """What a close sends by: for some seconds."""
-        budget = min(_LEFT_SECONDS, self._work.settings.push_budget_seconds)
-        return replace(self._work, settings=self._work.settings.model_copy(update={"push_budget_seconds": budget}))
+        budget = min(_LEFT_SECONDS, self._work.settings.push_timeout)
+        return replace(self._work, settings=self._work.settings.model_copy(update={"push_timeout": budget}))
 
     def _close(self, work: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
         do_books(work, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))

@@ -276,7 +276,7 @@ class StreamingBatch:
 
     def _segment_if_due(self) -> bool:
         settings, age = self.work.settings, time.monotonic() - self._begun_at
-        due = segment_is_due(age, self.targets.answers, settings.segment_seconds, settings.segment_answers)
+        due = segment_is_due(age, self.targets.answers, settings.segment_interval, settings.segment_answers)
         return self.record() if due else True
 
     def _last_segment(self) -> bool:

@@ -51,7 +51,7 @@ def make_ready(work: Runtime, runner: str, bus: StreamingBus) -> None:
             return
         rules, job = work.rules_of(batch), job_of(work, batch)
         program = route_program(batch.rule_set, rules, batch.bus)
-        route_in_memory(program, [_CANARY], work.clock(), job.event_max_bytes, job.later)
+        route_in_memory(program, [_CANARY], work.clock(), job.event_max_size, job.later)
         bus.open(rules.buses[batch.bus])
         _open_targets(work, rules)
     except EventBridgeError as error:

@@ -50,7 +50,7 @@ class StreamingRouting:
             self._job, self._known_at = job_of(self._work, self._batch), now
         job = self._job
         try:
-            found = route_in_memory(self._program, fresh, self._work.clock(), job.event_max_bytes, job.later)
+            found = route_in_memory(self._program, fresh, self._work.clock(), job.event_max_size, job.later)
         except Exception:  # whatever one of the events does to the engine, the stages find out which it is
             log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
             return

@@ -206,7 +206,7 @@ class TargetQueues:
 
     def _begin(self, read: list[ReadPiece]) -> None:
         work = self._work
-        until = work.clock() + timedelta(seconds=work.settings.push_budget_seconds)
+        until = work.clock() + timedelta(seconds=work.settings.push_timeout)
         pieces = tuple(each.piece for each in read)
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         live = self._live_queues(read)

@@ -57,7 +57,7 @@ def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternT
     """
     found = find_rule(work.rule_set(), rule)
     try:
-        event = parse_event(body, max_bytes=work.settings.event_max_bytes)
+        event = parse_event(body, max_bytes=work.settings.event_max_size)
         document = parse_document(body)
     except EventError as error:
         raise EventError(f"This is not an event: {error}") from None

@@ -77,7 +77,7 @@ def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:
-        event = parse_event(body, max_bytes=work.settings.event_max_bytes)
+        event = parse_event(body, max_bytes=work.settings.event_max_size)
     except EventError as error:
         raise EventError(f"This is not an event: {error}. Send one event, as a JSON object") from None
     delivery_id = delivery_id or str(uuid.uuid4())

@@ -268,7 +268,7 @@ class ChunkRuns:
             timeout_seconds=spec.timeout_seconds,
             in_flight=_in_flight(spec),
             rate_of_file=spec.rate_per_second,
-            retry_after_max=timedelta(seconds=self.work.settings.retry_after_max_seconds),
+            retry_after_max=timedelta(seconds=self.work.settings.retry_after_max_delay),
         )
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:

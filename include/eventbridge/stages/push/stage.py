@@ -142,7 +142,7 @@ class _Push:
         if files := segments(self._work, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
             read, done = still_open(read, known or answers_in(self._work, files))
-        until = self._work.clock() + timedelta(seconds=self._work.settings.push_budget_seconds)
+        until = self._work.clock() + timedelta(seconds=self._work.settings.push_timeout)
         runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._work, self._batch, runs)
         self._untold = UnderWay(self._neighbours.begun)
@@ -195,7 +195,7 @@ class _Push:
             if not finished:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at
-            if count and (finished or count >= settings.segment_answers or age >= settings.segment_seconds):
+            if count and (finished or count >= settings.segment_answers or age >= settings.segment_interval):
                 self._write(*self._rows.take())
                 written_at = time.monotonic()
             elif not count:

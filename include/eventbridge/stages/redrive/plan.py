@@ -165,7 +165,7 @@ def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Dea
         state="buffered" if redrive.retransform else "routed",
         rule_set=freeze_rules(work.store, rules),
         planned_at=now,
-        deadline_at=None if redrive.retransform else now + timedelta(seconds=work.settings.batch_deadline_seconds),
+        deadline_at=None if redrive.retransform else now + timedelta(seconds=work.settings.batch_timeout),
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries

@@ -69,14 +69,14 @@ class Search:
             settings.batch_max_events, HELD_EVENTS, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
         )
         if self._redrive.rate is not None:
-            seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
+            seconds = min(_RATE_WINDOW_SECONDS, settings.push_timeout / 2)
             most = max(1, min(most, int(self._redrive.rate * seconds)))
         kept: list[DeadLetter] = []
         size = 0
         for letter in self._whole(self._alike()):
             kept.append(letter)
             size += len(letter.record["event"]) + len(letter.record["request"] or b"")
-            if len(kept) >= most or size >= min(settings.batch_max_bytes, HELD_BYTES):
+            if len(kept) >= most or size >= min(settings.batch_max_size, HELD_BYTES):
                 break
         return kept
 

@@ -64,7 +64,7 @@ class Chooser:
         found = self._matcher.match_texts(padded_texts(events["body"]))
         mask[np.diff(found.offsets) > 0] = True
         for number in found.malformed:  # the strict parser took them, so here nobody may lose them
-            event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._work.settings.event_max_bytes)
+            event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._work.settings.event_max_size)
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
 

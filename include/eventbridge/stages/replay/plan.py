@@ -223,7 +223,7 @@ class _Turn:
 
     @property
     def _most_bytes(self) -> int:
-        return min(self._work.settings.batch_max_bytes, HELD_BYTES)
+        return min(self._work.settings.batch_max_size, HELD_BYTES)
 
     @property
     def _most(self) -> int:
@@ -232,7 +232,7 @@ class _Turn:
         most = min(settings.batch_max_events, HELD_EVENTS, handed_out)
         if self._replay.rate is None:
             return most
-        seconds = min(_RATE_WINDOW_SECONDS, settings.push_budget_seconds / 2)
+        seconds = min(_RATE_WINDOW_SECONDS, settings.push_timeout / 2)
         targets = sum(len(rule.targets) for rule in self._rules().rules.values())
         return max(1, min(most, int(self._replay.rate * seconds / max(1, targets))))
 

@@ -66,7 +66,7 @@ def _count(
     rules = rules_of_part(work, replay, part, rule_set)
     program = route_program(part.rule_set or rules.hash, rules, replay.bus)
     rows = np.arange(events.num_rows, dtype=np.int32)
-    matched, _ = match_rows(program, SliceEvents(lambda: events, rows, work.settings.event_max_bytes))
+    matched, _ = match_rows(program, SliceEvents(lambda: events, rows, work.settings.event_max_size))
     for number, rule in enumerate(program.rules):
         numbers = matched.of(number)
         for target in rule.targets if len(numbers) else ():

@@ -147,7 +147,7 @@ class RetryChunks:
         most = self.work.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._said.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
-        tokens = tokens_within(rate, ramp_until, self._now, self.work.settings.push_budget_seconds)
+        tokens = tokens_within(rate, ramp_until, self._now, self.work.settings.push_timeout)
         return most if tokens is None else min(most, second_of(tokens))
 
     def _spec(self, rule: str, target: str) -> Target | None:

@@ -61,7 +61,7 @@ def plan_references(
             rule_set=of.rule_set if of.replay_id or first.rule not in rules.rules else freeze_rules(work.store, rules),
             planned_at=now,
             # by when it is routed: later it counts as left behind
-            deadline_at=now + timedelta(seconds=work.settings.prepare_budget_seconds),
+            deadline_at=now + timedelta(seconds=work.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
         if work.ledger.plan_references(batch, [each.reference_id or 0 for each in share]):

@@ -83,7 +83,7 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
         state="routed",
         rule_set=freeze_rules(work.store, rules),
         planned_at=now,
-        deadline_at=now + timedelta(seconds=work.settings.batch_deadline_seconds),
+        deadline_at=now + timedelta(seconds=work.settings.batch_timeout),
     )
     planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
     taken = [row.pending_id for rows in chunks for row in rows if row.pending_id is not None]
@@ -114,7 +114,7 @@ def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
 
 def stale_batches(work: Runtime, runner: str | None = None) -> list[Batch]:
     """Return the retry, redrive and replay batches whose run died after they were routed, the longest overdue first."""
-    grace = work.settings.push_budget_seconds + _STALE_AFTER_SECONDS
+    grace = work.settings.push_timeout + _STALE_AFTER_SECONDS
     return work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
 
 

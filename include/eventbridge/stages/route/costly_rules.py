@@ -184,14 +184,14 @@ def _tries(share: RoutedShare, taken: Iterable[Reference]) -> int:
 def _share(work: Runtime, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
     settings = work.settings
     if batch.kind != "retry":
-        return RuleShare(key, rule, files, settings.route_costly_budget_seconds)
+        return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
     taken = work.ledger.references_taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
         give_up = ("RuleRemoved", f"no rule file names {rule} any more")
     elif all(each.expires_at is not None and each.expires_at <= work.ledger.now() for each in taken):
         give_up = ("MaximumEventAge", "it was not routed before its maximum age")
-    return RuleShare(key, rule, files, settings.route_reference_budget_seconds, last_resort=True, give_up=give_up)
+    return RuleShare(key, rule, files, settings.route_deferred_cpu_budget, last_resort=True, give_up=give_up)
 
 
 def _reasons_to_wait(work: Runtime, batch: Batch) -> dict[str, str]:

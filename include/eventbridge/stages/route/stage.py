@@ -175,15 +175,15 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
         planned_at=batch.planned_at,
         store_uri=work.store.uri,
         attempt=uuid.uuid4().hex,
-        event_max_bytes=settings.event_max_bytes,
+        event_max_size=settings.event_max_size,
         piece_max_deliveries=work.chunk_sizes.small.deliveries,
         piece_max_bytes=work.chunk_sizes.small.size,
         replay_id="" if batch.replay_id and work.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
         later=rules_later(work, batch),
-        slice_seconds=settings.route_slice_seconds,
+        slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
         # In the slow lane a batch is one rule's, and nobody waits for it.
-        costly_seconds=0.0 if batch.kind == "retry" else settings.route_costly_total_seconds,
+        costly_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
     )
 
 
@@ -201,7 +201,7 @@ def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None)
         (each.on_hold_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0
     )
     chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
-    deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_deadline_seconds)
+    deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_timeout)
     work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
 
 

@@ -13,7 +13,7 @@ class PrepareBudget:
 
     def __init__(self, work: Runtime, stage: str, batch_id: str) -> None:
         self._clock = work.clock
-        self._seconds = work.settings.prepare_budget_seconds
+        self._seconds = work.settings.prepare_timeout
         self._until = work.clock() + timedelta(seconds=self._seconds)
         self._stage = stage
         self._batch_id = batch_id
@@ -28,6 +28,6 @@ class PrepareBudget:
         if self._recorded and self._clock() >= self._until:
             raise InfrastructureError(
                 f"{self._stage} of batch {self._batch_id} spent its prepare budget of {self._seconds:g} s "
-                f"(EVENTBRIDGE_PREPARE_BUDGET_SECONDS) after {self._recorded} recorded parts. "
+                f"(EVENTBRIDGE_PREPARE_TIMEOUT) after {self._recorded} recorded parts. "
                 "What is recorded is kept; the next try goes on from there."
             )

@@ -19,7 +19,7 @@ def refuse_pruned(work: Runtime, bus: str, since: datetime, until: datetime, *, 
             f"the archive of bus {bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
             "removed: ask for events from a later time. `retention` of the bus in its rule file says how long"
         )
-    oldest = work.ledger.now() - timedelta(seconds=work.settings.retention_manifests_seconds)
+    oldest = work.ledger.now() - timedelta(seconds=work.settings.retention_manifests)
     if until <= oldest:
         raise UserError(
             f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
@@ -29,6 +29,6 @@ def refuse_pruned(work: Runtime, bus: str, since: datetime, until: datetime, *, 
     if gone is not None:
         raise UserError(
             f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "
-            "EVENTBRIDGE_RETENTION_DELIVERIES_SECONDS: ask for events from a later time, or choose neither by SQL "
+            "EVENTBRIDGE_RETENTION_DELIVERIES: ask for events from a later time, or choose neither by SQL "
             "nor by what was delivered"
         )

@@ -174,7 +174,7 @@ class Runtime:
     @property
     def chunk_sizes(self) -> ChunkSizes:
         """Return how large chunks may be, by what is in them."""
-        return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_bytes)
+        return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
         """Open the bus to read from; the caller closes it. One of queues is read by way of its spool."""

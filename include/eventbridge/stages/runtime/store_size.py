@@ -23,7 +23,7 @@ def count_batch(work: Runtime, batch: Batch) -> None:
     What lost attempts left of it is in it too. Without a quota, of the store or of an owner, nothing is measured.
     """
     quotas = work.rules_of(batch).quotas.values()
-    if work.settings.store_quota_bytes is None and all(each.stored_bytes is None for each in quotas):
+    if work.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
         return
     at, name = batch.planned_at, batch.batch_id
     archive = work.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
@@ -34,7 +34,7 @@ def count_batch(work: Runtime, batch: Batch) -> None:
 
 def is_count_due(work: Runtime, now: datetime) -> bool:
     """Return whether everything is to be measured: there is a quota, and it has stopped intake or a day is over."""
-    if work.settings.store_quota_bytes is None:
+    if work.settings.store_max_size is None:
         return False
     counted_at, stop = work.ledger.store_count().counted_at, work.ledger.intake_stop()
     is_stopped = stop is not None and stop.cause == "quota"
@@ -55,7 +55,7 @@ def count_store(work: Runtime) -> int:
 
 def store_quota(work: Runtime) -> StoreQuota | None:
     """Return how the store stands to its quota, by what was counted; None without one. It measures nothing."""
-    quota, resume = work.settings.store_quota_bytes, work.settings.store_quota_resume_bytes
+    quota, resume = work.settings.store_max_size, work.settings.store_resume_size
     if quota is None or resume is None:
         return None
     found = work.ledger.store_count()

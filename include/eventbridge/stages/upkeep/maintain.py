@@ -33,7 +33,7 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
     for runner in sorted({row.group for row in work.ledger.consumer_offsets()}):
         claim_runner(work, runner)
     refuse_lost_ledger(work, always=True)
-    seconds = work.settings.maintain_budget_seconds if budget is None else budget.total_seconds()
+    seconds = work.settings.maintain_timeout if budget is None else budget.total_seconds()
     run = Run(work, seconds, dry_run=dry_run)
     retentions = Retentions(work, run.now)
     fold_figures(run)  # first: it is quick, and what is pruned may take all the time there is

@@ -34,15 +34,15 @@ class Retentions:
         settings = self._work.settings
         return Retention.of(
             archive=timedelta(seconds=bus.retention_seconds),
-            deliveries=timedelta(seconds=settings.retention_deliveries_seconds),
-            dead_letters=timedelta(seconds=settings.retention_dead_letters_seconds),
-            manifests=timedelta(seconds=settings.retention_manifests_seconds),
+            deliveries=timedelta(seconds=settings.retention_deliveries),
+            dead_letters=timedelta(seconds=settings.retention_dead_letters),
+            manifests=timedelta(seconds=settings.retention_manifests),
         )
 
     @property
     def of_history(self) -> timedelta:
         """Return how long it is told what was: changes of rules, replays and redrives that ended."""
-        return max(LEAST_AGE, timedelta(seconds=self._work.settings.retention_manifests_seconds))
+        return max(LEAST_AGE, timedelta(seconds=self._work.settings.retention_manifests))
 
     @property
     def longest_of_files(self) -> timedelta:
