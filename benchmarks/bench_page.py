@@ -40,12 +40,12 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.dead_letters.selection import Selection
-from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
+from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules, keep_report
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_replay import cancel_replay
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.event_index import index_events
 from eventbridge.stages.upkeep.figures import fold_figures
@@ -101,7 +101,7 @@ _FINDS: Final = ("/event?id=DELIVERED", "/event?id=OLD")
 #: What pages are made of, and what only sends a browser on.
 _NO_PAGES: Final = {"/page/style.css", "/page/theme.js", "/page/lag.js", "/page/chunk", "/page/run"}
 #: Redrives, replays, reports of backtests and, each day, actions of operators, that lie behind the pages.
-_WISHES: Final = 20
+_REQUESTS: Final = 20
 _ACTIONS: Final = 100
 
 
@@ -139,10 +139,10 @@ def main() -> int:
                 _deliver(place, day, options.days, options.delivered, options.rules)
                 _land(place, day, options)
             with closing(place.open()) as work:
-                _wish(work, len(columns))
+                _request(work, len(columns))
                 for tend in (index_events, fold_figures):
                     tend(Run(work, 86_400.0, dry_run=False))
-            _report(place, _WISHES)
+            _report(place, _REQUESTS)
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
             done = days
     return 0 if _show(columns, options) else 1
@@ -184,21 +184,21 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
             work.ledger.note_action("bench", "POST /operate", f"{number}")
 
 
-def _wish(work: Runtime, turn: int) -> None:
+def _request(work: Runtime, turn: int) -> None:
     """Record redrives and replays of one rule, and end them."""
-    wish = WrittenWish(BUS, since="1h", rules=["r00007"]).read(work.ledger.now(), work.rule_set())
+    request = WrittenReplayRequest(BUS, since="1h", rules=["r00007"]).read(work.ledger.now(), work.rule_set())
     how = {"rate": None, "retransform": False, "again": True}
-    for number in range(_WISHES):
+    for number in range(_REQUESTS):
         run = f"bench {turn} {number}"
         redrive = begin_redrive(work, Selection(rule="r00007"), run, **how)
         work.ledger.end_redrive(redrive.redrive_id, "cancelled")
-        cancel_replay(work, begin_replay(work, wish, run).replay_id)
+        cancel_replay(work, begin_replay(work, request, run).replay_id)
 
 
 def _report(place: Site, count: int) -> None:
     """Keep so many reports of a backtest of the last hour's archive."""
     with closing(place.open()) as work:
-        found = backtest_rules(work, "r00007", BacktestWish("1h"), InProcessRouter(work.store))
+        found = backtest_rules(work, "r00007", BacktestRequest("1h"), InProcessRouter(work.store))
         for _ in range(count):
             keep_report(work, msgspec.structs.replace(found, backtest_id=str(uuid.uuid4())))
 

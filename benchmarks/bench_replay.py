@@ -36,7 +36,7 @@ from eventbridge.stages.operate.deliver import deliver_batch, deliver_until_idle
 from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -281,8 +281,10 @@ def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
 
 
 def _begin(work: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:
-    wish = WrittenWish(BUS, since=since, until=until, rules=[_ARCHIVED]).read(work.ledger.now(), work.rule_set())
-    return begin_replay(work, wish, run).replay_id
+    request = WrittenReplayRequest(BUS, since=since, until=until, rules=[_ARCHIVED]).read(
+        work.ledger.now(), work.rule_set()
+    )
+    return begin_replay(work, request, run).replay_id
 
 
 def _replay_all(place: Site, open_router: OpenRouter) -> int:

@@ -19,7 +19,7 @@ from eventbridge.config.settings import Settings
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.stages.operate.api_tokens import create_token
-from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, keep_report
+from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules, keep_report
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
@@ -91,7 +91,7 @@ class Installation:
     def backtest(self, rule: str) -> str:
         """Run a rule over the last day's archive, in this process, keep the report and return its id."""
         with self.opened() as work:
-            report = backtest_rules(work, rule, BacktestWish("1d"), InProcessRouter(work.store))
+            report = backtest_rules(work, rule, BacktestRequest("1d"), InProcessRouter(work.store))
             keep_report(work, report)
         return report.backtest_id
 

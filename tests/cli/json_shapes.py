@@ -193,7 +193,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "lost_files": "int",
         "rows": "int",
         "rule_changes": "int",
-        "wishes": "int",
+        "requests": "int",
         "messages": {},
         "kept": {},
         "finished": "bool",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from eventbridge.cli.replay import WishOptions
+from eventbridge.cli.replay import ReplayOptions
 from eventbridge.config.settings import Settings
 from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.runtime.runtime import Runtime
@@ -14,7 +14,9 @@ from eventbridge.stages.runtime.runtime import Runtime
 def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Nothing of it is under way: that is a mistake, told with what begins another one."""
     work = Runtime.open(Settings.from_mapping(delivered.environ), {})
-    begun = begin_replay(work, WishOptions(since="1h").of("orders").read(work.ledger.now(), work.rule_set()), "a test")
+    begun = begin_replay(
+        work, ReplayOptions(since="1h").of("orders").read(work.ledger.now(), work.rule_set()), "a test"
+    )
     work.close()
     name = begun.replay_id[:8]
 

@@ -54,7 +54,7 @@ def take(ledger: Ledger, batch_id: str, pending_id: int) -> None:
 
 def marked(ledger: Ledger, batch: Batch, kept: Kept) -> Batch:
     """Mark what is kept of a batch, and return it as it is then."""
-    assert ledger.mark_kept(batch, kept, ledger.open_wishes())
+    assert ledger.mark_kept(batch, kept, ledger.open_requests())
     return ledger.batch(batch.batch_id)
 
 
@@ -157,17 +157,17 @@ class RetentionContract:
         letters = replace(a_file("batch-1"), kind="dead_letter", path="dead_letters/a.parquet", detail=None)
         assert ledger.record_file(letters, "settling")
         assert ledger.commit_batch("batch-1", "flights", [], after(1), "000000")
-        wish = ledger.begin_redrive(a_redrive())
+        request = ledger.begin_redrive(a_redrive())
         assert plan(ledger, "redrive-batch", taken(batch_id="redrive-batch"))
-        assert ledger.open_wishes() == {wish.redrive_id}
-        assert ledger.end_redrive(wish.redrive_id, "done")
+        assert ledger.open_requests() == {request.redrive_id}
+        assert ledger.end_redrive(request.redrive_id, "done")
 
         batch = marked(ledger, ledger.batch("batch-1"), "dead_letters")
         assert "a younger batch took dead letters of it" in whys(ledger, batch)
-        assert ledger.drop_ended_wishes(after(10_000)) == 0, "its dead letters are there"
+        assert ledger.drop_ended_requests(after(10_000)) == 0, "its dead letters are there"
         ledger.clear_rows(marked(ledger, batch, "manifest"))
         assert ledger.redriven() == {}
-        assert ledger.drop_ended_wishes(after(10_000)) == 1
+        assert ledger.drop_ended_requests(after(10_000)) == 1
 
     def test_the_archive_is_what_is_kept(self, ledger: Ledger) -> None:
         """Files of a batch that lost its archive are not listed, and the newest of those is told."""

@@ -22,8 +22,8 @@ from stages.delivering import operational_events
 
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.replay.survey import survey
-from eventbridge.stages.replay.wish import WrittenWish
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -332,9 +332,11 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
     While the store is at its quota that waits.
     """
     ledger, before = directed.work.ledger, len(directed.requests("/healthy/accounts"))
-    wish = WrittenWish("orders", since="1d", rules=["accounts"]).read(ledger.now(), directed.work.rule_set())
-    replay_id = begin_replay(directed.work, wish, "eventbridge_replay_events manual__died").replay_id
-    archived = survey(directed.work, wish).deliveries["accounts/team"]
+    request = WrittenReplayRequest("orders", since="1d", rules=["accounts"]).read(
+        ledger.now(), directed.work.rule_set()
+    )
+    replay_id = begin_replay(directed.work, request, "eventbridge_replay_events manual__died").replay_id
+    archived = survey(directed.work, request).deliveries["accounts/team"]
     ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
     ledger.set_store_count(QUOTA, ledger.now())
     ran(directed, "eventbridge_retry_deliveries")

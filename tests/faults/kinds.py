@@ -34,7 +34,7 @@ from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.retry.deferred import plan_references
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
@@ -454,8 +454,8 @@ def ask_for_redrive(work: World, *, retransform: bool) -> Redrive:
 def ask_for_replay(work: World) -> Replay:
     """Ask to replay everything for the rule whose target has refused it; who asks again gets the replay there is."""
     now = work.ledger.now()
-    wish = WrittenWish("orders", since="1d", rules=["refused-orders"]).read(now, work.rule_set())
-    return begin_replay(work, wish, "replay")
+    request = WrittenReplayRequest("orders", since="1d", rules=["refused-orders"]).read(now, work.rule_set())
+    return begin_replay(work, request, "replay")
 
 
 def batch_of(work: World, kind: BatchKind) -> str:

@@ -86,8 +86,8 @@ def _go_on(work: World) -> bool:
     if work.kind == "index":
         maintain(work)
     if work.kind in ("redrive", "retransform"):
-        wish = ask_for_redrive(work, retransform=work.kind == "retransform")
-        if deliver_redrive(work, wish.redrive_id, work.router):
+        request = ask_for_redrive(work, retransform=work.kind == "retransform")
+        if deliver_redrive(work, request.redrive_id, work.router):
             idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
     if work.kind == "replay" and deliver_replay(work, ask_for_replay(work).replay_id, work.router):
         idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)

@@ -148,10 +148,10 @@ def _redrives(work: Runtime, server: S3Server, router: InProcessRouter) -> list[
     """Redrive all dead letters: as they were, then through today's rules."""
     batches = []
     for what, retransform in (("redrive", False), ("redrive, retransform", True)):
-        wish = begin_redrive(work, Selection(), what, rate=None, retransform=retransform, again=True)
+        request = begin_redrive(work, Selection(), what, rate=None, retransform=retransform, again=True)
         while True:
             batch, counting = _begun(what, server)
-            plan = counting("plan", lambda wish=wish: plan_redrive(work, wish.redrive_id))
+            plan = counting("plan", lambda request=request: plan_redrive(work, request.redrive_id))
             if plan.batch_id is None:
                 break
             chunk_ids = counting("route", lambda plan=plan: route(work, plan.batch_id, router))

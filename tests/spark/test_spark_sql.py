@@ -263,10 +263,10 @@ def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:
     )
     left = survey(work, Selection(), retransform=False, again=False).left
 
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=True, again=False)
-    deliver_redrive(work, wish.redrive_id, place.router)
+    request = begin_redrive(work, Selection(), "run", rate=None, retransform=True, again=False)
+    deliver_redrive(work, request.redrive_id, place.router)
 
     assert left == {("cast/a", NO_REQUEST): 2}
     assert place.received("cast-a") == [{"n": "MANY"}]
-    assert Marks(work).counts(work.ledger.redrive(wish.redrive_id)) == {"delivered": 1, "unmatched": 1}
+    assert Marks(work).counts(work.ledger.redrive(request.redrive_id)) == {"delivered": 1, "unmatched": 1}
     assert audit(work).differences == ()

@@ -49,7 +49,7 @@ class Task:
     chunk_id: int = -1
 
 
-Course = Iterator[Sequence[Task]]
+Timeline = Iterator[Sequence[Task]]
 
 STAGES: Final[dict[str, Callable[[Runtime, Task], Any]]] = {
     "buffer": lambda work, task: buffer(work, task.batch_id),
@@ -125,17 +125,17 @@ class Crowd:
 
     def _schedule(self, work: Runtime, me: int) -> tuple[int, int]:
         """Plan for every runner whenever none of its runs is one's own, and hand out the tasks of one's runs."""
-        runs: dict[tuple[str, str], tuple[Course, set[Task]]] = {}
+        runs: dict[tuple[str, str], tuple[Timeline, set[Task]]] = {}
         count, plan_at = 0, 0.0
         while True:
             if time.monotonic() >= plan_at:
                 for runner in self._runners:
                     for kind, batch_id in self._planned(work, runner, [kind for name, kind in runs if name == runner]):
-                        runs[runner, kind] = (_course(work, me, kind, batch_id), set())
+                        runs[runner, kind] = (_timeline(work, me, kind, batch_id), set())
                         count += 1
                 plan_at = time.monotonic() + _PLAN_SECONDS
-            for key, (course, waiting) in list(runs.items()):
-                if not waiting and not self._hand_out(course, waiting):
+            for key, (timeline, waiting) in list(runs.items()):
+                if not waiting and not self._hand_out(timeline, waiting):
                     del runs[key]
                     plan_at = 0.0
             if not runs and self._is_idle(work):
@@ -156,8 +156,8 @@ class Crowd:
             return False
         return True
 
-    def _hand_out(self, course: Course, waiting: set[Task]) -> bool:
-        for tasks in course:
+    def _hand_out(self, timeline: Timeline, waiting: set[Task]) -> bool:
+        for tasks in timeline:
             waiting.update(tasks)
             for task in tasks:
                 self._tasks.put(task)
@@ -183,7 +183,7 @@ class Crowd:
         )
 
 
-def _course(work: Runtime, me: int, kind: str, batch_id: str) -> Course:
+def _timeline(work: Runtime, me: int, kind: str, batch_id: str) -> Timeline:
     if kind == "normal":
         yield [Task(me, "buffer", batch_id)]
         yield [Task(me, "route", batch_id)]

@@ -18,7 +18,7 @@ from eventbridge.routing.job import BacktestSlice, RouteJob, SliceResult, Task
 from eventbridge.stages.backtest import run as run_module
 from eventbridge.stages.backtest import spans as spans_module
 from eventbridge.stages.backtest.report import BacktestReport, DiffReport, Hour, Peak
-from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules, diff_rules, keep_report
+from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules, diff_rules, keep_report
 from eventbridge.stages.runtime.runtime import Runtime
 
 Order = Callable[..., bytes]
@@ -73,14 +73,14 @@ def archive(site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], 
 def backtest(site: Any, candidate: str, since: str = "2026-03-01T12:00:00", **fields: Any) -> BacktestReport:
     """Backtest in this process."""
     return backtest_rules(
-        site.work, candidate, BacktestWish(since, **fields), InProcessRouter(site.work.store), paths=True
+        site.work, candidate, BacktestRequest(since, **fields), InProcessRouter(site.work.store), paths=True
     )
 
 
 def diff(site: Any, a: str, b: str, **fields: Any) -> DiffReport:
     """Compare in this process."""
-    wish = BacktestWish("2026-03-01T12:00:00", **fields)
-    return diff_rules(site.work, a, b, wish, InProcessRouter(site.work.store), paths=True)
+    request = BacktestRequest("2026-03-01T12:00:00", **fields)
+    return diff_rules(site.work, a, b, request, InProcessRouter(site.work.store), paths=True)
 
 
 def written(site: Any, text: str, name: str = "candidate.yaml") -> str:
@@ -139,8 +139,8 @@ def test_only_the_first_job_renders_samples_of_what_matches_often(
     monkeypatch.setattr(run_module, "_FIRST_ROWS", 1)
     monkeypatch.setattr(run_module, "_ROWS_OF_TURN", 1)
     router = Counting(archive.work)
-    wish = BacktestWish("2026-03-01T12:00:00", samples=2)
-    cut = backtest_rules(archive.work, "everything", wish, router)
+    request = BacktestRequest("2026-03-01T12:00:00", samples=2)
+    cut = backtest_rules(archive.work, "everything", request, router)
 
     assert (cut.rules, cut.events) == (whole.rules, 6)
     sampled = [task.sampled[0] for task in router.asked if isinstance(task, BacktestSlice)]
@@ -184,7 +184,7 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
     """No event is not an error, and Spark is not asked."""
     router = Counting(site.work)
 
-    report = backtest_rules(site.work, "big", BacktestWish("2h"), router)
+    report = backtest_rules(site.work, "big", BacktestRequest("2h"), router)
 
     assert (report.events, report.rules[0].matched, report.rules[0].largest_minute) == (0, 0, None)
     assert router.asked == []
@@ -201,12 +201,12 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
         (" ", "1h", "no candidate is named"),
     ],
 )
-def test_a_wish_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:
+def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:
     """Each is told with what to do, before Spark is asked."""
     router = Counting(site.work)
 
     with pytest.raises((UserError, NotFoundError, RuleFileError)) as failure:
-        backtest_rules(site.work, candidate, BacktestWish(since), router, paths=True)
+        backtest_rules(site.work, candidate, BacktestRequest(since), router, paths=True)
 
     assert said in str(failure.value)
     assert router.asked == []
@@ -289,7 +289,7 @@ def test_a_costly_rule_is_run_within_its_budget(costly_place: costly.Place) -> N
     costly_place.program("fail")
     work = costly_place.work()
 
-    report = backtest_rules(work, "costly", BacktestWish("1h"), costly.router(work))
+    report = backtest_rules(work, "costly", BacktestRequest("1h"), costly.router(work))
 
     (rule,) = report.rules
     lines = rule.targets[0]
@@ -304,7 +304,7 @@ def test_what_a_budget_does_not_reach_is_left_out(costly_place: costly.Place) ->
     costly_place.program("loop")
     work = costly_place.work()
 
-    report = backtest_rules(work, "costly", BacktestWish("1h"), costly.router(work))
+    report = backtest_rules(work, "costly", BacktestRequest("1h"), costly.router(work))
 
     (rule,) = report.rules
     assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a costly rule was spent")
@@ -314,7 +314,7 @@ def test_a_costly_rule_is_compared_with_a_cheap_one(costly_place: costly.Place) 
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
     work = costly_place.work()
 
-    report = diff_rules(work, "cheap", "costly", BacktestWish("1h"), costly.router(work))
+    report = diff_rules(work, "cheap", "costly", BacktestRequest("1h"), costly.router(work))
 
     (pair,) = report.pairs
     assert (pair.both, pair.gained, pair.lost, pair.left_out) == (3, 0, 1, 0)

@@ -79,8 +79,8 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
         wanted, how = call.selection(work, request), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
             return survey_document(survey(work, wanted, **how))
-        wish = begin_redrive(work, wanted, run, rate=call.rate, **how)
-        return redrive_document(wish, Marks(work).counts(wish))
+        redrive_request = begin_redrive(work, wanted, run, rate=call.rate, **how)
+        return redrive_document(redrive_request, Marks(work).counts(redrive_request))
 
     return await begun(request, token, "redrive", made, is_costly=True)
 

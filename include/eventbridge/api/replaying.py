@@ -12,8 +12,8 @@ from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document
 from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
-from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
@@ -37,9 +37,9 @@ class ReplayCall(BaseModel):
     rate: float | None = Field(None, description="At most so many deliveries a second.")
     dry_run: bool = Field(False, description="Only say what would be taken, of at most 50 files of the archive.")
 
-    def written(self) -> WrittenWish:
+    def written(self) -> WrittenReplayRequest:
         """Return it as a person would write it."""
-        return WrittenWish(
+        return WrittenReplayRequest(
             self.bus,
             since=self.since,
             until=self.until or None,
@@ -60,10 +60,10 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     run = await run_of(request, token)
 
     def made(work: Runtime) -> Any:
-        wish = call.written().read(work.ledger.now(), work.rule_set())
+        replay_request = call.written().read(work.ledger.now(), work.rule_set())
         if call.dry_run:
-            return survey(work, wish, PREVIEW_FILES)
-        return replay_document(work, begin_replay(work, wish, run).replay_id)
+            return survey(work, replay_request, PREVIEW_FILES)
+        return replay_document(work, begin_replay(work, replay_request, run).replay_id)
 
     return await begun(request, token, "replay", made, is_costly=True)
 

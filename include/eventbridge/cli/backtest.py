@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from eventbridge.model.backtested import EventSample, Output
     from eventbridge.routing.job import RouteJob, Router, SliceResult, Task
     from eventbridge.stages.backtest.report import BacktestReport, DiffReport, RuleReport
-    from eventbridge.stages.operate.backtest import BacktestWish
+    from eventbridge.stages.operate.backtest import BacktestRequest
     from eventbridge.stages.runtime.runtime import Runtime
 
 _CANDIDATE = "A rule of today's files, RULE@VERSION, or every rule of a file: a path that ends in .yaml."
@@ -42,11 +42,11 @@ class PartOptions:
         int, typer.Option("--sample", min=0, max=100, metavar="N", help="Samples of each kind that the report has.")
     ] = 3
 
-    def wish(self) -> BacktestWish:
+    def request(self) -> BacktestRequest:
         """Return what is asked for."""
-        from eventbridge.stages.operate.backtest import BacktestWish
+        from eventbridge.stages.operate.backtest import BacktestRequest
 
-        return BacktestWish(**vars(self))
+        return BacktestRequest(**vars(self))
 
 
 KeepOption = Annotated[
@@ -72,7 +72,7 @@ def backtest(
     from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
     with _asking(spark, keep=keep) as (work, router):
-        report = backtest_rules(work, candidate, part.wish(), router, paths=True)
+        report = backtest_rules(work, candidate, part.request(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))
@@ -97,7 +97,7 @@ def diff(
     from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
     with _asking(spark, keep=keep) as (work, router):
-        report = diff_rules(work, a, b, part.wish(), router, paths=True)
+        report = diff_rules(work, a, b, part.request(), router, paths=True)
         kept = keep_report(work, report) if keep else ()
     if as_json:
         say(to_json(report))

@@ -54,9 +54,9 @@ def _told(done: Maintained) -> list[str]:
     lines.append(f"{counted(done.files, 'file', 'files')} {removed}, {done.lost_files:,} of them named by nothing")
     if not done.dry_run:
         lines.append(f"{counted(done.rows, 'row', 'rows')} of the ledger removed")
-    if done.rule_changes or done.wishes:
+    if done.rule_changes or done.requests:
         changes = counted(done.rule_changes, "change of a rule", "changes of rules")
-        lines.append(f"{changes} and {counted(done.wishes, 'replay or redrive', 'replays and redrives')} removed")
+        lines.append(f"{changes} and {counted(done.requests, 'replay or redrive', 'replays and redrives')} removed")
     for bus, count in sorted(done.messages.items()):
         lines.append(f"bus {bus}: {counted(count, 'message', 'messages')} {removed}")
     for reason, count in sorted(done.kept.items()):

@@ -82,22 +82,22 @@ def redrive(
             tell_passed_over(found.damaged)
             return
         if resume is not None:
-            wish = find_redrive(work, resume)
+            request = find_redrive(work, resume)
         else:
             run = f"command {uuid.uuid4()}"
-            wish = begin_redrive(work, selection, run, **vars(how))
-            note(f"redrive {wish.redrive_id}; `eventbridge dead-letters cancel {wish.redrive_id[:8]}` cancels it")
-        stack.enter_context(_alone(work, wish))
+            request = begin_redrive(work, selection, run, **vars(how))
+            note(f"redrive {request.redrive_id}; `eventbridge dead-letters cancel {request.redrive_id[:8]}` cancels it")
+        stack.enter_context(_alone(work, request))
         interrupts.begin()
-        batches = deliver_redrive(work, wish.redrive_id, _router(work, wish, spark, stack), interrupts.stop)
-        wish = work.ledger.redrive(wish.redrive_id)
+        batches = deliver_redrive(work, request.redrive_id, _router(work, request, spark, stack), interrupts.stop)
+        request = work.ledger.redrive(request.redrive_id)
         marks = Marks(work)
-        counts, damaged = marks.counts(wish), marks.damaged
-        if wish.state == "done":
-            left = survey_of(work, wish)
+        counts, damaged = marks.counts(request), marks.damaged
+        if request.state == "done":
+            left = survey_of(work, request)
             damaged |= left.damaged
             _note_left(left)
-    _show_end(wish, batches, counts, as_json=as_json)
+    _show_end(request, batches, counts, as_json=as_json)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     tell_passed_over(damaged)
@@ -149,14 +149,14 @@ def cancel(
         say(f"{found.redrive_id} has ended already: {found.state}")
 
 
-def _alone(work: Runtime, wish: Redrive) -> AbstractContextManager[None]:
+def _alone(work: Runtime, request: Redrive) -> AbstractContextManager[None]:
     from eventbridge.cli.deliver import alone
 
-    return alone(work.settings, f"redrive.{wish.redrive_id}", f"command for redrive {wish.redrive_id}")
+    return alone(work.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
 
 
-def _router(work: Runtime, wish: Redrive, spark: str | None, stack: ExitStack) -> Router:
-    if not wish.retransform:
+def _router(work: Runtime, request: Redrive, spark: str | None, stack: ExitStack) -> Router:
+    if not request.retransform:
         from eventbridge.routing.in_process import InProcessRouter
 
         return InProcessRouter(work.store)  # has nothing to route
@@ -166,14 +166,14 @@ def _router(work: Runtime, wish: Redrive, spark: str | None, stack: ExitStack) -
     return ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
 
 
-def _show_end(wish: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
+def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:
     from eventbridge.stages.redrive.account import redrive_document
 
     if as_json:
-        show_json(redrive_document(wish, counts))
+        show_json(redrive_document(request, counts))
         return
     say(
-        f"{wish.state}: {counted(batches, 'batch', 'batches')}, "
+        f"{request.state}: {counted(batches, 'batch', 'batches')}, "
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
     )
     if counts["pending"]:
@@ -207,8 +207,10 @@ def _told(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 
-def _chosen_by(wish: Redrive) -> str:
-    parts = [f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in wish.selection.items()]
-    options = [name for name, is_set in (("retransform", wish.retransform), ("again", wish.again)) if is_set]
-    rate = [] if wish.rate is None else [f"{wish.rate:g}/s"]
+def _chosen_by(request: Redrive) -> str:
+    parts = [
+        f"{key} {', '.join(value) if isinstance(value, list) else value}" for key, value in request.selection.items()
+    ]
+    options = [name for name, is_set in (("retransform", request.retransform), ("again", request.again)) if is_set]
+    rate = [] if request.rate is None else [f"{request.rate:g}/s"]
     return "; ".join([*(parts or ["all"]), *rate, *options])

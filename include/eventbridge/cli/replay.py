@@ -23,8 +23,8 @@ from eventbridge.errors import UserError
 if TYPE_CHECKING:
     from eventbridge.model.replay import Replay
     from eventbridge.stages.replay.account import ReplayAccount
+    from eventbridge.stages.replay.request import WrittenReplayRequest
     from eventbridge.stages.replay.survey import ReplaySurvey
-    from eventbridge.stages.replay.wish import WrittenWish
     from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -51,7 +51,7 @@ SparkOption = Annotated[
 
 
 @dataclass(frozen=True)
-class WishOptions:
+class ReplayOptions:
     """Options that say which archived events are delivered again, and how."""
 
     since: Annotated[
@@ -93,20 +93,20 @@ class WishOptions:
         typer.Option(metavar="N", help="At most so many deliveries a second, 0.1 or more; default: no limit."),
     ] = None
 
-    def of(self, bus: str) -> WrittenWish:
-        """Return the wish for a bus; raises UserError for an option without text."""
-        from eventbridge.stages.replay.wish import WrittenWish
+    def of(self, bus: str) -> WrittenReplayRequest:
+        """Return the request for a bus; raises UserError for an option without text."""
+        from eventbridge.stages.replay.request import WrittenReplayRequest
 
         named = {"from": self.since, "to": self.until, "rule": self.rules, "target": self.targets}
         refuse_empty(named | {"pattern": self.pattern, "sql": self.sql})
-        return WrittenWish(bus, **vars(self) | {"rules": self.rules or (), "targets": self.targets or ()})
+        return WrittenReplayRequest(bus, **vars(self) | {"rules": self.rules or (), "targets": self.targets or ()})
 
 
 @app.command("begin", short_help="Replay events of a bus: `replay BUS` is the same.")
 @takes_records
 def begin(
     bus: Annotated[str, typer.Argument(metavar="BUS", help="The bus whose archive is replayed.")],
-    options: WishOptions,
+    options: ReplayOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken, with samples.")] = False,
     spark: SparkOption = None,
     as_json: JsonOption = False,
@@ -119,13 +119,13 @@ def begin(
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     with runtime(looking=dry_run, acting=not dry_run) as work:
-        wish = options.of(bus).read(work.ledger.now(), work.rule_set())
+        request = options.of(bus).read(work.ledger.now(), work.rule_set())
         if dry_run:
             from eventbridge.stages.replay.survey import survey
 
-            _show_survey(survey(work, wish), as_json=as_json)
+            _show_survey(survey(work, request), as_json=as_json)
             return
-        begun = begin_replay(work, wish, f"command {uuid.uuid4()}")
+        begun = begin_replay(work, request, f"command {uuid.uuid4()}")
         note(f"replay {begun.replay_id}; `eventbridge replay pause|cancel {begun.replay_id[:8]}` stops it")
         _deliver(work, begun, spark, as_json=as_json)
 
@@ -217,24 +217,26 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         )
 
 
-def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -> None:
+def _deliver(work: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
     from eventbridge.cli.deliver import alone, spark_url
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver_replay import deliver_replay
     from eventbridge.stages.replay.account import account_of
 
     with Interrupts() as interrupts, ExitStack() as stack:
-        stack.enter_context(alone(work.settings, f"replay.{wish.replay_id}", f"command for replay {wish.replay_id}"))
+        stack.enter_context(
+            alone(work.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
+        )
         router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
         interrupts.begin()
-        batches = deliver_replay(work, wish.replay_id, router, interrupts.stop)
-        wish = work.ledger.replay(wish.replay_id)
-        account = account_of(work, wish)
+        batches = deliver_replay(work, request.replay_id, router, interrupts.stop)
+        request = work.ledger.replay(request.replay_id)
+        account = account_of(work, request)
     if as_json:
-        show_json(_document(wish, account))
+        show_json(_document(request, account))
     else:
         say(
-            f"{wish.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
+            f"{request.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
             f"{_told(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
@@ -243,10 +245,10 @@ def _deliver(work: Runtime, wish: Replay, spark: str | None, *, as_json: bool) -
         raise typer.Exit(interrupts.exit_code)
 
 
-def _document(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
+def _document(request: Replay, account: ReplayAccount) -> dict[str, Any]:
     from eventbridge.stages.operate.replay_progress import replay_fields
 
-    return replay_fields(wish, account)
+    return replay_fields(request, account)
 
 
 def find_replay(work: Runtime, name: str) -> Replay:
@@ -282,14 +284,16 @@ def _told(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 
-def _chosen_by(wish: Replay) -> str:
+def _chosen_by(request: Replay) -> str:
     said = [
         f"{key} {', '.join(value) if isinstance(value, list) else value}"
-        for key, value in wish.selection.items()
+        for key, value in request.selection.items()
         if (key, value) != ("as_of", "today")
     ]
     options = [
-        name for name, is_set in (("same ids", not wish.new_ids), ("skip delivered", wish.skip_delivered)) if is_set
+        name
+        for name, is_set in (("same ids", not request.new_ids), ("skip delivered", request.skip_delivered))
+        if is_set
     ]
-    rate = [] if wish.rate is None else [f"{wish.rate:g}/s"]
+    rate = [] if request.rate is None else [f"{request.rate:g}/s"]
     return "; ".join([*(said or ["all"]), *options, *rate])

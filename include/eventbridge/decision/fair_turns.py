@@ -9,7 +9,7 @@ from typing import TypeVar
 Each = TypeVar("Each")
 
 
-def in_turn(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
+def round_robin(waiting: Mapping[Each, datetime], served: Mapping[Each, str]) -> list[Each]:
     """Return what waits since some time in the order in which it is to be served: a backlog has one turn a round.
 
     What was never served comes first, what was served last comes last (`served`: by which batch, their ids sort by

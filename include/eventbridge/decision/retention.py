@@ -77,7 +77,7 @@ def keeping(batch: Batch, now: datetime, retention: Retention, needs: Collection
     return Keeping(kept)
 
 
-def needs_of_wishes(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
+def needs_of_requests(batch: Batch, replays: Iterable[Replay], redrives: Collection[str]) -> Iterator[Need]:
     """Yield what replays that have not ended, and redrives under way (their ids), need of a committed batch.
 
     A replay reads the archive of its time. One that chooses by outcome follows deliveries through every batch since.

@@ -108,14 +108,14 @@ class Figures(Database):
             rows = connection.execute(statements.of_rule(times), {"of_bus": bus, "of_rule": rule})
             return [FigureAt(row.grain, row.at, _figure("target", row)) for row in rows]
 
-    def figure_course(
+    def figure_timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
     ) -> list[FigureStep]:
         """Return the figures that begin at or between some times, by step from the first on, and by outcome.
 
         `rule`: only of this bus and rule, then by target too.
         """
-        query = statements.course(scope, times, step // timedelta(microseconds=1), rule)
+        query = statements.timeline(scope, times, step // timedelta(microseconds=1), rule)
         bus, name = rule or ("", "")
         with self._reading() as connection:
             return [

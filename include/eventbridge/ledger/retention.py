@@ -47,10 +47,10 @@ class Retention(Database):
         with self._reading() as connection:
             return [to_batch(row) for row in connection.execute(statements.UNCLEARED_BATCHES, {"most": limit})]
 
-    def open_wishes(self) -> set[str]:
+    def open_requests(self) -> set[str]:
         """Return the ids of the replays and redrives that have not ended."""
         with self._reading() as connection:
-            return _open_wishes(connection)
+            return _open_requests(connection)
 
     def needs_of(self, batch: Batch) -> list[Need]:
         """Return who needs what is kept of a committed batch, as far as the ledger's rows tell."""
@@ -76,16 +76,16 @@ class Retention(Database):
                 found.append(Need("manifest", "an older one of its runner is kept"))
         return found
 
-    def mark_kept(self, batch: Batch, kept: Kept, known_wishes: Collection[str]) -> bool:
+    def mark_kept(self, batch: Batch, kept: Kept, known_requests: Collection[str]) -> bool:
         """Mark what is kept of a committed batch from now on; its files and rows go after that.
 
         False, and nothing changes, if the batch is not as it was read, or if a replay or redrive has begun that is
-        not among `known_wishes`: it may need what was to go.
+        not among `known_requests`: it may need what was to go.
         """
         change = {"of_batch": batch.batch_id, "expected": batch.kept, "to": kept}
         with self._writing() as connection:
             connection.execute(offset_statements.TAKE_TURN)  # whoever begins a replay or redrive waits, or is seen
-            if not _open_wishes(connection) <= set(known_wishes):
+            if not _open_requests(connection) <= set(known_requests):
                 return False
             return connection.execute(statements.MARK_KEPT, change).rowcount == 1
 
@@ -139,7 +139,7 @@ class Retention(Database):
             count += len(rows)
             rule_sets |= {row.rule_set for row in rows}
 
-    def drop_ended_wishes(self, before: datetime) -> int:
+    def drop_ended_requests(self, before: datetime) -> int:
         """Forget replays and redrives that ended before a time, the latter once letters are gone; return how many."""
         with self._reading() as connection:
             old = connection.execute(statements.OLD_REPLAYS, {"at": before, "most": ROWS_AT_ONCE}).scalars().all()
@@ -182,5 +182,5 @@ class Retention(Database):
         return dropped
 
 
-def _open_wishes(connection: Connection) -> set[str]:
-    return set(connection.execute(statements.OPEN_WISHES).scalars())
+def _open_requests(connection: Connection) -> set[str]:
+    return set(connection.execute(statements.OPEN_REQUESTS).scalars())

@@ -1,4 +1,4 @@
-"""A wish to deliver dead letters again, and what of them a batch took up."""
+"""A request to deliver dead letters again, and what of them a batch took up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RedriveState = Literal["running", "done", "cancelled"]
 
 @dataclass(frozen=True)
 class Redrive:
-    """A wish to deliver dead letters again, carried out by batches in turn.
+    """A request to deliver dead letters again, carried out by batches in turn.
 
     `run` names who asked: to ask again under the same name is to ask for the same redrive. `selection` is JSON.
     `rate` is in dead letters a second, None: as fast as it goes; before `next_at` no further batch is planned.

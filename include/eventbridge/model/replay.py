@@ -1,4 +1,4 @@
-"""A wish to deliver archived events again, and what of the archive a batch took up."""
+"""A request to deliver archived events again, and what of the archive a batch took up."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ReplayPosition(Struct, frozen=True, omit_defaults=True):
 
 @dataclass(frozen=True)
 class Replay:
-    """A wish to deliver archived events again, carried out by batches in turn.
+    """A request to deliver archived events again, carried out by batches in turn.
 
     `run` names who asked: to ask again under the same name is to ask for the same replay. Events are those of batches
     planned from `since` (included) to `until` (excluded) and committed before `started_at`. `selection` is JSON.

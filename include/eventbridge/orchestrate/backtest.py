@@ -14,7 +14,7 @@ from eventbridge.orchestrate.tasks import TASK, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.backtest.report import BacktestReport, DiffReport
-    from eventbridge.stages.operate.backtest import BacktestWish
+    from eventbridge.stages.operate.backtest import BacktestRequest
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def backtest() -> None:
 
     form = get_current_context()["params"]
     with stage() as work:
-        report = backtest_rules(work, form["candidate"], _wish(form), open_router(work))
+        report = backtest_rules(work, form["candidate"], _request(form), open_router(work))
         _keep(work, report)
     for rule in report.rules:
         log.info(
@@ -52,7 +52,7 @@ def diff() -> None:
 
     form = get_current_context()["params"]
     with stage() as work:
-        report = diff_rules(work, form["a"], form["b"], _wish(form), open_router(work))
+        report = diff_rules(work, form["a"], form["b"], _request(form), open_router(work))
         _keep(work, report)
     for pair in report.pairs:
         changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
@@ -62,10 +62,10 @@ def diff() -> None:
         )
 
 
-def _wish(form: Mapping[str, Any]) -> BacktestWish:
-    from eventbridge.stages.operate.backtest import BacktestWish
+def _request(form: Mapping[str, Any]) -> BacktestRequest:
+    from eventbridge.stages.operate.backtest import BacktestRequest
 
-    return BacktestWish(form["from"], form["to"], form["bus"] or None, form["samples"])
+    return BacktestRequest(form["from"], form["to"], form["bus"] or None, form["samples"])
 
 
 def _keep(work: Runtime, report: BacktestReport | DiffReport) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 from eventbridge.errors import BooksError
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.in_turn import Plan
+    from eventbridge.stages.operate.consecutive_batches import Plan
     from eventbridge.stages.runtime.runtime import Runtime
 
 _LOOK_AGAIN_SECONDS = 1.0

@@ -25,7 +25,7 @@ from eventbridge.orchestrate.tasks import TASK, confirmed_pools, end_run, stage
 
 if TYPE_CHECKING:
     from eventbridge.stages.replay.plan import ReplayPlan
-    from eventbridge.stages.replay.wish import Wish
+    from eventbridge.stages.replay.request import ReplayRequest
     from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -114,33 +114,33 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     if begun is not None:  # this task was tried again
         return begun.replay_id
     refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"} | RULES_REQUIRED)
-    wish = wish_of(work, params)
+    request = request_of(work, params)
     if params["dry_run"]:
-        log_survey(work, wish)
+        log_survey(work, request)
         return None
-    return begin_replay(work, wish, run).replay_id
+    return begin_replay(work, request, run).replay_id
 
 
-def log_survey(work: Runtime, wish: Wish) -> None:
+def log_survey(work: Runtime, request: ReplayRequest) -> None:
     """Log what a replay would take, with samples."""
     from eventbridge.stages.replay.survey import survey
 
-    would = survey(work, wish)
+    would = survey(work, request)
     log.info("dry run, nothing is sent: %s archived events looked at, %s would be taken", would.events, would.taken)
     for of, count in sorted(would.deliveries.items()):
         log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
 
 
-def wish_of(work: Runtime, params: Mapping[str, Any]) -> Wish:
+def request_of(work: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
     """Return the replay that a form asks for; raises UserError, also where no rule is chosen: all takes a word."""
     from eventbridge.errors import UserError
-    from eventbridge.stages.replay.wish import WrittenWish
+    from eventbridge.stages.replay.request import WrittenReplayRequest
 
     rules = params["rules"] or []
     refuse_empty(params, RULES_REQUIRED)
     if ALL in rules and len(rules) > 1:
         raise UserError(f"rules: {ALL} stands for all rules of the bus. Choose it alone, or leave it out.")
-    written = WrittenWish(
+    written = WrittenReplayRequest(
         params["bus"] or "",
         since=params["from"],
         until=params["to"],

@@ -18,8 +18,8 @@ from eventbridge.orchestrate.noted_form import noted_form
 from eventbridge.orchestrate.plain_failure import plain_failures, plainly
 from eventbridge.orchestrate.replay import (
     log_survey,
+    request_of,
     run_of_replay,
-    wish_of,
 )
 from eventbridge.orchestrate.tasks import TASK, end_run, stage
 
@@ -67,11 +67,11 @@ def replay_of_hour(
             "no bus is named. Backfill again: fill in Bus and Rules, and tick 'Override parameters on existing runs'. "
             "Without that tick Airflow hands no parameter to the run."
         )
-    wish = wish_of(work, {**params, "from": since, "to": until})
+    request = request_of(work, {**params, "from": since, "to": until})
     if params["dry_run"]:
-        log_survey(work, wish)
+        log_survey(work, request)
         return None
-    return begin_or_go_on(work, wish, run, times)
+    return begin_or_go_on(work, request, run, times)
 
 
 class WaitForReplay(BaseOperator):

@@ -117,12 +117,12 @@ class Follows(Protocol):
 
 
 class Announcements(Protocol):
-    """A descriptor that is readable once something may have been published since `heard` was called last."""
+    """A descriptor that is readable once something may have been published since `take_signal` was called last."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
 
-    def heard(self) -> bool:
+    def take_signal(self) -> bool:
         """Return whether something was told, and forget it: who looks at the log after that misses nothing."""
 
 

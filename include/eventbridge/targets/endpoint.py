@@ -73,7 +73,7 @@ def sockets_opened() -> int:
     return _Opened.last
 
 
-class Door:
+class SocketGuard:
     """Opens the sockets of one handle's connections, but none to an address that the guard refuses."""
 
     __slots__ = ("_guard", "opened", "refusals")
@@ -109,7 +109,7 @@ class Door:
 
 def easy_handle(
     endpoint: Endpoint,
-    door: Door,
+    socket_guard: SocketGuard,
     before_request: Callable[[str, str, int, int], int],
     take_debug: Callable[[int, bytes], None],
     take_header: Callable[[bytes], object],
@@ -137,7 +137,7 @@ def easy_handle(
         pycurl.SSL_VERIFYHOST: 2,
         pycurl.PROXY: "",  # not None: http_proxy and its kin would count
         pycurl.TCP_KEEPALIVE: 1,
-        pycurl.OPENSOCKETFUNCTION: door.open,
+        pycurl.OPENSOCKETFUNCTION: socket_guard.open,
         pycurl.PREREQFUNCTION: before_request,
         pycurl.HEADERFUNCTION: take_header,
         pycurl.WRITEFUNCTION: take_body,

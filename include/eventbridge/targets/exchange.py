@@ -11,7 +11,7 @@ import pycurl
 from eventbridge.decision.request_batch_answer import Said
 from eventbridge.model.answer import Answer
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
-from eventbridge.targets.endpoint import Door, Endpoint, easy_handle, send_to
+from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.redaction import Form, masked, veiled
 
@@ -58,13 +58,13 @@ class Exchange:
     __slots__ = (
         "_alone",
         "_closed_ports",
-        "_door",
         "_lines",
         "_parts",
         "_read_bytes",
         "_refused",
         "_room_bytes",
         "_secrets",
+        "_socket_guard",
         "credentials",
         "curl",
         "endpoint",
@@ -88,9 +88,9 @@ class Exchange:
         self._refused = False  # the server said that it did not process it
         self._alone = False  # it gets a connection of its own
         self._hide(())
-        self._door = Door(endpoint.guard)
+        self._socket_guard = SocketGuard(endpoint.guard)
         self.curl = easy_handle(
-            endpoint, self._door, self._before_request, self._take_debug, self._lines.append, self._take_body
+            endpoint, self._socket_guard, self._before_request, self._take_debug, self._lines.append, self._take_body
         )
 
     def turn_to(self, endpoint: Endpoint) -> None:
@@ -126,8 +126,8 @@ class Exchange:
         self.request = None
         self._lines.clear()
         self._parts.clear()
-        if self._door.opened or self._door.refusals:
-            self._door.close()
+        if self._socket_guard.opened or self._socket_guard.refusals:
+            self._socket_guard.close()
         if self._alone:
             self._alone = False
             self.curl.setopt(pycurl.FRESH_CONNECT, 0)
@@ -153,14 +153,14 @@ class Exchange:
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
         if 200 <= code < 300:
             return Answer(True, self.started_at, self._duration_ms(), code, response_head=self._response_head())
-        wishes = self._header_fields()
+        requests = self._header_fields()
         return Answer(
             accepted=False,
             started_at=self.started_at,
             duration_ms=self._duration_ms(),
             code=code,
-            retry_after=wishes.get("retry-after"),
-            abort=wishes.get("webhook-delivery", "").lower() == "abort-message",
+            retry_after=requests.get("retry-after"),
+            abort=requests.get("webhook-delivery", "").lower() == "abort-message",
             response_head=self._response_head(),
         )
 
@@ -184,8 +184,8 @@ class Exchange:
     def _failed(self, error_number: int, message: str) -> Answer:
         if self.sent and error_number in _CLOSED:
             return self._no_answer("NetworkError", _CLOSED_TEXT, self._duration_ms())
-        if self._door.refusals and not self._door.opened:
-            return self._no_answer("AddressRefused", self._door.told(), self._duration_ms())
+        if self._socket_guard.refusals and not self._socket_guard.opened:
+            return self._no_answer("AddressRefused", self._socket_guard.told(), self._duration_ms())
         # A status whose body breaks off is not an answer (RFC 9112, 8): it must be recorded as incomplete
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
@@ -245,7 +245,7 @@ class Exchange:
             return int(pycurl.PREREQFUNC_ABORT)
         self._refused = False
         if our_port in self._closed_ports:
-            if not self._door.opened:
+            if not self._socket_guard.opened:
                 return int(pycurl.PREREQFUNC_ABORT)
             self._closed_ports.discard(our_port)  # a new connection, with the port of one that is gone
         self.sent = True

@@ -17,10 +17,10 @@ from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.headers import HeaderRefused, event_lines, header_line
-from eventbridge.targets.http_engine import HttpEngine, Seat
+from eventbridge.targets.http_engine import HttpEngine, TransferSlot
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.signing import traceparent
-from eventbridge.targets.steps import Aside, Step
+from eventbridge.targets.steps import BlockingCall, Step
 from eventbridge.targets.tokens import NoToken
 
 #: Longest sleep without a look at the clock.
@@ -55,7 +55,7 @@ class HttpTarget:
         self._endpoint = endpoint
         self._max_in_flight = max_in_flight
         self._engine: HttpEngine | None = None  # its own, for `deliver`
-        self._seat: Seat | None = None
+        self._slot: TransferSlot | None = None
         self._held_back = False  # there are more requests, for which there is no room, or which must wait
         self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
@@ -67,11 +67,11 @@ class HttpTarget:
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
-            self._seat = Seat(self._engine)
-        assert self._seat is not None, "it comes with the engine"
-        with closing(self.steps(requests, until, self._seat)) as steps:
+            self._slot = TransferSlot(self._engine)
+        assert self._slot is not None, "it comes with the engine"
+        with closing(self.steps(requests, until, self._slot)) as steps:
             for step in steps:
-                if isinstance(step, Aside):
+                if isinstance(step, BlockingCall):
                     step.run()
                 elif step is not None:
                     yield step
@@ -79,8 +79,10 @@ class HttpTarget:
                     left = (until - self._clock()).total_seconds()
                     self._engine.wait(max(0.0, min(left, _WAIT_SECONDS)))
 
-    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
-        """Deliver as `deliver` does and as `steps.SeatedTarget` says."""
+    def steps(
+        self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
+    ) -> Generator[Step, None, None]:
+        """Deliver as `deliver` does and as `steps.MultiplexedTarget` says."""
         if self._delivering:
             raise RuntimeError("an HTTP target makes one delivery at a time: close the previous one first")
         self._delivering, self._renewed_at = True, None
@@ -91,30 +93,30 @@ class HttpTarget:
                 yield from self._unsent(waiting, failure, until)
                 return
             while True:
-                yield from self._fill(waiting, until, seat)
-                if not seat.flying and self._refused:
-                    yield from self._send_again(until, seat)
+                yield from self._fill(waiting, until, slot)
+                if not slot.flying and self._refused:
+                    yield from self._send_again(until, slot)
                     continue
-                if not (seat.flying or self._held_back):
+                if not (slot.flying or self._held_back):
                     return
                 yield None
-                while seat.ended:
+                while slot.ended:
                     reach("target.answered")
-                    done = self._finish(seat, *seat.ended.popleft())
+                    done = self._finish(slot, *slot.ended.popleft())
                     if done is not None:
                         yield done
                 if self._clock() >= until:
                     break
-            while seat.flying:
-                yield self._give_up(seat)
+            while slot.flying:
+                yield self._give_up(slot)
             yield from self._last_refused()
         finally:
             self._delivering = False
             self._refused.clear()
             self._sent_again.clear()
-            while seat.flying:
-                self._give_up(seat)
-            seat.leave()
+            while slot.flying:
+                self._give_up(slot)
+            slot.leave()
 
     def flush(self) -> None:
         """Return at once: an HTTP answer is the target's own word."""
@@ -140,11 +142,11 @@ class HttpTarget:
         """Close the connections of `deliver`."""
         if self._engine is not None:
             self._engine.close()
-            self._engine = self._seat = None
+            self._engine = self._slot = None
 
     def _make_ready(self, until: datetime) -> Generator[Step, None, str | None]:
         """Take up today's credentials; returns why there are none."""
-        ready = Aside(partial(self._access.ready, until))
+        ready = BlockingCall(partial(self._access.ready, until))
         if self._access.asks:
             yield ready
         else:
@@ -166,14 +168,16 @@ class HttpTarget:
                 continue
             yield request.index, Answer(False, now, 0.0, error_class="NoToken", error=failure)
 
-    def _fill(self, waiting: Iterator[Request | None], until: datetime, seat: Seat) -> Iterator[tuple[int, Answer]]:
+    def _fill(
+        self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
+    ) -> Iterator[tuple[int, Answer]]:
         """Send while there is time and room in flight; yields only what could not be sent."""
         self._held_back = False
-        while len(seat.flying) < self._max_in_flight and not self._refused:
+        while len(slot.flying) < self._max_in_flight and not self._refused:
             now = self._clock()
             if now >= until:
                 return
-            request = next(waiting, _NO_MORE) if seat.has_room else None
+            request = next(waiting, _NO_MORE) if slot.has_room else None
             if request is _NO_MORE:
                 return
             if request is None:
@@ -181,31 +185,33 @@ class HttpTarget:
                 return
             assert isinstance(request, Request), "there is nothing else"
             try:
-                self._send(request, now, seat)
+                self._send(request, now, slot)
             except HeaderRefused as refusal:
                 answer = Answer(False, now, 0.0, error_class="InvalidHeader", error=str(refusal))
                 yield request.index, answer
 
-    def _send(self, request: Request, now: datetime, seat: Seat) -> None:
+    def _send(self, request: Request, now: datetime, slot: TransferSlot) -> None:
         lines = self._lines_of(request, now)
-        exchange = seat.exchange(self._endpoint)
+        exchange = slot.exchange(self._endpoint)
         if exchange.credentials is not self._credentials:
             exchange.use(self._credentials)
         exchange.prepare(lines, request.payload)
         exchange.request = request
         exchange.started_at = now
         reach("target.send")
-        seat.start(exchange)
+        slot.start(exchange)
 
-    def _finish(self, seat: Seat, curl: pycurl.Curl, error_number: int, message: str) -> tuple[int, Answer] | None:
+    def _finish(
+        self, slot: TransferSlot, curl: pycurl.Curl, error_number: int, message: str
+    ) -> tuple[int, Answer] | None:
         """Take an ended transfer out; None if it was refused, and other credentials may help."""
-        exchange = seat.take_out(curl)
+        exchange = slot.take_out(curl)
         request = exchange.request
         assert request is not None
         answer = self._read(exchange, request, error_number, message)
-        if stalled_ms := seat.stalled_ms(exchange):
+        if stalled_ms := slot.stalled_ms(exchange):
             answer = answer._replace(stalled_ms=stalled_ms)
-        seat.free(exchange)
+        slot.free(exchange)
         sent_again = request.index in self._sent_again
         self._sent_again.discard(request.index)
         if answer.code in (401, 407) and not sent_again and self._may_renew:
@@ -217,13 +223,13 @@ class HttpTarget:
         """Return what an ended transfer came to."""
         return exchange.answer(error_number, message)
 
-    def _send_again(self, until: datetime, seat: Seat) -> Iterator[Step]:
+    def _send_again(self, until: datetime, slot: TransferSlot) -> Iterator[Step]:
         """Send once more what was refused, as many at a time as before, if there are other credentials by now.
 
         Nothing is in flight here: what is asked may take its time, and no request's own time goes by meanwhile.
         """
         before, problem = self._credentials, None
-        renewed = Aside(partial(self._access.renewed, until))
+        renewed = BlockingCall(partial(self._access.renewed, until))
         yield renewed
         try:
             self._take_up(renewed.result())
@@ -239,19 +245,19 @@ class HttpTarget:
                 yield request.index, answer if problem is None else answer._replace(error=problem)
             else:
                 self._sent_again.add(request.index)
-                self._send(request, now, seat)
+                self._send(request, now, slot)
 
     @property
     def _may_renew(self) -> bool:
         """Whether it is long enough ago that credentials were looked up again."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
 
-    def _give_up(self, seat: Seat) -> tuple[int, Answer]:
-        exchange = seat.take_out(next(reversed(seat.flying)))
-        answer = exchange.interrupted(self._clock())._replace(stalled_ms=seat.stalled_ms(exchange))
+    def _give_up(self, slot: TransferSlot) -> tuple[int, Answer]:
+        exchange = slot.take_out(next(reversed(slot.flying)))
+        answer = exchange.interrupted(self._clock())._replace(stalled_ms=slot.stalled_ms(exchange))
         assert exchange.request is not None
         index = exchange.request.index
-        seat.free(exchange)
+        slot.free(exchange)
         return index, answer
 
     def _last_refused(self) -> Iterator[tuple[int, Answer]]:

@@ -17,7 +17,7 @@ from eventbridge.targets.access import Access
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import KEPT_BYTES, Exchange
 from eventbridge.targets.http import HttpTarget
-from eventbridge.targets.http_engine import Seat
+from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import Step
@@ -60,14 +60,16 @@ class BundlingHttpTarget(HttpTarget):
         self._most: dict[str, int] = {}  # by delivery id: in how large a bundle it may go, after one was refused
         self._sent: dict[int, _Bundle] = {}
 
-    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
+    def steps(
+        self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
+    ) -> Generator[Step, None, None]:
         """Send every request, in bundles."""
         assert isinstance(requests, Sequence), "what is next is looked at before it is taken"
         if not requests:
             return
         self._sent.clear()
         self.more_of_answer = 0
-        with closing(super().steps(self._bundles(requests), until, seat)) as steps:
+        with closing(super().steps(self._bundles(requests), until, slot)) as steps:
             for step in steps:
                 if isinstance(step, tuple):
                     number, answer = step

@@ -1,4 +1,4 @@
-"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a seat in it."""
+"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a transfer slot in it."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ class HttpEngine:
         self._most = most_in_flight
         self._freely = most_in_flight if freely is None else freely
         self._multi = Multi(most_in_flight)
-        self._seats: dict[pycurl.Curl, Seat] = {}
+        self._slots: dict[pycurl.Curl, TransferSlot] = {}
         self._idle: dict[object, list[Exchange]] = defaultdict(list)
-        self._want_one: OrderedDict[Seat, None] = OrderedDict()  # have nothing in flight, and there was no room
-        self._want_more: OrderedDict[Seat, None] = OrderedDict()
+        self._want_one: OrderedDict[TransferSlot, None] = OrderedDict()  # have nothing in flight, and there was no room
+        self._want_more: OrderedDict[TransferSlot, None] = OrderedDict()
 
-    def wait(self, seconds: float) -> list[Seat]:
+    def wait(self, seconds: float) -> list[TransferSlot]:
         """Drive all transfers, waiting at most so long for news, and return the seats that have some.
 
         News are transfers that ended, or room for the next one.
         """
         news = self._with_room()
         for curl, error_number, message in self._multi.ended(0.0 if news else seconds):
-            seat = self._seats[curl]
-            if error_number == pycurl.E_ABORTED_BY_CALLBACK and not seat.flying[curl].sent:
-                self._connect_anew(seat.flying[curl])
+            slot = self._slots[curl]
+            if error_number == pycurl.E_ABORTED_BY_CALLBACK and not slot.flying[curl].sent:
+                self._connect_anew(slot.flying[curl])
                 continue
-            seat.ended.append((curl, error_number, message))
-            news[seat] = None
+            slot.ended.append((curl, error_number, message))
+            news[slot] = None
         return list(news)
 
-    def heed(self, other: HasFileno) -> None:
-        """Let `wait` return, once, when something that is no transfer is readable: `heard` says so then."""
-        self._multi.heed(other)
+    def watch_fd(self, other: HasFileno) -> None:
+        """Let `wait` return, once, when something that is no transfer is readable: `fd_ready` says so then."""
+        self._multi.watch_fd(other)
 
     @property
-    def heard(self) -> bool:
-        """Whether what is heeded was readable since."""
-        return self._multi.heard
+    def fd_ready(self) -> bool:
+        """Whether what is watched was readable since."""
+        return self._multi.fd_ready
 
     def wake(self) -> None:
         """Let `wait` return at once; any thread may."""
@@ -71,12 +71,12 @@ class HttpEngine:
                 exchange.close()
         self._idle.clear()
 
-    def has_room(self, seat: Seat) -> bool:
-        """Return whether a seat may start a transfer; if not, `wait` tells it when there is room."""
-        in_flight = len(self._seats)
-        if in_flight < self._freely or (in_flight < self._most and not seat.flying):
+    def has_room(self, slot: TransferSlot) -> bool:
+        """Return whether a transfer slot may start a transfer; if not, `wait` tells it when there is room."""
+        in_flight = len(self._slots)
+        if in_flight < self._freely or (in_flight < self._most and not slot.flying):
             return True
-        (self._want_more if seat.flying else self._want_one)[seat] = None
+        (self._want_more if slot.flying else self._want_one)[slot] = None
         return False
 
     def exchange(self, endpoint: Endpoint) -> Exchange:
@@ -95,11 +95,11 @@ class HttpEngine:
         for exchange in exchanges:
             self._idle[exchange.endpoint.kind].append(exchange)
 
-    def start(self, seat: Seat, exchange: Exchange) -> None:
+    def start(self, slot: TransferSlot, exchange: Exchange) -> None:
         """Begin a transfer; it goes out with the next `wait`."""
         self._multi.start(exchange.curl, exchange.endpoint.timeout_seconds)
         exchange.stalled_before = self._multi.stalled_seconds
-        self._seats[exchange.curl] = seat
+        self._slots[exchange.curl] = slot
 
     def _connect_anew(self, exchange: Exchange) -> None:
         """Begin a transfer again of which nothing went out, because the target had closed the connection before."""
@@ -114,22 +114,22 @@ class HttpEngine:
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
         self._multi.remove(curl)
-        del self._seats[curl]
+        del self._slots[curl]
 
-    def forget(self, seat: Seat) -> None:
-        """Tell a seat nothing more of room."""
-        self._want_one.pop(seat, None)
-        self._want_more.pop(seat, None)
+    def forget(self, slot: TransferSlot) -> None:
+        """Tell a transfer slot nothing more of room."""
+        self._want_one.pop(slot, None)
+        self._want_more.pop(slot, None)
 
-    def _with_room(self) -> dict[Seat, None]:
-        found: dict[Seat, None] = {}
+    def _with_room(self) -> dict[TransferSlot, None]:
+        found: dict[TransferSlot, None] = {}
         for wanting, limit in ((self._want_one, self._most), (self._want_more, self._freely)):
-            while wanting and len(self._seats) + len(found) < limit:
+            while wanting and len(self._slots) + len(found) < limit:
                 found[wanting.popitem(last=False)[0]] = None
         return found
 
 
-class Seat:
+class TransferSlot:
     """The place of one target in an engine: its transfers in flight, by handle, and those that ended since.
 
     `holder` is whatever the engine's owner knows it by.

@@ -49,9 +49,9 @@ class Multi:
         self._epoll = select.epoll()
         self._closing = threading.Lock()
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._heeded: HasFileno | None = None
-        self._ear = -1  # a duplicate of its descriptor, whose number nobody else gets
-        self.heard = False  # what is heeded was readable
+        self._other_fd: HasFileno | None = None
+        self._watched_fd = -1  # a duplicate of its descriptor, whose number nobody else gets
+        self.fd_ready = False  # what is watched was readable
         self._epoll.register(self._wakeup, select.EPOLLIN)
         self._watched: dict[int, tuple[int, int]] = {}  # for what events, and the last socket opened before
         self._resting: set[int] = set()  # of them, those that libcurl wants nothing of for now
@@ -101,8 +101,8 @@ class Multi:
         for descriptor, events in found:
             if descriptor == self._wakeup:
                 os.eventfd_read(self._wakeup)
-            elif descriptor == self._ear:
-                self.heard = True
+            elif descriptor == self._watched_fd:
+                self.fd_ready = True
             elif descriptor in self._resting:
                 self._look_at_kept(descriptor)
             else:
@@ -158,20 +158,20 @@ class Multi:
             if not self._epoll.closed:
                 os.eventfd_write(self._wakeup, 1)
 
-    def heed(self, other: HasFileno) -> None:
-        """Let `ended` return, once, when something that is no transfer is readable: `heard` is set then."""
-        self.heard = False
-        if other is self._heeded:
-            self._epoll.modify(self._ear, select.EPOLLIN | select.EPOLLONESHOT)
+    def watch_fd(self, other: HasFileno) -> None:
+        """Let `ended` return, once, when something that is no transfer is readable: `fd_ready` is set then."""
+        self.fd_ready = False
+        if other is self._other_fd:
+            self._epoll.modify(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
             return
-        self._stop_heeding()
-        self._heeded, self._ear = other, os.dup(other.fileno())
-        self._epoll.register(self._ear, select.EPOLLIN | select.EPOLLONESHOT)
+        self._stop_watching()
+        self._other_fd, self._watched_fd = other, os.dup(other.fileno())
+        self._epoll.register(self._watched_fd, select.EPOLLIN | select.EPOLLONESHOT)
 
-    def _stop_heeding(self) -> None:
-        if self._heeded is not None:
-            os.close(self._ear)
-        self._heeded, self._ear = None, -1
+    def _stop_watching(self) -> None:
+        if self._other_fd is not None:
+            os.close(self._watched_fd)
+        self._other_fd, self._watched_fd = None, -1
 
     def remove(self, curl: pycurl.Curl) -> None:
         """Take a transfer out; one that has not ended is broken off and its connection closed."""
@@ -190,7 +190,7 @@ class Multi:
         """Close all connections; transfers must have been removed."""
         self._multi.close()
         with self._closing:
-            self._stop_heeding()
+            self._stop_watching()
             self._epoll.close()
             os.close(self._wakeup)
 

@@ -1,4 +1,4 @@
-"""What a delivery that shares its thread with others does between two answers: it waits, or has a call made aside."""
+"""What a delivery that shares its thread with others does between two answers: it waits, or has a call made in another thread."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
 from eventbridge.model.answer import Answer
-from eventbridge.targets.http_engine import Seat
+from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 
 
-class Aside:
+class BlockingCall:
     """A call that may take its time: whoever drives a delivery has it made, in any thread, before it goes on."""
 
     __slots__ = ("_call", "_error", "_result")
@@ -35,14 +35,17 @@ class Aside:
         return self._result
 
 
-#: An answer and the index of its request; None: there is nothing to do until the seat has news or the time is over.
-Step = tuple[int, Answer] | Aside | None
+#: An answer and the index of its request; None: there is nothing to do until the transfer slot has news or the time is
+#: over.
+Step = tuple[int, Answer] | BlockingCall | None
 
 
-class SeatedTarget(Target, Protocol):
+class MultiplexedTarget(Target, Protocol):
     """A target that delivers without holding a thread: many of them share one event loop."""
 
-    def steps(self, requests: Iterable[Request | None], until: datetime, seat: Seat) -> Generator[Step, None, None]:
+    def steps(
+        self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
+    ) -> Generator[Step, None, None]:
         """Deliver as `deliver` does, and yield what is to be waited for too.
 
         A request that is None is none: the next may be sent once whoever drives this has done something for it.
@@ -50,6 +53,6 @@ class SeatedTarget(Target, Protocol):
         """
 
 
-def is_seated(target: Target) -> TypeGuard[SeatedTarget]:
+def is_multiplexed(target: Target) -> TypeGuard[MultiplexedTarget]:
     """Return whether a target can share an event loop."""
     return hasattr(target, "steps")  # to ask a runtime-checkable protocol takes 0.3 ms, as long as two deliveries

@@ -126,8 +126,8 @@ def test_a_redrive_begins_their_time_anew(sending: Sending, clock: RunningClock)
     sending.deliver()
     assert letters(work) == [("DeadlineMissed", 0)]
 
-    wish = begin_redrive(work, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(work, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
 
     assert len(sending.requests()) == 1
     assert audit(work).differences == ()

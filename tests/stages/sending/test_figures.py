@@ -104,8 +104,8 @@ def test_what_is_delivered_again_is_told_apart_from_what_matched(sending: Sendin
     copies = counted(work, "bus")["again"]
     sending.rules(bad="/healthy/bad")
 
-    wish = begin_redrive(work, Selection(target="bad"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(work, Selection(target="bad"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
 
     assert copies == 3
     assert counted(work, "bus")["again"] == 6

@@ -29,7 +29,7 @@ from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.release_on_hold import deliveries_on_hold
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -393,8 +393,8 @@ def test_a_replay_keeps_the_order_of_each_key(sending: Sending, clock: RunningCl
     sending.deliver()
     clock.advance(1)
     recorder.refused["a", 1] = 503
-    wish = WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set())
-    batches = deliver_replay(work, begin_replay(work, wish, "run").replay_id, InProcessRouter(work.store))
+    request = WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set())
+    batches = deliver_replay(work, begin_replay(work, request, "run").replay_id, InProcessRouter(work.store))
     blocked = {key: list(found) for key, found in recorder.got.items()}
     recorder.refused.clear()
     later(sending, clock)

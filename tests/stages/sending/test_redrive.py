@@ -31,7 +31,7 @@ NO_RETRY = "{policy: custom, max_retries: 0}"
 ALL = Selection()
 
 
-def wish(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> Redrive:
+def request(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> Redrive:
     """Begin a redrive."""
     chosen = {"rate": None, "retransform": False, "again": False} | options
     return begin_redrive(sending.work, selection, run, **chosen)
@@ -39,7 +39,7 @@ def wish(sending: Sending, selection: Selection = ALL, run: str = "run", **optio
 
 def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> int:
     """Begin a redrive and deliver all of it; return how many batches that took."""
-    begun = wish(sending, selection, run, **options)
+    begun = request(sending, selection, run, **options)
     return deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
 
 
@@ -172,7 +172,7 @@ def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(send
     sending.begin(5, settings={"batch_max_events": 2}, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    begun = wish(sending)
+    begun = request(sending)
     plan = plan_redrive(sending.work, begun.redrive_id)
     assert plan.batch_id is not None
 
@@ -190,7 +190,7 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    begun = wish(sending, rate=0.2)
+    begun = request(sending, rate=0.2)
     first = plan_redrive(sending.work, begun.redrive_id)
     assert first.batch_id is not None
     assert sum(each.count for each in sending.work.ledger.redriven_by(first.batch_id)) == 2
@@ -205,7 +205,7 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     sending.site.clock.advance(10)
     assert plan_redrive(sending.work, begun.redrive_id).batch_id is not None
     with pytest.raises(UserError, match="cannot be kept"):
-        wish(sending, run="slow", rate=0.01)
+        request(sending, run="slow", rate=0.01)
 
 
 def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> None:
@@ -278,7 +278,7 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
     sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    begun = wish(sending)
+    begun = request(sending)
     plan = plan_redrive(sending.work, begun.redrive_id)
     assert plan.batch_id is not None
     sending.site.clock.advance(200)

@@ -100,8 +100,8 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending.rules(crm=http("/healthy/crm", ordering_key="$.data.id"))
     work = sending.work
     router = InProcessRouter(work.store)
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=retransform, again=False)
-    batch_id = str(plan_redrive(work, wish.redrive_id).batch_id)
+    redrive_request = begin_redrive(work, Selection(), "run", rate=None, retransform=retransform, again=False)
+    batch_id = str(plan_redrive(work, redrive_request.redrive_id).batch_id)
     (file,) = work.ledger.files(batch_id, "buffer" if retransform else "delivery")
     whole = work.store.get(str(file.path))
     work.store.delete(str(file.path))
@@ -116,7 +116,7 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
 
     assert planned.made_again == done.made_again == (file.path,)
     assert read_rows(work.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
-    deliver_redrive(work, wish.redrive_id, router)
+    deliver_redrive(work, redrive_request.redrive_id, router)
     sending.deliver()
     assert len({request["webhook_id"] for request in sending.requests()}) == len(sending.requests()) == 5
     assert audit(work).differences == ()

@@ -27,8 +27,8 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
     """
     work = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
     sending.deliver()
-    wish = begin_redrive(work, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(work, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
     before = list(dead_letters(work, whole=True))
     assert len(before) == 1 + 2 * 3 + 3  # malformed, refused, and refused again
     assert max(len(each["attempts"]) for each in before) == 2
@@ -109,14 +109,14 @@ def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending
     work = sending.work
     sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
     router = InProcessRouter(work.store)
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    planned = plan_redrive(work, wish.redrive_id)
+    request = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
+    planned = plan_redrive(work, request.redrive_id)
     assert planned.batch_id is not None
     for path in dead_letter_files(work):
         work.store.delete(path)
 
     done = repair(sending, batch)
-    deliver_redrive(work, wish.redrive_id, router)
+    deliver_redrive(work, request.redrive_id, router)
 
     assert (done.committed, done.set_aside) == (True, ())
     ids = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
@@ -144,8 +144,8 @@ def test_who_took_letters_that_are_gone_is_told_by_an_audit_that_goes_on(sending
     work = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    wish = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, wish.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
     redrive, first = (batch.batch_id for batch in work.ledger.batches(limit=None))
     (letters,) = dead_letter_files(work)
     work.store.delete(letters)

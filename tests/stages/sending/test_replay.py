@@ -26,8 +26,8 @@ from eventbridge.stages.operate.deliver_replay import (
 from eventbridge.stages.operate.repair import repair_batch
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.replay.survey import survey
-from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.store.parquet import read_table
 from eventbridge.testing.receiver import Receiver
 from eventbridge.testing.store import CountingStore
@@ -47,7 +47,7 @@ def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
     """Begin a replay of the last hour of bus orders."""
     work = sending.work
     chosen = {"since": "1h", "until": None} | options
-    return begin_replay(work, WrittenWish("orders", **chosen).read(work.ledger.now(), work.rule_set()), run)
+    return begin_replay(work, WrittenReplayRequest("orders", **chosen).read(work.ledger.now(), work.rule_set()), run)
 
 
 def deliver(sending: Sending, replay: Replay) -> int:
@@ -113,11 +113,11 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
     hour = times[6].replace(minute=0, second=0, microsecond=0)
     counting = CountingStore(sending.work.store)
     work = replace(sending.work, store=counting)
-    wish = WrittenWish("orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))).read(
+    request = WrittenReplayRequest("orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))).read(
         work.ledger.now(), work.rule_set()
     )
 
-    begun = begin_replay(work, wish, "run")
+    begun = begin_replay(work, request, "run")
     deliver_replay(work, begun.replay_id, InProcessRouter(counting))
 
     archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
@@ -127,7 +127,7 @@ def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
     assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
 
 
-def test_deliveries_keep_their_ids_on_wish(sending: Sending) -> None:
+def test_deliveries_keep_their_ids_on_request(sending: Sending) -> None:
     """A receiver that drops repetitions knows them; no header names a replay."""
     landed(sending, 2, crm="/healthy/crm")
 
@@ -176,7 +176,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
     assert (account_of(sending.work, done).looked_at, account_of(sending.work, done).taken) == (5, 2)
 
 
-def test_what_was_delivered_is_left_out_on_wish(sending: Sending) -> None:
+def test_what_was_delivered_is_left_out_on_request(sending: Sending) -> None:
     """Per target: the one that had the events gets nothing, the one that refused them gets them all."""
     landed(sending, 3, crm="/healthy/crm", bills=http(REFUSED, retry=NO_RETRY))
     sending.rules(crm="/healthy/crm", bills="/healthy/bills")
@@ -236,7 +236,7 @@ def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
     assert account_of(sending.work, done).taken == 0
 
 
-def test_events_are_routed_by_the_rules_of_then_on_wish(sending: Sending) -> None:
+def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> None:
     """By today's rules a new target gets them; by those of then the old one does, though no file names it any more."""
     landed(sending, 2, crm="/healthy/crm")
     sending.rules(bills="/healthy/bills")
@@ -316,7 +316,7 @@ def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
     landed(sending, 5, crm="/healthy/crm")
     work = sending.work
 
-    found = survey(work, WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set()))
+    found = survey(work, WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set()))
 
     assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
     assert len(found.samples["orders/crm"]) == 3

@@ -16,7 +16,7 @@ from eventbridge.stages.dead_letters.reader import dead_letters, letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.operate.audit import Audit, audit
-from eventbridge.stages.operate.backtest import BacktestWish, backtest_rules
+from eventbridge.stages.operate.backtest import BacktestRequest, backtest_rules
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import cancel_replay, deliver_replay
 from eventbridge.stages.operate.repair import repair_batch
@@ -25,7 +25,7 @@ from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.replay.plan import begin_replay, made_of, plan_replay
 from eventbridge.stages.replay.pruned import record_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Maintained
 from eventbridge.store import layout
@@ -71,7 +71,9 @@ def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
     """Begin a replay and return its id."""
     work = sending.work
     chosen = {"since": "90d", "until": None} | options
-    return begin_replay(work, WrittenWish("orders", **chosen).read(work.ledger.now(), work.rule_set()), run).replay_id
+    return begin_replay(
+        work, WrittenReplayRequest("orders", **chosen).read(work.ledger.now(), work.rule_set()), run
+    ).replay_id
 
 
 def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
@@ -165,7 +167,7 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
     """Running or paused, whatever its age; once it has ended the archive goes, and who asks for it is told."""
     first = delivered(sending)
     days(sending, 20)
-    wish = replay_of(sending)
+    request = replay_of(sending)
     by_outcome = replay_of(sending, "other", skip_delivered=True)
     days(sending, 20)
 
@@ -177,7 +179,7 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
     assert kept(sending, first) == "archive"
     with pytest.raises(UserError, match="what became of deliveries up to"):
         replay_of(sending, "again", skip_delivered=True)
-    cancel_replay(sending.work, wish)
+    cancel_replay(sending.work, request)
     maintain(sending.work)
     assert kept(sending, first) == "dead_letters"
     with pytest.raises(UserError, match="is past its retention and was removed"):
@@ -185,7 +187,7 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
     with pytest.raises(UserError, match="is past its retention"):
         repair_batch(sending.work, first.batch_id, InProcessRouter(sending.work.store), dry_run=True)
     with pytest.raises(UserError, match="is past its retention and was removed"):
-        backtest_rules(sending.work, "orders", BacktestWish("90d"), InProcessRouter(sending.work.store))
+        backtest_rules(sending.work, "orders", BacktestRequest("90d"), InProcessRouter(sending.work.store))
     sound(sending)
 
 
@@ -194,12 +196,12 @@ def test_a_replay_whose_archive_goes_while_it_is_asked_for_is_refused(sending: S
     delivered(sending)
     days(sending, 40)
     work = sending.work
-    wish = WrittenWish("orders", since="90d").read(work.ledger.now(), work.rule_set())
-    made = made_of(work, wish, "run", work.ledger.now())
+    request = WrittenReplayRequest("orders", since="90d").read(work.ledger.now(), work.rule_set())
+    made = made_of(work, request, "run", work.ledger.now())
     maintain(work)
 
     with pytest.raises(UserError, match="is past its retention and was removed"):
-        record_replay(work, wish, made)
+        record_replay(work, request, made)
     assert work.ledger.replay(made.replay_id).state == "cancelled"
 
 
@@ -254,18 +256,18 @@ def test_what_a_replay_came_to_is_told_as_long_as_it_is_kept(sending: Sending) -
     """Its batches are pruned as others are; its account says so, and in the end it is forgotten."""
     delivered(sending)
     sending.site.clock.advance(1)
-    wish = replay_of(sending)
-    deliver_replay(sending.work, wish, InProcessRouter(sending.work.store))
+    request = replay_of(sending)
+    deliver_replay(sending.work, request, InProcessRouter(sending.work.store))
     days(sending, 50)
     maintain(sending.work)
 
-    account = account_of(sending.work, sending.work.ledger.replay(wish))
+    account = account_of(sending.work, sending.work.ledger.replay(request))
     assert (account.taken, account.outcomes) == (2, {"pruned": 2})
     sound(sending)
     days(sending, 400)
-    assert maintain(sending.work).wishes == 1
+    assert maintain(sending.work).requests == 1
     with pytest.raises(NotFoundError):
-        sending.work.ledger.replay(wish)
+        sending.work.ledger.replay(request)
     sound(sending)
 
 
@@ -303,13 +305,13 @@ def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
     assert letter is not None
     sending.work.store.put(letter, b"damaged")
     repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=False)
-    aside = layout.deliveries(batch.planned_at, batch.batch_id, "old", "0")
-    sending.work.store.put(aside, b"set aside")
+    blocking_call = layout.deliveries(batch.planned_at, batch.batch_id, "old", "0")
+    sending.work.store.put(blocking_call, b"set aside")
 
     days(sending, 3)
 
     assert maintain(sending.work).lost_files == 0
-    assert sending.work.store.exists(aside)
+    assert sending.work.store.exists(blocking_call)
 
 
 def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending) -> None:
@@ -354,9 +356,9 @@ def test_a_cancelled_replay_is_no_difference_once_its_archive_is_gone(sending: S
     days(sending, 10)
     delivered(sending, 2, crm="/healthy/crm")
     sending.site.clock.advance(1)
-    wish = replay_of(sending, rate=0.1)  # an event a batch: it ends in the first file
-    assert plan_replay(sending.work, wish).batch_id is not None
-    cancel_replay(sending.work, wish)
+    request = replay_of(sending, rate=0.1)  # an event a batch: it ends in the first file
+    assert plan_replay(sending.work, request).batch_id is not None
+    cancel_replay(sending.work, request)
     days(sending, 25)
     sending.deliver()
 

@@ -184,7 +184,7 @@ def test_who_waits_for_a_retry_is_told_when_the_others_are_done(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A push ends with the last target at work, not at the end of somebody's nap: the slow lane makes the retry."""
-    monkeypatch.setattr(run, "NAP_SECONDS", 3_600.0)
+    monkeypatch.setattr(run, "SLEEP_SECONDS", 3_600.0)
     policy = "{policy: custom, max_retries: 5, initial_delay: 1s, multiplier: 1, max_delay: 1s}"
     sending.begin(12, crm=http("/flaky/told", retry=policy), note="/delay/200")
 

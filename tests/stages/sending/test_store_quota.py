@@ -15,7 +15,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.maintain import maintain
@@ -162,7 +162,9 @@ def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: Running
     delivered(sending)
     work = sending.site.reopen(store_max_size=ROOMY)
     now, rules = work.ledger.now(), work.rule_set()
-    replay = begin_replay(work, WrittenWish("orders", since="90d", until=None).read(now, rules), "run").replay_id
+    replay = begin_replay(
+        work, WrittenReplayRequest("orders", since="90d", until=None).read(now, rules), "run"
+    ).replay_id
     redrive = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
     held = work.ledger.store_count().total
 

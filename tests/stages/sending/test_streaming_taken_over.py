@@ -24,7 +24,7 @@ from eventbridge.stages.operate.deliver_replay import deliver_replay
 from eventbridge.stages.operate.streaming import StreamingSummary, deliver_streaming
 from eventbridge.stages.operate.streaming_lease import Bounds
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.wish import WrittenWish
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.runtime.stop import Stop
 
 #: Batches so short that a test sees the next one.
@@ -92,8 +92,8 @@ def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
     work = sending.site.reopen()
     with a_streaming_task(sending):
         sending.publish(3)
-        wish = WrittenWish("orders", since="1h").read(work.ledger.now(), work.rule_set())
-        replay = begin_replay(work, wish, "again")
+        request = WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set())
+        replay = begin_replay(work, request, "again")
         deliver_replay(work, replay.replay_id, InProcessRouter(work.store))
         sending.publish(3)
         until(lambda: len(ids(sending)) >= 16)

@@ -194,7 +194,7 @@ def test_retry_after_is_seconds_or_a_date_capped(header: str, seconds: int) -> N
 @pytest.mark.parametrize(
     "header", [None, "", "soon", "-5", "1.5", "\u0665", "9" * 5000, "Sun, 99 Mar 2026 12:05:00 GMT"]
 )
-def test_a_retry_after_that_cannot_be_read_is_no_wish(header: str | None) -> None:
+def test_a_retry_after_that_cannot_be_read_is_no_request(header: str | None) -> None:
     """Anything else is as good as no header."""
     assert retry_after(header, NOW, timedelta(days=1)) is None
 

@@ -17,7 +17,7 @@ from eventbridge.decision.batch_size import (
     part_of_chunks,
     plan_ranges,
 )
-from eventbridge.decision.fair_turns import in_turn
+from eventbridge.decision.fair_turns import round_robin
 from eventbridge.model.chunk import ChunkTotal
 from eventbridge.model.partition import Partition
 from eventbridge.rule.types import ChunkSize
@@ -175,7 +175,7 @@ def test_what_was_served_longest_ago_comes_next() -> None:
     waiting = {name: first + timedelta(seconds=number) for number, name in enumerate("abcdef")}
     served = {"a": "batch-3", "b": "batch-1", "c": "batch-2", "e": "batch-2", "gone": "batch-1"}
 
-    assert in_turn(waiting, served) == ["d", "f", "b", "c", "e", "a"]
+    assert round_robin(waiting, served) == ["d", "f", "b", "c", "e", "a"]
 
 
 SMALL = ChunkSize(100, 1_000)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eventbridge.decision.retention import LEAST_AGE, Keeping, Retention, keeping, needs_of_wishes
+from eventbridge.decision.retention import LEAST_AGE, Keeping, Retention, keeping, needs_of_requests
 from eventbridge.model.batch import Batch
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, Need, is_kept
@@ -102,11 +102,11 @@ def test_a_replay_needs_what_it_reads(
     days: float, changes: dict[str, object], of_replay: dict[str, object], needed: set[str]
 ) -> None:
     """The archive of its time and bus; one that chooses by outcome also what followed, in whatever batch."""
-    found = needs_of_wishes(a_batch(days * DAY, **changes), [a_replay(**of_replay)], [])
+    found = needs_of_requests(a_batch(days * DAY, **changes), [a_replay(**of_replay)], [])
 
     assert {need.what for need in found} == needed
 
 
 def test_a_redrive_needs_dead_letters() -> None:
     """Of every batch: nobody knows yet which ones it takes."""
-    assert list(needs_of_wishes(a_batch(DAY), [], ["d"])) == [Need("dead_letters", "redrive d is under way")]
+    assert list(needs_of_requests(a_batch(DAY), [], ["d"])) == [Need("dead_letters", "redrive d is under way")]

@@ -265,8 +265,8 @@ def test_threads_may_share_a_bus(bus: EmbeddedBus) -> None:
 
 def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
     """A thread that asks while another publishes waits, and never hears of what is undone afterwards."""
-    heard: list[int] = []
-    asker = threading.Thread(target=lambda: heard.append(bus.end(PARTITION)))
+    take_signal: list[int] = []
+    asker = threading.Thread(target=lambda: take_signal.append(bus.end(PARTITION)))
 
     def ask_then_fail(point: str) -> None:
         if point == "bus.publish.written":
@@ -282,7 +282,7 @@ def test_no_thread_sees_a_publish_before_its_commit(bus: EmbeddedBus) -> None:
         fault_points.install(None)
     asker.join()
 
-    assert heard == [0]
+    assert take_signal == [0]
 
 
 def test_who_listens_hears_of_each_publish_once(bus: EmbeddedBus) -> None:
@@ -290,14 +290,14 @@ def test_who_listens_hears_of_each_publish_once(bus: EmbeddedBus) -> None:
     told = bus.announcements()
     assert told is not None
     assert bus.announcements() is told
-    assert not told.heard()
+    assert not told.take_signal()
     with EmbeddedBus(bus.path.parent, bus.bus, clock=at_start) as another:
         another.publish([(b"{}", None)] * 2)
         another.publish([(b"{}", None)])
 
     assert select.select([told], [], [], 10)[0] == [told]
-    assert told.heard()
-    assert not told.heard()
+    assert told.take_signal()
+    assert not told.take_signal()
 
 
 def test_a_rule_files_bus_is_opened(tmp_path: Path) -> None:

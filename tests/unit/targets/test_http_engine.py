@@ -14,11 +14,11 @@ import pytest
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.targets.http_engine import HttpEngine, Seat
+from eventbridge.targets.http_engine import HttpEngine, TransferSlot
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.steps import SeatedTarget, Step, is_seated
+from eventbridge.targets.steps import MultiplexedTarget, Step, is_multiplexed
 from eventbridge.testing.receiver import Receiver
 
 
@@ -29,10 +29,10 @@ def engine() -> Iterator[HttpEngine]:
         yield made
 
 
-def target_of(url: str, **fields: object) -> SeatedTarget:
+def target_of(url: str, **fields: object) -> MultiplexedTarget:
     rule = HttpFields.model_validate({"name": "crm", "url": url, "allow_http": True} | fields)
     target = open_target("r", rule, _no_connection, now, LOOPBACK)
-    assert is_seated(target)
+    assert is_multiplexed(target)
     return target
 
 
@@ -53,7 +53,7 @@ def answers_of(engine: HttpEngine, steps: Generator[Step, None, None]) -> list[i
 
 def test_targets_that_hang_leave_room_for_others(engine: HttpEngine, receiver: Receiver) -> None:
     """One gets three of four requests in flight, another the last one at a time, and all that it has is answered."""
-    hanging, healthy = Seat(engine), Seat(engine)
+    hanging, healthy = TransferSlot(engine), TransferSlot(engine)
     stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), hanging)
     assert next(stuck) is None
     assert len(hanging.flying) == 3
@@ -67,7 +67,7 @@ def test_targets_that_hang_leave_room_for_others(engine: HttpEngine, receiver: R
 
 def test_who_found_no_room_is_told_when_there_is(engine: HttpEngine, receiver: Receiver) -> None:
     """It is among those that have news as soon as another's request ended."""
-    first, second, third = Seat(engine), Seat(engine), Seat(engine)
+    first, second, third = TransferSlot(engine), TransferSlot(engine), TransferSlot(engine)
     stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), first)
     other = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), second)
     late = target_of(receiver.url("/healthy/engine")).steps(requests(1), later(), third)
@@ -88,11 +88,11 @@ def test_a_handle_goes_from_target_to_target_without_what_the_first_sent(
     secret = Connection("crm", "http", receiver.url(""), extra={"api_key": "k3y", "api_key_query": "key"})
     rule = HttpFields(name="crm", url=receiver.url("/healthy/first"), allow_http=True, connection="crm")
     first = open_target("r", rule, lambda _: secret, now, LOOPBACK)
-    assert is_seated(first)
+    assert is_multiplexed(first)
     path = f"/healthy/{uuid.uuid4()}"
 
-    answers_of(engine, first.steps(requests(1), later(), Seat(engine)))
-    answers_of(engine, target_of(receiver.url(path)).steps(requests(1), later(), Seat(engine)))
+    answers_of(engine, first.steps(requests(1), later(), TransferSlot(engine)))
+    answers_of(engine, target_of(receiver.url(path)).steps(requests(1), later(), TransferSlot(engine)))
 
     seen = [request for request in receiver.requests() if request["path"] == path]
     assert len(seen) == 1, "and not with the key of the first"
@@ -134,7 +134,7 @@ def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -
         thread.start()
         target = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/close", timeout_seconds=2.0, max_in_flight=1)
         accepted = []
-        for step in target.steps(requests(20), later(), Seat(engine)):
+        for step in target.steps(requests(20), later(), TransferSlot(engine)):
             if isinstance(step, tuple):
                 accepted.append(step[1].accepted)
             else:
@@ -167,7 +167,7 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: Http
         thread.start()
         began = time.monotonic()
         target = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/late", timeout_seconds=1.0)
-        steps = target.steps(requests(2), later(), Seat(engine))
+        steps = target.steps(requests(2), later(), TransferSlot(engine))
         assert next(steps) is None
         while not asked.is_set():
             engine.wait(0.01)
@@ -193,8 +193,8 @@ def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_tim
     engine: HttpEngine, receiver: Receiver
 ) -> None:
     """No look that began when its time was over left it under way."""
-    seat = Seat(engine)
-    steps = target_of(receiver.url("/hang/engine"), timeout_seconds=1.0).steps(requests(1), later(), seat)
+    slot = TransferSlot(engine)
+    steps = target_of(receiver.url("/hang/engine"), timeout_seconds=1.0).steps(requests(1), later(), slot)
     assert next(steps) is None
     while not engine.wait(0.0) and not receiver.requests():
         pass
@@ -230,14 +230,14 @@ def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered
         threading.Thread(target=serve, daemon=True).start()
         healthy = target_of(f"http://127.0.0.1:{server.getsockname()[1]}/healthy")
         hanging = target_of(f"http://127.0.0.1:{silent.getsockname()[1]}/hangs", timeout_seconds=1.0)
-        quick = healthy.steps(requests(1), later(), Seat(engine))
+        quick = healthy.steps(requests(1), later(), TransferSlot(engine))
         assert next(quick) is None
         while not asked.is_set():
             engine.wait(0.01)
         still.set()
         assert answered.wait(20.0)
 
-        stuck = hanging.steps(requests(1), later(), Seat(engine))
+        stuck = hanging.steps(requests(1), later(), TransferSlot(engine))
         assert next(stuck) is None
         told = []
         for step in stuck:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from eventbridge.stages.operate.course import Course
+from eventbridge.stages.operate.timeline import Timeline
 
 #: Units of the drawing; as wide as a telephone, so that its texts can be read there too.
 WIDTH, HEIGHT = 360, 100
@@ -43,37 +43,37 @@ class Chart:
         return any(line.path or line.dots for line in self.lines)
 
 
-def counts_chart(course: Course, key: str, title: str, *, events: bool = True) -> Chart:
+def counts_chart(timeline: Timeline, key: str, title: str, *, events: bool = True) -> Chart:
     """Return the chart of what came, was delivered and failed, a minute."""
     lines: list[tuple[str, Sequence[float | None]]] = [
-        ("delivered", [each.delivered for each in course.steps]),
-        ("failed", [each.failed for each in course.steps]),
+        ("delivered", [each.delivered for each in timeline.steps]),
+        ("failed", [each.failed for each in timeline.steps]),
     ]
     if events:
-        lines.insert(0, ("events in", [each.events for each in course.steps]))
+        lines.insert(0, ("events in", [each.events for each in timeline.steps]))
     else:
-        lines.append(("deferred", [each.pending for each in course.steps]))
-    return _chart(course, key, title, "a minute", lines)
+        lines.append(("deferred", [each.pending for each in timeline.steps]))
+    return _chart(timeline, key, title, "a minute", lines)
 
 
-def latency_chart(course: Course, key: str, title: str) -> Chart:
+def latency_chart(timeline: Timeline, key: str, title: str) -> Chart:
     """Return the chart of the time from published to delivered."""
     lines: list[tuple[str, Sequence[float | None]]] = [
-        ("p50", [each.p50_seconds for each in course.steps]),
-        ("p99", [each.p99_seconds for each in course.steps]),
+        ("p50", [each.p50_seconds for each in timeline.steps]),
+        ("p99", [each.p99_seconds for each in timeline.steps]),
     ]
-    return _chart(course, key, title, "seconds", lines)
+    return _chart(timeline, key, title, "seconds", lines)
 
 
-def success_chart(course: Course, key: str, title: str) -> Chart:
+def success_chart(timeline: Timeline, key: str, title: str) -> Chart:
     """Return the chart of how many deliveries were delivered, in percent; dead and pending ones count against it."""
-    counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in course.steps]
+    counts = [(each.delivered, each.delivered + each.failed + each.pending) for each in timeline.steps]
     shares = [100 * delivered / every if every else None for delivered, every in counts]
-    return _chart(course, key, title, "%", [("delivered", shares)], top=100.0)
+    return _chart(timeline, key, title, "%", [("delivered", shares)], top=100.0)
 
 
 def _chart(
-    course: Course,
+    timeline: Timeline,
     key: str,
     title: str,
     unit: str,
@@ -87,7 +87,7 @@ def _chart(
         there = [value for value in values if value is not None]
         said.append(f"{name}: highest {max(there):,.1f}, last {there[-1]:,.1f}" if there else f"{name}: none")
     drawn = tuple(Line(name, tuple(values), *_paths(values, edge), _COLOURS[name]) for name, values in lines)
-    times = tuple(f"{each.at:%H:%M}" for each in course.steps)
+    times = tuple(f"{each.at:%H:%M}" for each in timeline.steps)
     return Chart(key, title, f"{unit}; " + "; ".join(said), unit, edge, times, drawn)
 
 

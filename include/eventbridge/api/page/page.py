@@ -14,7 +14,7 @@ from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
 from eventbridge.api.reading import DeadLetterQuery, answered
 from eventbridge.event.json_document import write_document
-from eventbridge.stages.operate.course import Span
+from eventbridge.stages.operate.timeline import Span
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
 

@@ -23,8 +23,8 @@ from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
 from eventbridge.stages.operate.replay_progress import find_replay, replay_document, replay_progress, seen_replays
 from eventbridge.stages.replay.plan import begin_replay
+from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.replay.survey import PREVIEW_FILES, survey
-from eventbridge.stages.replay.wish import WrittenWish
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(prefix="/page", include_in_schema=False, default_response_class=Response)
@@ -55,13 +55,13 @@ class Form:
         """Return the form that somebody sent."""
         return cls(**{each.name: act[each.name] for each in fields(cls)})
 
-    def wish(self) -> WrittenWish:
+    def replay_request(self) -> WrittenReplayRequest:
         """Return what is asked for; raises UserError for what is not a rate."""
         try:
             rate = float(self.rate) if self.rate else None
         except ValueError:
             raise UserError(f"{self.rate!r} is not a rate. Write a number of deliveries a second") from None
-        return WrittenWish(
+        return WrittenReplayRequest(
             self.bus,
             since=self.since,
             until=self.until,
@@ -93,8 +93,8 @@ def _preview(work: Runtime, form: Form) -> dict[str, Any]:
     if not form.bus:
         return values
     try:
-        wish = form.wish().read(work.ledger.now(), work.rule_set())
-        return values | {"survey": survey(work, wish, PREVIEW_FILES), "most_files": PREVIEW_FILES}
+        replay_request = form.replay_request().read(work.ledger.now(), work.rule_set())
+        return values | {"survey": survey(work, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
     except UserError as error:  # of the words in the form, which is shown again
         return values | {"said": str(error)}
 
@@ -107,8 +107,8 @@ async def begin(request: Request, act: Acting) -> Response:
     gate: Gate = request.app.state.gate
 
     def begun(work: Runtime) -> str:
-        wish = form.wish().read(work.ledger.now(), work.rule_set())
-        return begin_replay(work, wish, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}").replay_id
+        replay_request = form.replay_request().read(work.ledger.now(), work.rule_set())
+        return begin_replay(work, replay_request, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}").replay_id
 
     def page(work: Runtime) -> dict[str, Any]:
         values = {"viewer": act.viewer} | _preview(work, form)

@@ -12,7 +12,7 @@ from eventbridge.api.payloads import HIDDEN, shows_payloads
 from eventbridge.api.reading import answered
 from eventbridge.stages.operate.schemas import MOST_RULES, field_users, schema_page, schemas_named
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 router = APIRouter(prefix="/page/schemas", include_in_schema=False, default_response_class=Response)
 
@@ -25,8 +25,8 @@ def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -
     """Answer the types of a bus, or of all, some at a time."""
 
     def listed(work: Runtime) -> dict[str, Any]:
-        sight = sight_of(work)
-        buses = [name for name in sorted(work.rule_set().buses) if sight.bus(name)]
+        visibility = visibility_of(work)
+        buses = [name for name in sorted(work.rule_set().buses) if visibility.bus(name)]
         chosen = bus or (None if work.owners is None else next(iter(buses), None))
         page = schema_page(work, _LISTED, cursor or None, chosen) if chosen or work.owners is None else None
         return {"buses": buses, "bus": chosen or "", "page": page}

@@ -28,7 +28,6 @@ from eventbridge.event.plain import plain
 from eventbridge.model.why import EventAnswer
 from eventbridge.stages.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
 from eventbridge.stages.dead_letters.selection import REASONS, Selection
-from eventbridge.stages.operate.course import Span, books_today, course, rule_course, rule_hours
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
@@ -37,6 +36,7 @@ from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, rules_on_hold, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
+from eventbridge.stages.operate.timeline import Span, books_today, rule_hours, rule_timeline, timeline
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.why.explain import why
@@ -74,7 +74,7 @@ def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
     values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(work)}
     if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
         return values
-    went = course(work, span)
+    went = timeline(work, span)
     charts = [
         counts_chart(went, "counts", "Events and deliveries"),
         latency_chart(went, "times", "Publish to delivered"),
@@ -177,7 +177,7 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
     document = rule_document(work, name)
     today = work.rule_set()
     lines = target_lines(work, name)
-    went = rule_course(work, name, span)[""]
+    went = rule_timeline(work, name, span)[""]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Delivered, of all that were due"),
@@ -207,7 +207,7 @@ def target(work: Runtime, request: Request, rule: str, name: str, span: Span) ->
     """Return how a target of a rule stands, how it went, and what it answered last."""
     find_target(work.rule_set(), rule, name)
     lines = [line for line in target_lines(work, rule) if line.target == name]
-    went = rule_course(work, rule, span)[name]
+    went = rule_timeline(work, rule, span)[name]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         latency_chart(went, "times", "Publish to delivered"),

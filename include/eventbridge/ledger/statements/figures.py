@@ -90,7 +90,7 @@ def summed(scope: str, by: tuple[str, ...], *, ranged: bool = False) -> Select[A
     return found.group_by(*names).order_by(*names)
 
 
-def course(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, str] | None) -> Select[Any]:
+def timeline(scope: str, times: Sequence[datetime], step: int, rule: tuple[str, str] | None) -> Select[Any]:
     """Return the query for the sums of a scope by step of so many microseconds from the first time on, and outcome.
 
     `rule`: a bus and a rule, then by target too. It is looked up at each time, so that others cost nothing.

@@ -66,8 +66,8 @@ MARK_CLEARED = (
 )
 
 #: The replays and redrives that have not ended, by id.
-OPEN_WISHES = (
-    select(replay.c.replay_id.label("wish"))
+OPEN_REQUESTS = (
+    select(replay.c.replay_id.label("request"))
     .where(replay.c.state.in_(["running", "paused"]))
     .union_all(select(redrive.c.redrive_id).where(redrive.c.state == "running"))
 )

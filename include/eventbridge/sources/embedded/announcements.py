@@ -13,7 +13,9 @@ _READ_BYTES: Final = 4096
 
 
 class FileAnnouncements:
-    """Readable once a writer has closed the file at `path` since `heard` was called last; OSError: the system has none.
+    """Readable once a writer has closed the file at `path` since `take_signal` was called last.
+
+    OSError: the system has none.
 
     Writers on another machine, or beyond the system's file system, are not noticed.
     """
@@ -31,7 +33,7 @@ class FileAnnouncements:
         """Return the descriptor that becomes readable."""
         return self._descriptor
 
-    def heard(self) -> bool:
+    def take_signal(self) -> bool:
         """Return whether something was told, and forget it: who looks after that misses nothing."""
         try:
             return bool(os.read(self._descriptor, _READ_BYTES))

@@ -21,7 +21,7 @@ from eventbridge.stages.dead_letters.selection import (
 )
 from eventbridge.stages.runtime.newest_files import files_from, newest_files, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 from eventbridge.store import schemas
 from eventbridge.store.dead_letter_sql import KEY, keys_where
 from eventbridge.store.plain_rows import plain_rows
@@ -156,7 +156,7 @@ class Chosen:
         self._damaged = damaged
         self._work = work
         self._selection = selection
-        self._sight = sight_of(work)
+        self._visibility = visibility_of(work)
         self._keys: set[tuple[Any, ...]] | None = None
         if selection.sql is not None:  # without files too: what is no condition is told
             self._keys = keys_where(
@@ -175,7 +175,7 @@ class Chosen:
         return [(row, each) for row, each in enumerate(records) if self._fits(each)]
 
     def _fits(self, record: dict[str, Any]) -> bool:
-        return self._selection.fits(record) and self._sight.dead_letter(record) and self._meets_sql(record)
+        return self._selection.fits(record) and self._visibility.dead_letter(record) and self._meets_sql(record)
 
     def _meets_sql(self, record: dict[str, Any]) -> bool:
         if self._keys is None:
@@ -225,10 +225,10 @@ def read_dead_letter(work: Runtime, file: str, row: int) -> dict[str, Any]:
 
 
 def _named(work: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
-    sight = sight_of(work)
+    visibility = visibility_of(work)
     for file in dead_letter_files(work):
         table = read_unless_damaged(work.store, file, columns=_NAME_COLUMNS, damaged=damaged)
         for row, record in enumerate([] if table is None else table.to_pylist()):
-            if is_named(record, wanted) and sight.dead_letter(record):
+            if is_named(record, wanted) and visibility.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""
                 yield DeadLetterName(name_of(record), subject_of(record), about + record["reason"], file, row)

@@ -89,7 +89,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
         known = _standing(work, runner, bus)
         arriving = arrivals(work, rules, runner, bus, source)
         if not known and any(each.batch is not None for each in arriving):
-            return _of_nobody(work, runner, arriving)
+            return _adopt_orphaned_batch(work, runner, arriving)
         offsets = _registered(work, runner, bus, source, arriving, known)
         refuse_other_log(work, runner, bus, source)
         stays = staying(work, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
@@ -122,7 +122,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
     if is_intake_stopped(work):
         return None
     if not plan.ranges:
-        return _of_nobody(work, runner, arriving)
+        return _adopt_orphaned_batch(work, runner, arriving)
     if known:  # else that was made sure of before registering
         refuse_lost_ledger(work)
     state: BatchState = "open" if opens else "planned"
@@ -131,7 +131,7 @@ def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, h
     return planned if planned is not None else _listen(work, runner, pools, holder)
 
 
-def _of_nobody(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
+def _adopt_orphaned_batch(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
     """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
     known = work.ledger.rules_in_force()
     batch_id = left_behind(arriving, known.runners if known is not None else {})

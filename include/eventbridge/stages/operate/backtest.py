@@ -20,7 +20,7 @@ SAMPLES, MOST_SAMPLES = 3, 100
 
 
 @dataclass(frozen=True)
-class BacktestWish:
+class BacktestRequest:
     """What a person asks for: a part of the archive, and for a file of rules of several buses which one.
 
     Times are ISO 8601, in UTC unless they say otherwise, or durations: so long ago; empty `until`: now.
@@ -33,22 +33,24 @@ class BacktestWish:
 
 
 def backtest_rules(
-    work: Runtime, candidate: str, wish: BacktestWish, router: Router, *, paths: bool = False
+    work: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> BacktestReport:
     """Run a candidate over the archive; `paths` as `read_candidate` has it.
 
     Raises UserError, with a remedy, for what makes no sense.
     """
-    part = _part(work, wish)
-    read = read_candidate(work, candidate, wish.bus, paths=paths)
+    part = _part(work, request)
+    read = read_candidate(work, candidate, request.bus, paths=paths)
     refuse_pruned(work, read.bus, part.since, part.until)
     return backtest(work, read, part, router)
 
 
-def diff_rules(work: Runtime, a: str, b: str, wish: BacktestWish, router: Router, *, paths: bool = False) -> DiffReport:
+def diff_rules(
+    work: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
+) -> DiffReport:
     """Run two candidates over the archive and compare them; `paths` as above. Raises UserError, with a remedy."""
-    part = _part(work, wish)
-    ours, theirs = (read_candidate(work, each, wish.bus, paths=paths) for each in (a, b))
+    part = _part(work, request)
+    ours, theirs = (read_candidate(work, each, request.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
     refuse_pruned(work, ours.bus, part.since, part.until)
@@ -65,8 +67,8 @@ def keep_report(work: Runtime, report: BacktestReport | DiffReport) -> tuple[str
     return found[0], found[1]
 
 
-def _part(work: Runtime, wish: BacktestWish) -> ArchivePart:
-    if not 0 <= wish.samples <= MOST_SAMPLES:
-        raise UserError(f"{wish.samples} samples cannot be kept. Ask for 0 to {MOST_SAMPLES}")
-    since, until = time_range(work.ledger.now(), wish.since, wish.until)
-    return ArchivePart(since, until, wish.samples)
+def _part(work: Runtime, request: BacktestRequest) -> ArchivePart:
+    if not 0 <= request.samples <= MOST_SAMPLES:
+        raise UserError(f"{request.samples} samples cannot be kept. Ask for 0 to {MOST_SAMPLES}")
+    since, until = time_range(work.ledger.now(), request.since, request.until)
+    return ArchivePart(since, until, request.samples)

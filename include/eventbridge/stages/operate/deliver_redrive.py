@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from eventbridge.routing.job import Router
-from eventbridge.stages.operate.in_turn import deliver_in_turn
+from eventbridge.stages.operate.consecutive_batches import deliver_consecutively
 from eventbridge.stages.redrive.plan import plan_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -17,4 +17,4 @@ def deliver_redrive(work: Runtime, redrive_id: str, router: Router, stop: Stop |
     `stop` ends it after the batch under way; the redrive stays running and can be gone on with. What is to be tried
     again is pending, as that of any batch.
     """
-    return deliver_in_turn(work, partial(plan_redrive, work, redrive_id), router, stop or Stop())
+    return deliver_consecutively(work, partial(plan_redrive, work, redrive_id), router, stop or Stop())

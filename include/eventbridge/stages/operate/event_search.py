@@ -17,7 +17,7 @@ from eventbridge.model.cursor import read_cursor, write_cursor
 from eventbridge.stages.operate.find import find_bus
 from eventbridge.stages.runtime.newest_files import files_from, place_of, rows_after
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 from eventbridge.store.parquet import read_rows, read_table
 
 #: Files of the archive that one page reads at most; no other one once those it has read hold so many events.
@@ -83,7 +83,7 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     """
     if query.bus is not None:
         find_bus(work.rule_set(), query.bus)
-    if not sight_of(work).bus(query.bus):
+    if not visibility_of(work).bus(query.bus):
         raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
     place = read_cursor(after) if after else None
     found: list[FoundEvent] = []

@@ -10,7 +10,7 @@ from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 _MINUTES = 26 * 60
 #: More rules than anybody has.
@@ -86,26 +86,26 @@ def figure_page(
 
 def _names(work: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
     """Return the first rules behind a name; to somebody who is limited to owners no name of others is told."""
-    own = sight_of(work).rules
+    own = visibility_of(work).rules
     if own is None:
         return work.ledger.rules_with_figures(since, now, after, most)
     return sorted(name for name in own if name > after)[:most]
 
 
 def _rule_days(work: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
-    sight = sight_of(work)
+    visibility = visibility_of(work)
     found: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
     for each in work.ledger.figures_by_day(since, now, names[0], names[-1]) if names else ():
-        if sight.rule(each.figure.key.rule):
+        if visibility.rule(each.figure.key.rule):
             found[each.at, each.figure.key.bus, each.figure.key.rule].append(each)
     return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
 
 
 def _bus_days(work: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
-    sight = sight_of(work)
+    visibility = visibility_of(work)
     found: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
     for each in work.ledger.figures_between("bus", since, now) if rule is None else ():
-        if each.figure.key.outcome in EVENT_OUTCOMES and sight.bus(each.figure.key.bus):
+        if each.figure.key.outcome in EVENT_OUTCOMES and visibility.bus(each.figure.key.bus):
             found[_day(each.at), each.figure.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
 

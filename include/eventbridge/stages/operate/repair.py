@@ -22,8 +22,8 @@ from eventbridge.routing.job import Router, Slice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit
 from eventbridge.stages.ingest.open_batch import closed
-from eventbridge.stages.operate.begun_again import begins_batch, begun_again
 from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
+from eventbridge.stages.operate.rebuild_inputs import begins_batch, rebuild_inputs
 from eventbridge.stages.route.one_by_one import result_file
 from eventbridge.stages.route.stage import job_of
 from eventbridge.stages.runtime.runtime import Runtime
@@ -141,7 +141,7 @@ def _make_again(work: Runtime, batch: Batch, files: Sequence[BatchFile], router:
         some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
         if not some:
             continue
-        made = begun_again(work, batch, some) if first else [_routed(work, batch, file, router) for file in some]
+        made = rebuild_inputs(work, batch, some) if first else [_routed(work, batch, file, router) for file in some]
         record = record or _write_record(work, batch, known)
         for file, path in zip(some, made, strict=True):
             work.store.put(str(file.path), work.store.get(path))

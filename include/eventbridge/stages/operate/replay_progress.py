@@ -10,7 +10,7 @@ from eventbridge.errors import NotFoundError
 from eventbridge.model.replay import Replay
 from eventbridge.stages.replay.account import ReplayAccount, account_of
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class ReplayProgress:
 
 def seen_replays(work: Runtime) -> list[Replay]:
     """Return the replays, the newest first; for somebody who is limited to owners those of rules that are seen."""
-    sight = sight_of(work)
-    return [each for each in work.ledger.replays() if sight.all_rules(each.selection.get("rules", ()))]
+    visibility = visibility_of(work)
+    return [each for each in work.ledger.replays() if visibility.all_rules(each.selection.get("rules", ()))]
 
 
 def find_replay(work: Runtime, name: str) -> Replay:
@@ -44,20 +44,20 @@ def replay_document(work: Runtime, name: str) -> dict[str, Any]:
     return replay_fields(found, account_of(work, found))
 
 
-def replay_fields(wish: Replay, account: ReplayAccount) -> dict[str, Any]:
+def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
     """Return a replay and what it has come to as people and programs read it."""
     return {
-        "replay_id": wish.replay_id,
-        "state": wish.state,
-        "bus": wish.bus,
-        "from": wish.since,
-        "to": wish.until,
-        "started_at": wish.started_at,
-        "ended_at": wish.ended_at,
-        "selection": dict(wish.selection),
-        "ids": "new" if wish.new_ids else "same",
-        "skip_delivered": wish.skip_delivered,
-        "rate": wish.rate,
+        "replay_id": request.replay_id,
+        "state": request.state,
+        "bus": request.bus,
+        "from": request.since,
+        "to": request.until,
+        "started_at": request.started_at,
+        "ended_at": request.ended_at,
+        "selection": dict(request.selection),
+        "ids": "new" if request.new_ids else "same",
+        "skip_delivered": request.skip_delivered,
+        "rate": request.rate,
         "batches": account.batches,
         "looked_at": account.looked_at,
         "taken": account.taken,

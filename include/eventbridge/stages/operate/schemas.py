@@ -11,7 +11,7 @@ from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.model.event_schema import EventSchema, KnownField
 from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 _AT_ONCE = 500
 #: Rules of a bus that are asked which fields they use.
@@ -72,7 +72,7 @@ def schema_page(work: Runtime, limit: int, after: str | None = None, bus: str | 
     behind = None
     if after:
         behind = read_name_cursor(after, 2)
-    if not sight_of(work).bus(bus):
+    if not visibility_of(work).bus(bus):
         raise UserError("Name a bus: you see the types of your own, and of those that your rules take")
     found = work.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
     cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
@@ -93,11 +93,11 @@ def all_schemas(work: Runtime, bus: str | None = None) -> list[SchemaLine]:
 
 def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
     """Return what is known of a type, on each bus that has it; raises NotFoundError. `examples`: with values."""
-    sight = sight_of(work)
-    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus) and sight.bus(each.bus)]
+    visibility = visibility_of(work)
+    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
-        types = {each.type for each in all_schemas(work, bus) if sight.bus(each.bus)}
+        types = {each.type for each in all_schemas(work, bus) if visibility.bus(each.bus)}
         raise NotFoundError(f"no event of the type {type_!r} was sampled {where}. {meant('Types', type_, types)}")
     return [_schema(each, examples) for each in found]
 

@@ -122,7 +122,7 @@ class TargetQueues:
         others = self._before
         idle = [key for key in self._waiting if key not in self._runs and not (others and others.has(key))]
         if idle and self._turns:
-            idle = self._in_turn(idle, others)
+            idle = self._round_robin(idle, others)
         if idle:
             self._begin(list(_numbered(each for key in idle for each in self._waiting.pop(key))))
         if time.monotonic() - self._told_at >= _TELL_SECONDS:
@@ -193,7 +193,7 @@ class TargetQueues:
             self._loop.drop(self._runs.values())
         self._closed = True
 
-    def _in_turn(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
+    def _round_robin(self, idle: list[Key], others: TargetQueues | None) -> list[Key]:
         """Return whose turn it is; of those at work that they wait for, each ends when it has sent what it has."""
         at_work = [*self._runs, *(list(others._runs) if others is not None else [])]
         begun, waited_for = self._turns.next(idle, at_work)
@@ -269,7 +269,7 @@ class TargetQueues:
         now = self._work.clock()
         for (rule, target), run in self._runs.items():
             status = statuses.get((rule, target))
-            halted = status is not None and must_halt(status, heeds_others=run.heeds_others, now=now)
+            halted = status is not None and must_halt(status, follows_others=run.follows_others, now=now)
             if halted or said.hold_reason(rule, target):
                 run.halt()
             if (pause := pause_of(status, now)) is not None:

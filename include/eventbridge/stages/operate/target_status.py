@@ -11,7 +11,7 @@ from eventbridge.model.hold_reasons import POOL_CLOSED
 from eventbridge.model.target_state import ShownState, TargetStatus
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 #: Why a target is paused that is ok otherwise.
 _PAUSED = "it asked for a pause (429)"
@@ -107,8 +107,8 @@ class _Lines:
     """What the ledger says of targets at one moment."""
 
     def __init__(self, work: Runtime) -> None:
-        sight = sight_of(work)
-        self._statuses = {key: each for key, each in work.ledger.target_statuses().items() if sight.rule(key[0])}
+        visibility = visibility_of(work)
+        self._statuses = {key: each for key, each in work.ledger.target_statuses().items() if visibility.rule(key[0])}
         self._said = work.ledger.said_by_operators()
         self._now = work.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()

@@ -25,12 +25,12 @@ def admission(work: Runtime, batch: Batch, status: TargetStatus | None, until: d
     return "probes" if work.ledger.claim_probe(status.rule, status.target, until) else "none"
 
 
-def must_halt(status: TargetStatus, *, heeds_others: bool, now: datetime) -> bool:
+def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:
     """Return whether a push under way must send nothing more to a target that stands so.
 
     One that probes finds out by itself, and an ordered one has no breaker: only that it is disabled ends these.
     """
-    if not heeds_others:
+    if not follows_others:
         return status.state == "disabled"
     return admits(status, now) in ("none", "probes")
 

@@ -13,7 +13,7 @@ class Feed(Sequence[Request]):
 
     It is asked with how many are left, the one that it is asked about included. A target that iterates, once, ends its
     round once it says no, having waited for what is in flight; what it did not take was not sent. By index there is
-    everything. None says neither yes nor no: only `steps.SeatedTarget` can be told so, and asks again later.
+    everything. None says neither yes nor no: only `steps.MultiplexedTarget` can be told so, and asks again later.
     """
 
     def __init__(self, requests: Sequence[Request], may_send: Callable[[Request, int], bool | None]) -> None:

@@ -12,9 +12,9 @@ from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.blocks import Block
 from eventbridge.stages.push.flush import flush_in_turn, must_flush, not_flushed
+from eventbridge.stages.push.per_delivery import Rounds
 from eventbridge.stages.push.rows import OutcomeRow, OutcomeRows, accepted_row, accepted_rows, alike_table
 from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.singly import Rounds
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import BlockTarget, Target, takes_blocks
 
@@ -53,7 +53,7 @@ class BlockDeliveries:
             with closing(target.deliver_block(block.payloads, run.until)) as answers:
                 for end, answer in answers:
                     self._taken.append((block.part(start, end), answer))
-                    run.heard(answer)
+                    run.note_answer(answer)
                     run.report.sent += end - start
                     start = end
                     refused = not answer.accepted

@@ -23,7 +23,7 @@ from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Ou
 from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import flush, not_flushed
-from eventbridge.stages.push.pauses import heed
+from eventbridge.stages.push.pauses import note_pause
 from eventbridge.stages.push.rows import alike_row, alike_table
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
@@ -133,7 +133,7 @@ def _may_send(run: TargetRun) -> bool:
 
 def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
     """Return what becomes of all of a span: its deliveries have one attempt, one answer and one throw of the dice."""
-    now, draw = run.dice.throw(answer)
+    now, draw = run.retry_jitter.sample(answer)
     if run.settings.shadow:
         run.breaker.accepted(1, now)
         return DELIVERED
@@ -150,7 +150,7 @@ def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
         window=run.settings.window,
         retry_after_max=run.settings.retry_after_max,
     )
-    if not heed(answer, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
+    if not note_pause(answer, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
         probing = run.breaker.probing
         run.breaker.answered(span.left[0].as_py(), now, failed=is_failure(answer))
         if probing and not run.breaker.probing:
@@ -164,7 +164,7 @@ def _write(run: TargetRun, span: Span, outcome: Outcome, answer: Answer | None) 
         outcome = DELIVERED  # dealt with; what was answered is in its rows
     count = len(span.left)
     if answer is not None:
-        run.heard(answer)
+        run.note_answer(answer)
     if outcome is DELIVERED:
         run.report.delivered += count
     elif isinstance(outcome, DeadLettered):

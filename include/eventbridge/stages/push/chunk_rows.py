@@ -89,11 +89,11 @@ def _read(store: Store, file: str, pieces: Sequence[Piece], first: int) -> Itera
         yield _piece(pieces[0], rows, rows.num_rows, first, Values(rows), 0)
         return
     numbers = [_numbers(piece.rows) for piece in pieces]
-    in_turn = np.concatenate(numbers)
-    wanted = np.unique(in_turn)
+    in_given_order = np.concatenate(numbers)
+    wanted = np.unique(in_given_order)
     table = read_deliveries(store, file, rowset.encode(wanted.tolist()), ITEM_COLUMNS)
-    if not np.array_equal(wanted, in_turn):  # pieces lie in one another: each gets its rows side by side
-        table = table.take(np.searchsorted(wanted, in_turn))
+    if not np.array_equal(wanted, in_given_order):  # pieces lie in one another: each gets its rows side by side
+        table = table.take(np.searchsorted(wanted, in_given_order))
     values, start = Values(table), 0
     for piece, count in zip(pieces, map(len, numbers), strict=True):
         yield _piece(piece, table, count, first + start, values, start)

@@ -17,15 +17,15 @@ from functools import partial
 from typing import Literal
 
 from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.steps import Nap, OwnThread, SharedFlush, Steps, drive
+from eventbridge.stages.push.steps import OwnThread, SharedFlush, Sleep, Steps, run_to_completion
 from eventbridge.stages.push.threads import Threads
-from eventbridge.targets.http_engine import HttpEngine, Seat, engine_of_push
+from eventbridge.targets.http_engine import HttpEngine, TransferSlot, engine_of_push
 from eventbridge.targets.multi import HasFileno
-from eventbridge.targets.steps import Aside
+from eventbridge.targets.steps import BlockingCall
 
 #: Runs that are begun between two looks at what has been answered: to begin one takes as long as to send a few.
 _BEGUN_AT_ONCE = 8
-#: Longest wait for an answer before it is seen whether a nap was ended.
+#: Longest wait for an answer before it is seen whether a sleep was ended.
 _TICK_SECONDS = 0.05
 #: How often those that wait for an answer see whether the push is to stop, or their time is over.
 _LOOK_SECONDS = 0.2
@@ -34,15 +34,15 @@ _BUSY_SECONDS = 0.05
 #: How long a thread that may not carry waits: about as long as it is carried between two looks at a bus.
 _MOMENT_SECONDS = 0.003
 #: Calls that take their time, such as for a token or a lease, that are made at a time; each hangs for itself.
-_ASIDE_AT_ONCE = 64
+_BLOCKING_CALLS_AT_ONCE = 64
 
 
 @dataclass(eq=False, slots=True)
-class _Lane:
+class _Task:
     run: TargetRun
     steps: Steps[None]
-    waits: Literal["news", "nap", "call"] = "call"
-    nap: Nap | None = None
+    waits: Literal["news", "sleep", "call"] = "call"
+    sleep: Sleep | None = None
     until: float = 0.0
 
 
@@ -57,11 +57,11 @@ class HttpLoop:
         self._engine: HttpEngine | None = None
         self._error: BaseException | None = None
         self._threads = threads
-        self._asides = Threads("push aside", _ASIDE_AT_ONCE)
-        self._lanes: dict[_Lane, None] = {}
-        self._napping: dict[_Lane, None] = {}
-        self._called: deque[_Lane] = deque()  # whose call was made
-        self._lane_of: dict[TargetRun, _Lane] = {}
+        self._blocking_calls = Threads("push calls", _BLOCKING_CALLS_AT_ONCE)
+        self._tasks: dict[_Task, None] = {}
+        self._sleeping: dict[_Task, None] = {}
+        self._called: deque[_Task] = deque()  # whose call was made
+        self._task_of: dict[TargetRun, _Task] = {}
         self._told: deque[TargetRun] = deque()  # that there is more for them
         self._looked_at = time.monotonic()
         self._carrying = threading.Lock()
@@ -90,12 +90,12 @@ class HttpLoop:
         """Let runs that wait for news see that there is more for them."""
         self._told.extend(runs)
 
-    def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
+    def carry(self, seconds: float, watched: HasFileno | None = None) -> bool:
         """Carry runs in this thread for so long, and for a moment longer while answers come.
 
         No longer than until a live run has ended with something left, for its next run. Returns whether one has.
-        `heeds`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches of
-        a streaming task have their runs in one loop.
+        `watched`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches
+        of a streaming task have their runs in one loop.
         """
         if not self._carrying.acquire(blocking=False):
             time.sleep(min(seconds, _MOMENT_SECONDS))
@@ -103,10 +103,10 @@ class HttpLoop:
         until = time.monotonic() + seconds
         try:
             engine = self._engine = self._engine or engine_of_push()
-            if heeds is not None:
-                engine.heed(heeds)
+            if watched is not None:
+                engine.watch_fd(watched)
             had_news = True
-            while (left := until - time.monotonic()) > 0 and not (heeds is not None and engine.heard):
+            while (left := until - time.monotonic()) > 0 and not (watched is not None and engine.fd_ready):
                 had_news = self._turn(engine, left)
                 if self._has_left:
                     break
@@ -129,17 +129,17 @@ class HttpLoop:
         """Carry these no more, and break off what they have in flight; any thread may."""
         with self._carrying:
             for run in runs:
-                lane = self._lane_of.get(run)
-                if lane is None:
+                task = self._task_of.get(run)
+                if task is None:
                     with suppress(ValueError):
                         self._fresh.remove(run)
                 else:
-                    self._drop(lane)
-                    lane.steps.close()
+                    self._drop(task)
+                    task.steps.close()
 
     def close(self) -> None:
         """Carry nothing any more; what is in flight is broken off."""
-        self.drop(list(self._lane_of))
+        self.drop(list(self._task_of))
         engine, self._engine = self._engine, None
         if engine is not None:  # in a thread, as libcurl waits for names that are looked up
             threading.Thread(target=engine.close, name="close http", daemon=True).start()
@@ -147,7 +147,7 @@ class HttpLoop:
     def _carry_all(self) -> None:
         engine = self._engine = engine_of_push()
         try:
-            while self._fresh or self._lanes:
+            while self._fresh or self._tasks:
                 self._turn(engine, _TICK_SECONDS)
                 self._has_left = False
         except BaseException as error:  # of the loop, not of a run, which keeps its own: the push fails with it
@@ -156,7 +156,7 @@ class HttpLoop:
 
     def _fail(self, error: BaseException) -> None:
         self._error = error
-        for run in [*(lane.run for lane in self._lanes), *self._fresh]:
+        for run in [*(task.run for task in self._tasks), *self._fresh]:
             run.fail(error)
 
     def _turn(self, engine: HttpEngine, seconds: float) -> bool:
@@ -164,76 +164,76 @@ class HttpLoop:
         while self._called:
             self._go_on(engine, self._called.popleft())
         while self._told:
-            told = self._lane_of.get(self._told.popleft())
+            told = self._task_of.get(self._told.popleft())
             if told is not None and told.waits == "news":
                 self._go_on(engine, told)
         if self._fresh:
             self._begin_some(engine)
-        seats = engine.wait(self._longest_wait(seconds))
-        for seat in seats:
-            if seat.holder.waits == "news":
-                self._go_on(engine, seat.holder)
+        slots = engine.wait(self._longest_wait(seconds))
+        for slot in slots:
+            if slot.holder.waits == "news":
+                self._go_on(engine, slot.holder)
         now = time.monotonic()
-        if self._napping:
+        if self._sleeping:
             self._wake_up(engine, now)
         if now - self._looked_at >= _LOOK_SECONDS:
             self._looked_at = now
-            for lane in [lane for lane in self._lanes if lane.waits == "news"]:
-                self._go_on(engine, lane)
-        return bool(seats)
+            for task in [task for task in self._tasks if task.waits == "news"]:
+                self._go_on(engine, task)
+        return bool(slots)
 
     def _wake_up(self, engine: HttpEngine, now: float) -> None:
-        for lane in [lane for lane in self._napping if _is_up(lane, now)]:
-            del self._napping[lane]
-            self._go_on(engine, lane)
+        for task in [task for task in self._sleeping if _is_up(task, now)]:
+            del self._sleeping[task]
+            self._go_on(engine, task)
 
     def _longest_wait(self, seconds: float) -> float:
         """Return how long an answer may be waited for, at most so long."""
         if self._fresh or self._called or self._told or self._has_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)
-        if not self._napping:
+        if not self._sleeping:
             return seconds
-        return max(0.0, min(seconds, min(lane.until for lane in self._napping) - time.monotonic()))
+        return max(0.0, min(seconds, min(task.until for task in self._sleeping) - time.monotonic()))
 
     def _begin_some(self, engine: HttpEngine) -> None:
         for _ in range(min(_BEGUN_AT_ONCE, len(self._fresh))):
             run = self._fresh.popleft()
-            seat = Seat(engine)
-            seat.holder = lane = _Lane(run, run.steps(seat))
-            self._lanes[lane] = None
-            self._lane_of[run] = lane
-            self._go_on(engine, lane)
+            slot = TransferSlot(engine)
+            slot.holder = task = _Task(run, run.steps(slot))
+            self._tasks[task] = None
+            self._task_of[run] = task
+            self._go_on(engine, task)
 
-    def _go_on(self, engine: HttpEngine, lane: _Lane) -> None:
+    def _go_on(self, engine: HttpEngine, task: _Task) -> None:
         try:
-            step = next(lane.steps)
+            step = next(task.steps)
         except StopIteration:
-            self._drop(lane)
-            self._has_left = self._has_left or bool(lane.run.queue)
+            self._drop(task)
+            self._has_left = self._has_left or bool(task.run.queue)
             return
         if step is None:
-            lane.waits = "news"
-        elif isinstance(step, Nap):
-            lane.waits, lane.nap, lane.until = "nap", step, time.monotonic() + step.seconds
-            self._napping[lane] = None
+            task.waits = "news"
+        elif isinstance(step, Sleep):
+            task.waits, task.sleep, task.until = "sleep", step, time.monotonic() + step.seconds
+            self._sleeping[task] = None
         elif isinstance(step, OwnThread):
-            self._drop(lane)
-            self._threads.add(partial(drive, lane.steps))
+            self._drop(task)
+            self._threads.add(partial(run_to_completion, task.steps))
         else:
-            lane.waits = "call"
-            self._asides.add(partial(self._call, engine, lane, step))
+            task.waits = "call"
+            self._blocking_calls.add(partial(self._call, engine, task, step))
 
-    def _drop(self, lane: _Lane) -> None:
-        self._lanes.pop(lane, None)  # what is dropped while a call for it is made comes back when that has ended
-        self._lane_of.pop(lane.run, None)
-        self._napping.pop(lane, None)
+    def _drop(self, task: _Task) -> None:
+        self._tasks.pop(task, None)  # what is dropped while a call for it is made comes back when that has ended
+        self._task_of.pop(task.run, None)
+        self._sleeping.pop(task, None)
 
-    def _call(self, engine: HttpEngine, lane: _Lane, aside: Aside | SharedFlush) -> None:
-        aside.run()
-        self._called.append(lane)
+    def _call(self, engine: HttpEngine, task: _Task, blocking_call: BlockingCall | SharedFlush) -> None:
+        blocking_call.run()
+        self._called.append(task)
         engine.wake()
 
 
-def _is_up(lane: _Lane, now: float) -> bool:
-    return now >= lane.until or (lane.nap is not None and lane.nap.woken.is_set())
+def _is_up(task: _Task, now: float) -> bool:
+    return now >= task.until or (task.sleep is not None and task.sleep.woken.is_set())

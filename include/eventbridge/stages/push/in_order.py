@@ -29,15 +29,15 @@ from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries
 from eventbridge.stages.push.ordered_item import OrderedItem, Shard
-from eventbridge.stages.push.pauses import heed
+from eventbridge.stages.push.pauses import note_pause
 from eventbridge.stages.push.rows import unsent_row
 from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.steps import Nap, Steps
-from eventbridge.targets.steps import Aside
+from eventbridge.stages.push.steps import Sleep, Steps
+from eventbridge.targets.steps import BlockingCall
 
 #: How long a push waits for its next retry with nothing else to do; how often a waiting one looks up.
 _LINGER_SECONDS = 2.0
-_NAP_SECONDS = 0.2
+_SLEEP_SECONDS = 0.2
 #: How often a shard looks whether another one of its target has left it room in flight.
 _ROOM_SECONDS = 0.02
 #: How long what waits for events that are not routed yet is left alone.
@@ -87,7 +87,7 @@ class InTurn:
             ready = self._next_ones(turns)
             if not turns:
                 break
-            if not (yield from (self._send_some(turns, ready) if ready else self._nap_until_due(turns))):
+            if not (yield from (self._send_some(turns, ready) if ready else self._sleep_until_due(turns))):
                 break
         yield from self._end(turns)
 
@@ -132,12 +132,12 @@ class InTurn:
     def _send_some(self, turns: Turns[OrderedItem], ready: Sequence[OrderedItem]) -> Steps[bool]:
         """Send what in-flight limit and rate let through now; False if nothing more can be sent in this push."""
         if not self._shard.room.acquire(blocking=False):
-            yield Nap(_ROOM_SECONDS, self._run.settings.stop)
+            yield Sleep(_ROOM_SECONDS, self._run.settings.stop)
             return True
         try:
             paced = yield from self._paced(ready)
             if not paced:
-                return (yield from self._nap_until_token())
+                return (yield from self._sleep_until_token())
             if not (yield from self._renew()):
                 return False
             yield from self._send(turns, paced)
@@ -181,13 +181,15 @@ class InTurn:
 
     def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
         run = self._run
-        now, draw = run.dice.throw(answer)
+        now, draw = run.retry_jitter.sample(answer)
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
         if answer.error_class == INTERRUPTED:
             self._unclear, outcome = True, run.decided(tried, answer, now, draw)
         else:
-            heed(answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max)
+            note_pause(
+                answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max
+            )
             run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
             outcome = run.decided(tried, answer, now, draw)
         ended = isinstance(outcome, DeadLettered)
@@ -216,13 +218,13 @@ class InTurn:
             outcome = RetryAt(max(due_at, now), BLOCKED)
             self._run.settings.rows.put_all(unsent_row(item, outcome, now) for item in blocked)
 
-    def _nap_until_due(self, turns: Turns[OrderedItem]) -> Steps[bool]:
+    def _sleep_until_due(self, turns: Turns[OrderedItem]) -> Steps[bool]:
         """Wait a little for the next retry; False if none falls due soon enough to wait for."""
         now = self._clock()
         due = min(item.due_at or now for _, item in turns.heads())
         if due >= min(self._until, now + timedelta(seconds=_LINGER_SECONDS)):
             return False
-        return (yield from self._run.progress.nap(min((due - now).total_seconds(), _NAP_SECONDS)))
+        return (yield from self._run.progress.sleep(min((due - now).total_seconds(), _SLEEP_SECONDS)))
 
     def _paced(self, ready: Sequence[OrderedItem]) -> Steps[list[OrderedItem]]:
         """Return those, the first ones, that the target's rate lets through now."""
@@ -238,14 +240,14 @@ class InTurn:
             paced.append(item)
         return paced
 
-    def _nap_until_token(self) -> Steps[bool]:
+    def _sleep_until_token(self) -> Steps[bool]:
         """Wait a little for the target's next token; False if it is too far away."""
         now, pace = self._clock(), self._run.pace
         token_at = pace.next_at or now
         linger = _LINGER_SECONDS if pace.beside is None else math.inf  # nobody waits for the rate of a redrive
         if (token_at - now).total_seconds() >= min((self._until - now).total_seconds(), linger):
             return False
-        return (yield from self._run.progress.nap(min((token_at - now).total_seconds(), _NAP_SECONDS)))
+        return (yield from self._run.progress.sleep(min((token_at - now).total_seconds(), _SLEEP_SECONDS)))
 
     def _end(self, turns: Turns[OrderedItem]) -> Steps[None]:
         run = self._run
@@ -269,7 +271,7 @@ class InTurn:
         while not self._run.stop_asked and self._clock() < self._until:
             if (yield from self._take_lease()):
                 return True
-            yield Nap(_NAP_SECONDS, self._run.settings.stop)
+            yield Sleep(_SLEEP_SECONDS, self._run.settings.stop)
         return False
 
     def _renew(self) -> Steps[bool]:
@@ -293,6 +295,6 @@ class InTurn:
 
 def _made(call: Callable[[], Any]) -> Steps[Any]:
     """Have a call to ledger or store made, and return what it returns."""
-    aside = Aside(call)
-    yield aside
-    return aside.result()
+    blocking_call = BlockingCall(call)
+    yield blocking_call
+    return blocking_call.result()

@@ -10,28 +10,28 @@ from typing import NamedTuple
 from eventbridge.model.answer import Answer
 
 
-class Throw(NamedTuple):
+class JitterSample(NamedTuple):
     """When an answer was decided on, and a random number in [0, 1) for its jitter."""
 
     at: datetime
     draw: float
 
 
-class Dice:
-    """Throws for the answers of one run.
+class RetryJitter:
+    """Samples the jitter for the answers of one run.
 
-    Each item of a bundle has an answer of its own, all with the times of their request. Without one throw for all of
+    Each item of a bundle has an answer of its own, all with the times of their request. Without one sample for all of
     them a bundle of 100 that is refused would come again as 100 requests, to a target that is in trouble already.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:
         self._clock = clock
         self._request: tuple[datetime, float] | None = None
-        self._last: Throw | None = None
+        self._last: JitterSample | None = None
 
-    def throw(self, answer: Answer) -> Throw:
-        """Return the throw of the request that an answer is of: the last one's, or a new one."""
+    def sample(self, answer: Answer) -> JitterSample:
+        """Return the sample of the request that an answer is of: the last one's, or a new one."""
         request = (answer.started_at, answer.duration_ms)
         if self._last is None or request != self._request:
-            self._request, self._last = request, Throw(self._clock(), random.random())
+            self._request, self._last = request, JitterSample(self._clock(), random.random())
         return self._last

@@ -18,12 +18,12 @@ from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import must_flush
 from eventbridge.stages.push.outstanding import Item, items_of
+from eventbridge.stages.push.per_delivery import Rounds
 from eventbridge.stages.push.run import Send, TargetRun
-from eventbridge.stages.push.singly import Rounds
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.steps import is_seated
+from eventbridge.targets.steps import is_multiplexed
 
 #: A run that had nothing to do for so long ends: to begin one takes as long as to keep one for some seconds.
 _IDLE: Final = timedelta(seconds=2)
@@ -102,11 +102,11 @@ class _LiveRound(Rounds):
 
     def deliver(self) -> Steps[None]:
         """Send what comes."""
-        target, seat, run = self._send.target, self._send.seat, self._run
-        assert is_seated(target), "so are the targets that can be live"
-        assert seat is not None, "they have one"
+        target, slot, run = self._send.target, self._send.slot, self._run
+        assert is_multiplexed(target), "so are the targets that can be live"
+        assert slot is not None, "they have one"
         answers_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
-        with closing(target.steps(_Feed(self), answers_until, seat)) as steps:
+        with closing(target.steps(_Feed(self), answers_until, slot)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step

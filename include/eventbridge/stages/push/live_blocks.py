@@ -8,8 +8,8 @@ from typing import Final
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.live import LiveQueue
-from eventbridge.stages.push.run import NAP_SECONDS, Send, TargetRun
-from eventbridge.stages.push.steps import Nap, Steps
+from eventbridge.stages.push.run import SLEEP_SECONDS, Send, TargetRun
+from eventbridge.stages.push.steps import Sleep, Steps
 
 #: A run that had nothing to do for so long ends, and its thread with it.
 _IDLE: Final = timedelta(seconds=2)
@@ -40,7 +40,7 @@ class LiveBlocks:
             elif self._queue or self._is_over(run.clock(), busy_at):
                 return
             else:
-                yield Nap(NAP_SECONDS, self._queue.told)
+                yield Sleep(SLEEP_SECONDS, self._queue.told)
                 self._queue.told.clear()
 
     def _take(self) -> list[Block]:

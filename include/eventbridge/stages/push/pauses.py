@@ -15,7 +15,7 @@ from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 from eventbridge.stages.push.token_lease import Pace
 
 
-def heed(
+def note_pause(
     answer: Answer,
     policy: RetryPolicy,
     attempts: int,

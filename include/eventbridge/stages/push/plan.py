@@ -32,9 +32,9 @@ from eventbridge.stages.push.live import LiveDeliveries, LiveQueue
 from eventbridge.stages.push.live_blocks import LiveBlocks
 from eventbridge.stages.push.ordered_chunk import ordered_deliveries
 from eventbridge.stages.push.outstanding import Item, items_of
+from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows, unsent_row
 from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -73,7 +73,7 @@ class ChunkRuns:
             status = None if self._is_shadow(spec) else statuses.get((rule, target))
             if self._said.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
                 if spec is not None:
-                    self._in_time(self._items(spec, found, done), spec, in_turn=False)
+                    self._in_time(self._items(spec, found, done), spec, in_order=False)
                 continue  # without an outcome: settlement holds it
             of_target = self._of_target(rule, target, spec, status, found, done)
             pause = Pause()
@@ -146,10 +146,10 @@ class ChunkRuns:
         ):
             live = LiveDeliveries(queue, spec.deliver_within_seconds)
             return [TargetRun(self._settings(rule, spec, status), live, queue)]
-        in_turn = spec is not None and spec.ordered and (status is None or status.state != "disabled")
-        items = self._in_time(self._items(spec, found, done), spec, in_turn=in_turn)
+        in_order = spec is not None and spec.ordered and (status is None or status.state != "disabled")
+        items = self._in_time(self._items(spec, found, done), spec, in_order=in_order)
         runs: list[TargetRun] = []
-        if spec is not None and in_turn:
+        if spec is not None and in_order:
             items = [item for item in items if item.request.order_key is None]
             if status is None or not must_wind_down(status, self.batch, self.work.ledger.now()):
                 runs += self._ordered(rule, spec, [each.piece for each in found], done)
@@ -181,13 +181,13 @@ class ChunkRuns:
         within = spec.deliver_within_seconds if spec is not None else None
         return [item for each in found for item in items_of(each.each(), each.piece, done, each.first, within)]
 
-    def _in_time(self, items: list[Item], spec: TargetRule | None, *, in_turn: bool) -> list[Item]:
-        """Return what is not too late yet, and give the rest up; what goes `in_turn` waits for its turn."""
+    def _in_time(self, items: list[Item], spec: TargetRule | None, *, in_order: bool) -> list[Item]:
+        """Return what is not too late yet, and give the rest up; what goes `in_order` waits for its turn."""
         if spec is None or spec.deliver_within_seconds is None:
             return items
         now, kept = self.work.clock(), []
         for item in items:
-            waits_its_turn = in_turn and item.request.order_key is not None
+            waits_its_turn = in_order and item.request.order_key is not None
             if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
                 self._give_up([item], end)
             else:
@@ -231,7 +231,7 @@ class ChunkRuns:
                 opens=False,
                 judges_speed=self._judges_speed and not self._is_shadow(spec),
             )
-            yield TargetRun(replace(settings, breaker=breaker, heeds_others=False), deliveries)
+            yield TargetRun(replace(settings, breaker=breaker, follows_others=False), deliveries)
 
     def _settings(
         self, rule: str, spec: TargetRule, status: TargetStatus | None, *, probing: bool = False

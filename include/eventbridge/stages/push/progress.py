@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Generator
 from datetime import datetime
 
-from eventbridge.stages.push.steps import Nap
+from eventbridge.stages.push.steps import Sleep
 
 
 class Progress:
@@ -40,7 +40,7 @@ class Progress:
         self.at_begin()
         return self.began_at
 
-    def heard(self, seconds: float) -> bool:
+    def note_answer(self, seconds: float) -> bool:
         """Note how long one response took, and return whether none took longer."""
         self.response_seconds += seconds
         is_longest = seconds > self._longest_seconds
@@ -48,19 +48,19 @@ class Progress:
             self._longest_seconds = seconds
         return is_longest
 
-    def nap(self, seconds: float) -> Generator[Nap, None, bool]:
+    def sleep(self, seconds: float) -> Generator[Sleep, None, bool]:
         """Wait until something may have fallen due, or `wake`; False, at once, if the others would have to wait too."""
         self._rests = True  # first: from now on `wake` has an effect
         self.leaves_retries = not (self._rests_freely or self.may_wait())
         if self.leaves_retries:
             self._rests = False
             return False
-        yield Nap(max(0.0, seconds), self._woken)
+        yield Sleep(max(0.0, seconds), self._woken)
         self._woken.clear()
         self._rests = False
         return True
 
     def wake(self) -> None:
-        """End a nap: whether the run may go on waiting is another question now."""
+        """End a sleep: whether the run may go on waiting is another question now."""
         if self._rests:
             self._woken.set()

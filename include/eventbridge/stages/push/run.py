@@ -17,22 +17,22 @@ from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outc
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker
-from eventbridge.stages.push.jitter import Dice
+from eventbridge.stages.push.jitter import RetryJitter
 from eventbridge.stages.push.outstanding import Item, TargetReport
 from eventbridge.stages.push.progress import Progress
 from eventbridge.stages.push.rows import OutcomeRows, outcome_row, unsent_row
-from eventbridge.stages.push.steps import OWN_THREAD, Steps, drive
+from eventbridge.stages.push.steps import OWN_THREAD, Steps, run_to_completion
 from eventbridge.stages.push.token_lease import Pace, Pause
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.targets.http_engine import Seat
+from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.targets.steps import Aside, Step, is_seated
+from eventbridge.targets.steps import BlockingCall, Step, is_multiplexed
 
 if TYPE_CHECKING:
     from eventbridge.stages.push.live import LiveQueue
 
-#: Longest nap of a run that waits for a retry to fall due, if nobody wakes it.
-NAP_SECONDS = 0.2
+#: Longest sleep of a run that waits for a retry to fall due, if nobody wakes it.
+SLEEP_SECONDS = 0.2
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class RunSettings:
     """What a run is made with beside its deliveries.
 
     `slow_lane`: no other target waits for it, so it waits for its target's next token as long as the budget lasts, and
-    else as long as for a retry. `heeds_others`: what other pushes find out of its target ends it.
+    else as long as for a retry. `follows_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
     `shadow`: every answer settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may take.
     `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
@@ -58,7 +58,7 @@ class RunSettings:
     rows: OutcomeRows
     window: DeliverBetween | None = None
     slow_lane: bool = False
-    heeds_others: bool = True
+    follows_others: bool = True
     seated: bool = False
     shadow: bool = False
     rate_of_file: float | None = None
@@ -89,11 +89,11 @@ class TargetRun:
         self.queue = queue
         self.report = TargetReport(settings.rule, settings.target, total=deliveries.total)
         self.breaker = settings.breaker
-        self.heeds_others = settings.heeds_others and not settings.breaker.probing
+        self.follows_others = settings.follows_others and not settings.breaker.probing
         self.pace = settings.pace
         self.pause = settings.pace.pause
         self.progress = Progress(settings.clock, rests_freely=settings.slow_lane)
-        self.dice = Dice(settings.clock)
+        self.retry_jitter = RetryJitter(settings.clock)
         self.clock = settings.clock
         self.until = settings.until
         self._budget = settings.until - settings.clock()
@@ -171,15 +171,15 @@ class TargetRun:
 
     def run(self) -> None:
         """Deliver, in this thread."""
-        drive(self.steps(None))
+        run_to_completion(self.steps(None))
 
-    def steps(self, seat: Seat | None) -> Steps[None]:
-        """Deliver, from a seat or in a thread of its own; what goes wrong is reported, never raised."""
+    def steps(self, slot: TransferSlot | None) -> Steps[None]:
+        """Deliver, from a transfer slot or in a thread of its own; what goes wrong is reported, never raised."""
         self.report.late = 2 * (self.until - self.progress.begin()) < self._budget
         with ExitStack() as last:  # libcurl closes once the last name is looked up, which a name server may delay
             try:
                 if not self.stop_asked:
-                    yield from self._deliver(seat, last)
+                    yield from self._deliver(slot, last)
             except (GeneratorExit, KeyboardInterrupt):  # nobody carries it any further: it has not ended
                 raise
             except BaseException as error:  # carried to the push task, which fails with it
@@ -188,20 +188,20 @@ class TargetRun:
             else:
                 self._leave()
 
-    def _deliver(self, seat: Seat | None, last: ExitStack) -> Steps[None]:
-        opened = Aside(self.settings.open_target)
+    def _deliver(self, slot: TransferSlot | None, last: ExitStack) -> Steps[None]:
+        opened = BlockingCall(self.settings.open_target)
         if self.settings.opens_at_once():
             opened.run()
         else:
             yield opened
         target = opened.result()
-        if seat is None or not is_seated(target):
+        if slot is None or not is_multiplexed(target):
             last.callback(target.close)
-            if seat is not None:
+            if slot is not None:
                 yield OWN_THREAD
-            seat = None
-        self.pace.defers = seat is not None
-        yield from self._deliveries.deliver(self, Send(target, seat))
+            slot = None
+        self.pace.defers = slot is not None
+        yield from self._deliveries.deliver(self, Send(target, slot))
 
     def fail(self, error: BaseException) -> None:
         """End it because of what whoever carried it met."""
@@ -234,10 +234,10 @@ class TargetRun:
         )
         return in_time(outcome, item.deadline_at)
 
-    def heard(self, answer: Answer) -> None:
+    def note_answer(self, answer: Answer) -> None:
         """Note how long the target took for an answer."""
         seconds, report = answer.took_seconds, self.report
-        if self.progress.heard(seconds):
+        if self.progress.note_answer(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1
         if seconds < self._slow_after or (answer.error_class == INTERRUPTED and self.gives_up):
@@ -263,7 +263,7 @@ class TargetRun:
     def accept(self, item: Item, answer: Answer) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
         self.breaker.accepted(1, self.clock())
-        self.heard(answer)
+        self.note_answer(answer)
         self.report.delivered += 1
         self.settings.rows.put(outcome_row(item, DELIVERED, answer))
 
@@ -272,7 +272,7 @@ class TargetRun:
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
             outcome = DELIVERED  # dealt with; what was answered is in its row
         if answer is not None:
-            self.heard(answer)
+            self.note_answer(answer)
         if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
@@ -289,11 +289,11 @@ class Send:
     """A target that is open, and the seat that it is sent to from, None: this thread is its own."""
 
     target: Target
-    seat: Seat | None
+    slot: TransferSlot | None
 
     def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[Step, None, None]:
-        """Send requests, as `SeatedTarget.steps` says where there is a seat, else as `Target.deliver`."""
-        if self.seat is None:
+        """Send requests, as `MultiplexedTarget.steps` says where there is a transfer slot, else as `Target.deliver`."""
+        if self.slot is None:
             return self.target.deliver(requests, until)
-        assert is_seated(self.target), "nobody else gets a seat"
-        return self.target.steps(requests, until, self.seat)
+        assert is_multiplexed(self.target), "nobody else gets a transfer slot"
+        return self.target.steps(requests, until, self.slot)

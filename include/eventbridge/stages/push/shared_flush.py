@@ -9,7 +9,7 @@ from collections.abc import Hashable
 from functools import partial
 
 from eventbridge.stages.push.run import TargetRun
-from eventbridge.stages.push.steps import SharedFlush, Steps, drive
+from eventbridge.stages.push.steps import SharedFlush, Steps, run_to_completion
 from eventbridge.stages.push.threads import Job
 
 #: Targets that are flushed together; each keeps a file open meanwhile.
@@ -54,7 +54,7 @@ class SharedFlushes:
             self.do()
 
     def _go_on(self, steps: Steps[None]) -> None:
-        flush = drive(steps, shares=True)
+        flush = run_to_completion(steps, shares=True)
         if flush is None:
             return
         with self._lock:

@@ -244,10 +244,10 @@ class _Push:
         if statuses or said or self._said:
             for run in runs:
                 if not run.ended:
-                    self._heed(run, statuses.get((run.report.rule, run.report.target)), said)
+                    self._apply_overrides(run, statuses.get((run.report.rule, run.report.target)), said)
         self._said = said
 
-    def _heed(self, run: TargetRun, status: TargetStatus | None, said: OperatorStates) -> None:
+    def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, said: OperatorStates) -> None:
         """Do with a run as is said of its target, by others that send to it and by operators."""
         if said or self._said:
             run.pace.change(said.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
@@ -256,7 +256,7 @@ class _Push:
         if status is None:
             return
         now = self._work.clock()
-        if must_halt(status, heeds_others=run.heeds_others, now=now):
+        if must_halt(status, follows_others=run.follows_others, now=now):
             run.halt()
         elif must_wind_down(status, self._batch, now):
             run.wind_down()

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from eventbridge.targets.protocol import SharingTarget
-from eventbridge.targets.steps import Aside
+from eventbridge.targets.steps import BlockingCall
 
 
 @dataclass(frozen=True, slots=True)
-class Nap:
+class Sleep:
     """Go on after so many seconds, or when `woken` is set."""
 
     seconds: float
@@ -59,19 +59,19 @@ class SharedFlush:
 
 OWN_THREAD = OwnThread()
 
-Wait = Nap | Aside | SharedFlush | OwnThread | None
+Wait = Sleep | BlockingCall | SharedFlush | OwnThread | None
 Result = TypeVar("Result")
-#: What waits in between, and comes to a result. None: there is nothing to do until its seat has news.
+#: What waits in between, and comes to a result. None: there is nothing to do until its transfer slot has news.
 Steps = Generator[Wait, None, Result]
 
 
-def drive(steps: Steps[None], *, shares: bool = False) -> SharedFlush | None:
+def run_to_completion(steps: Steps[None], *, shares: bool = False) -> SharedFlush | None:
     """Carry a run to its end in this thread, or `shares`: until it wants a flush, which is returned."""
     for step in steps:
-        if isinstance(step, Nap):
+        if isinstance(step, Sleep):
             step.woken.wait(step.seconds)
         elif isinstance(step, SharedFlush) and shares:
             return step
-        elif isinstance(step, Aside | SharedFlush):
+        elif isinstance(step, BlockingCall | SharedFlush):
             step.run()
     return None

@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.05
 _JOB_SECONDS = 0.006
 
 
-class Spare(Protocol):
+class SpareThreads(Protocol):
     """Work that can wait until a thread has no other; `do` does some of it, and raises nothing."""
 
     def __bool__(self) -> bool:
@@ -34,7 +34,7 @@ class Threads:
     The threads do not keep a process from ending, as one may hang in a call that nothing ends.
     """
 
-    def __init__(self, name: str, most: int, *, first: int | None = None, spare: Spare | None = None) -> None:
+    def __init__(self, name: str, most: int, *, first: int | None = None, spare: SpareThreads | None = None) -> None:
         self._name = name
         self._most = most
         self._places = most if first is None else first

@@ -8,13 +8,13 @@ from eventbridge.errors import NotFoundError
 from eventbridge.model.redrive import Redrive
 from eventbridge.stages.redrive.plan import Survey
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import sight_of
+from eventbridge.stages.runtime.visibility import visibility_of
 
 
 def seen_redrives(work: Runtime) -> list[Redrive]:
     """Return the redrives, the newest first; for somebody who is limited to owners those of one rule that is seen."""
-    sight = sight_of(work)
-    return [each for each in work.ledger.redrives() if sight.rule(each.selection.get("rule"))]
+    visibility = visibility_of(work)
+    return [each for each in work.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
 
 
 def find_redrive(work: Runtime, name: str) -> Redrive:
@@ -26,17 +26,17 @@ def find_redrive(work: Runtime, name: str) -> Redrive:
     return found[0]
 
 
-def redrive_document(wish: Redrive, counts: Counter[str]) -> dict[str, object]:
+def redrive_document(request: Redrive, counts: Counter[str]) -> dict[str, object]:
     """Return a redrive as JSON, with what became of the dead letters it took, counted by outcome."""
     return {
-        "redrive_id": wish.redrive_id,
-        "state": wish.state,
-        "started_at": wish.started_at,
-        "ended_at": wish.ended_at,
-        "selection": wish.selection,
-        "rate": wish.rate,
-        "retransform": wish.retransform,
-        "again": wish.again,
+        "redrive_id": request.redrive_id,
+        "state": request.state,
+        "started_at": request.started_at,
+        "ended_at": request.ended_at,
+        "selection": request.selection,
+        "rate": request.rate,
+        "retransform": request.retransform,
+        "again": request.again,
         "taken": counts.total(),
         "outcomes": dict(sorted(counts.items())),
     }

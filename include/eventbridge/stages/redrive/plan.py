@@ -30,8 +30,8 @@ from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
 from eventbridge.stages.redrive.search import Search
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
+from eventbridge.stages.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
 #: dead letters a second: at 0.1 the wait between two batches of one letter is that of the window.
@@ -73,7 +73,7 @@ def begin_redrive(
     check_seen(work, (selection.rule,))
     now = work.ledger.now()
     Chosen(work, selection, dead_letter_files(work), {})  # what is not a condition is told before anything is recorded
-    wish = Redrive(
+    request = Redrive(
         redrive_id=str(uuid.uuid4()),
         run=run,
         selection=selection.as_json(),
@@ -83,7 +83,7 @@ def begin_redrive(
         retransform=retransform,
         again=again,
     )
-    return work.ledger.begin_redrive(wish)
+    return work.ledger.begin_redrive(request)
 
 
 def refuse_rate(rate: float | None) -> None:
@@ -105,9 +105,9 @@ def survey(work: Runtime, selection: Selection, *, retransform: bool, again: boo
     return survey_of(work, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 
 
-def survey_of(work: Runtime, wish: Redrive) -> Survey:
+def survey_of(work: Runtime, request: Redrive) -> Survey:
     """Return what a redrive would still take, and what it would leave and why; of one that is done, what it left."""
-    search = Search(work, wish, {})
+    search = Search(work, request, {})
     found = Survey(damaged=search.damaged)
     for letter, why_not in search.letters():
         if why_not:

@@ -6,7 +6,7 @@ import re
 
 from eventbridge.model.replay import Replay
 from eventbridge.stages.replay.plan import begin_replay
-from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.replay.request import ReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -20,7 +20,7 @@ def asker_of(name: str) -> str:
     return re.sub(r" again [0-9]+$", "", name)
 
 
-def begin_or_go_on(work: Runtime, wish: Wish, run: str, times: int) -> Replay:
+def begin_or_go_on(work: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
     """Return the replay of a run that was cleared `times` times: begun now, or gone on with.
 
     The replay that the run asked for last goes on, under its id, if it is paused (its run ran out of time, or a person
@@ -34,10 +34,10 @@ def begin_or_go_on(work: Runtime, wish: Wish, run: str, times: int) -> Replay:
         return begun
     before = _asked_before(work, run, times)
     if before is not None and before.ended_at is None:
-        if _is_the_same(before, wish) and work.ledger.hand_over_replay(before.replay_id, name):
+        if _is_the_same(before, request) and work.ledger.hand_over_replay(before.replay_id, name):
             return work.ledger.replay(before.replay_id)
         work.ledger.end_replay(before.replay_id, "cancelled")
-    return begin_replay(work, wish, name)
+    return begin_replay(work, request, name)
 
 
 def _asked_before(work: Runtime, run: str, times: int) -> Replay | None:
@@ -48,7 +48,15 @@ def _asked_before(work: Runtime, run: str, times: int) -> Replay | None:
     return None
 
 
-def _is_the_same(replay: Replay, wish: Wish) -> bool:
-    asked = (wish.bus, wish.since, wish.until, wish.as_json(), wish.rate, wish.new_ids, wish.skip_delivered)
+def _is_the_same(replay: Replay, request: ReplayRequest) -> bool:
+    asked = (
+        request.bus,
+        request.since,
+        request.until,
+        request.as_json(),
+        request.rate,
+        request.new_ids,
+        request.skip_delivered,
+    )
     had = (replay.bus, replay.since, replay.until, dict(replay.selection), replay.rate, replay.new_ids)
     return asked == (*had, replay.skip_delivered)

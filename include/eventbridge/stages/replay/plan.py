@@ -1,4 +1,4 @@
-"""Plans the batches of kind replay: archived events that a wish chooses, delivered again, a batch at a time.
+"""Plans the batches of kind replay: archived events that a request chooses, delivered again, a batch at a time.
 
 Called by the DAG `eventbridge_replay_events` and by `eventbridge replay`; the other stages then run as for any batch. A
 batch begins at route: its buffer file holds the events, as they were landed, whose age begins with the batch.
@@ -31,11 +31,11 @@ from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_intake_stopped
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
-from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_wish
-from eventbridge.stages.replay.wish import Wish, refuse_unknown_then, restricted
+from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_request
+from eventbridge.stages.replay.request import ReplayRequest, refuse_unknown_then, restricted
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import check_seen
 from eventbridge.stages.runtime.told import told
+from eventbridge.stages.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
 #: A batch under a rate holds what the rate allows in so many seconds, or in half of a push's budget, if every event
@@ -58,7 +58,7 @@ class ReplayPlan:
     wait_until: datetime | None = None
 
 
-def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
+def begin_replay(work: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; for a `run` that has one already, that one, whatever is asked for now.
 
     The rules of today are frozen now, for all of its batches. It takes events of batches committed before now: what is
@@ -67,33 +67,33 @@ def begin_replay(work: Runtime, wish: Wish, run: str) -> Replay:
     begun = work.ledger.replay_of_run(run)
     if begun is not None:
         return begun
-    return record_replay(work, wish, made_of(work, wish, run, work.ledger.now()))
+    return record_replay(work, request, made_of(work, request, run, work.ledger.now()))
 
 
-def made_of(work: Runtime, wish: Wish, run: str, now: datetime) -> Replay:
-    """Return the replay that a wish comes to, which nobody has recorded.
+def made_of(work: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
+    """Return the replay that a request comes to, which nobody has recorded.
 
     Raises UserError if it has no rule, if some of what it asks for is past its retention, and where somebody who is
     limited to owners does not name the rules.
     """
-    check_seen(work, wish.rules)
-    refuse_pruned_wish(work, wish)
-    parts = _parts_of_today(work, wish, now) if wish.as_of == "today" else _parts_of_then(work, wish, now)
-    if not parts and wish.as_of == "today":
-        raise UserError(f"no enabled rule of bus {wish.bus!r} is chosen: there is nothing to replay for")
+    check_seen(work, request.rules)
+    refuse_pruned_request(work, request)
+    parts = _parts_of_today(work, request, now) if request.as_of == "today" else _parts_of_then(work, request, now)
+    if not parts and request.as_of == "today":
+        raise UserError(f"no enabled rule of bus {request.bus!r} is chosen: there is nothing to replay for")
     return Replay(
         replay_id=str(uuid.uuid4()),
         run=run,
-        bus=wish.bus,
-        since=wish.since,
-        until=wish.until,
-        selection=wish.as_json(),
+        bus=request.bus,
+        since=request.since,
+        until=request.until,
+        selection=request.as_json(),
         parts=tuple(parts),
         started_at=now,
         next_at=now,
-        rate=wish.rate,
-        new_ids=wish.new_ids,
-        skip_delivered=wish.skip_delivered,
+        rate=request.rate,
+        new_ids=request.new_ids,
+        skip_delivered=request.skip_delivered,
     )
 
 
@@ -268,33 +268,33 @@ def _without_batch(looked: Replayed) -> Replayed:
     return Replayed(**vars(looked) | {"batch_id": None})
 
 
-def _parts_of_today(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
+def _parts_of_today(work: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner, or where outcomes choose for each target, of today's rules."""
-    chosen = restricted(work.rule_set(), wish.bus, wish.rules, wish.targets)
-    landed = {runner for runner, _ in work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now)}
+    chosen = restricted(work.rule_set(), request.bus, request.rules, request.targets)
+    landed = {runner for runner, _ in work.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
     parts = []
     for runner in sorted({rule.runner for rule in chosen.rules.values()}):
         rules, alone = chosen.for_runner(runner), landed <= {runner}
-        if not wish.by_target:
+        if not request.by_target:
             parts.append(ReplayPart(runner, freeze_rules(work.store, rules), alone=alone))
             continue
         for name, rule in sorted(rules.rules.items()):
             for target in sorted(rule.targets):
-                only = restricted(rules, wish.bus, [name], [target])
+                only = restricted(rules, request.bus, [name], [target])
                 parts.append(ReplayPart(runner, freeze_rules(work.store, only), name, target, alone))
     return parts
 
 
-def _parts_of_then(work: Runtime, wish: Wish, now: datetime) -> list[ReplayPart]:
+def _parts_of_then(work: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner that landed events then, or where outcomes choose for each target it had then."""
     found: dict[tuple[str, str, str], None] = {}
-    frozen = work.ledger.archive_rule_sets(wish.bus, wish.since, wish.until, now)
-    refuse_unknown_then(wish, [frozen_rules(work.store, rule_set) for _, rule_set in frozen])
+    frozen = work.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
+    refuse_unknown_then(request, [frozen_rules(work.store, rule_set) for _, rule_set in frozen])
     for runner, rule_set in frozen:
-        rules = restricted(frozen_rules(work.store, rule_set), wish.bus, wish.rules, wish.targets)
-        if rules.rules and not wish.by_target:
+        rules = restricted(frozen_rules(work.store, rule_set), request.bus, request.rules, request.targets)
+        if rules.rules and not request.by_target:
             found[runner, "", ""] = None
-        elif wish.by_target:
+        elif request.by_target:
             pairs = ((runner, name, key) for name, each in rules.rules.items() for key in each.targets)
             found.update(dict.fromkeys(pairs))
     return [ReplayPart(runner, "", rule, target) for runner, rule, target in sorted(found)]

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 from eventbridge.errors import UserError
 from eventbridge.model.replay import Replay
-from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.replay.request import ReplayRequest
 from eventbridge.stages.runtime.pruned import refuse_pruned
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def refuse_pruned_wish(work: Runtime, wish: Wish) -> None:
-    """Raise UserError if batches of a wish's time lost their archive or, if it asks for them, their outcomes."""
-    refuse_pruned(work, wish.bus, wish.since, wish.until, outcomes=wish.by_target)
+def refuse_pruned_request(work: Runtime, request: ReplayRequest) -> None:
+    """Raise UserError if batches of a request's time lost their archive or, if it asks for them, their outcomes."""
+    refuse_pruned(work, request.bus, request.since, request.until, outcomes=request.by_target)
 
 
-def record_replay(work: Runtime, wish: Wish, made: Replay) -> Replay:
-    """Record what a wish was made into, or return what its run has begun already.
+def record_replay(work: Runtime, request: ReplayRequest, made: Replay) -> Replay:
+    """Record what a request was made into, or return what its run has begun already.
 
     Once it is recorded retention leaves its archive alone. Raises UserError, and cancels it, if some had gone by then.
     """
     recorded = work.ledger.begin_replay(made)
     try:
-        refuse_pruned_wish(work, wish)
+        refuse_pruned_request(work, request)
     except UserError:
         work.ledger.end_replay(recorded.replay_id, "cancelled")
         raise

@@ -14,7 +14,7 @@ from eventbridge.routing.program import route_program
 from eventbridge.stages.replay.archive import files_from
 from eventbridge.stages.replay.choose import Chooser
 from eventbridge.stages.replay.plan import made_of, rules_of_part
-from eventbridge.stages.replay.wish import Wish
+from eventbridge.stages.replay.request import ReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 
 _SAMPLES = 3
@@ -38,12 +38,12 @@ class ReplaySurvey:
     more: bool = False
 
 
-def survey(work: Runtime, wish: Wish, most_files: int | None = None) -> ReplaySurvey:
+def survey(work: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
     """Return what a replay would take if it began now; changes nothing but the rule sets in the store.
 
     `most_files`: look through no more files of the archive than so many.
     """
-    replay = made_of(work, wish, "", work.ledger.now())
+    replay = made_of(work, request, "", work.ledger.now())
     found = ReplaySurvey()
     for number, part in enumerate(replay.parts):
         chooser = Chooser(work, replay, part)

@@ -13,7 +13,7 @@ from functools import cached_property
 
 from eventbridge.decision.breaker import GOOD_PROBES, admits
 from eventbridge.decision.chunking import PoolSlots, chunks_for
-from eventbridge.decision.fair_turns import fair_shares, in_turn
+from eventbridge.decision.fair_turns import fair_shares, round_robin
 from eventbridge.decision.token_bucket import second_of, tokens_within
 from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.pending import PendingDeliveries
@@ -58,7 +58,7 @@ class RetryChunks:
         """
         settings = self.work.settings
         due = []
-        for rule, target in self._in_turn():
+        for rule, target in self._round_robin():
             if found := self._first(rule, target):
                 due.append(found)
             if len(due) == settings.batch_max_chunks:
@@ -89,13 +89,13 @@ class RetryChunks:
     def _said(self) -> OperatorStates:
         return self.work.ledger.said_by_operators()
 
-    def _in_turn(self) -> list[tuple[str, str]]:
+    def _round_robin(self) -> list[tuple[str, str]]:
         """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
         due = {
             (each.rule, each.target): each.first_due_at for each in self.work.ledger.due_targets(self._now, self.runner)
         }
         most = self.work.settings.batch_max_chunks
-        return list(due) if len(due) <= most else in_turn(due, self.work.ledger.last_taken(len(due) // most + 1))
+        return list(due) if len(due) <= most else round_robin(due, self.work.ledger.last_taken(len(due) // most + 1))
 
     def _first(self, rule: str, target: str) -> _Due | None:
         """Return the first chunk of a target; None if nothing of it may go now."""

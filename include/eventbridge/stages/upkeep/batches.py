@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
 
-from eventbridge.decision.retention import Retention, keeping, needs_of_wishes
+from eventbridge.decision.retention import Retention, keeping, needs_of_requests
 from eventbridge.model.batch import Batch, FileKind
 from eventbridge.model.replay import Replay
 from eventbridge.model.retention import STEPS, BatchGroup, BatchPlace, Kept
@@ -45,7 +45,7 @@ class _Pruning:
         self._run = run
         self._ledger = run.work.ledger
         self._repairs = lru_cache(maxsize=2)(self._repairs_of)
-        self._know_wishes()
+        self._know_requests()
 
     def go_on(self) -> None:
         """Clear what was marked and not cleared: its run died, or is at it still."""
@@ -60,14 +60,14 @@ class _Pruning:
         for batch in self._expired(kept, group, retention):
             if self._run.is_over():
                 return
-            needs = [*needs_of_wishes(batch, self._replays, self._redrives), *self._ledger.needs_of(batch)]
+            needs = [*needs_of_requests(batch, self._replays, self._redrives), *self._ledger.needs_of(batch)]
             decided = keeping(batch, self._run.now, retention, needs)
             if decided.because:
                 self._run.done.kept[decided.because] += 1
             if decided.kept == batch.kept:
                 continue
-            if not self._run.dry_run and not self._ledger.mark_kept(batch, decided.kept, self._wishes):
-                self._know_wishes()  # the next run looks at it again
+            if not self._run.dry_run and not self._ledger.mark_kept(batch, decided.kept, self._requests):
+                self._know_requests()  # the next run looks at it again
                 continue
             self._clear(replace(batch, kept=decided.kept))
 
@@ -101,7 +101,9 @@ class _Pruning:
     def _repairs_of(self, day: str) -> list[str]:
         return self._run.work.store.list(day)
 
-    def _know_wishes(self) -> None:
-        self._wishes = self._ledger.open_wishes()
-        self._replays: list[Replay] = [each for each in self._ledger.replays() if each.replay_id in self._wishes]
-        self._redrives = sorted(each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._wishes)
+    def _know_requests(self) -> None:
+        self._requests = self._ledger.open_requests()
+        self._replays: list[Replay] = [each for each in self._ledger.replays() if each.replay_id in self._requests]
+        self._redrives = sorted(
+            each.redrive_id for each in self._ledger.redrives() if each.redrive_id in self._requests
+        )

@@ -15,4 +15,4 @@ def prune_history(run: Run, retentions: Retentions) -> None:
     run.done.rule_changes, rule_sets = ledger.drop_rule_changes(before)
     run.remove([layout.rule_set(each) for each in sorted(rule_sets) if not ledger.rule_set_is_named(each)])
     ledger.drop_actions(before)
-    run.done.wishes = ledger.drop_ended_wishes(before)
+    run.done.requests = ledger.drop_ended_requests(before)

@@ -27,7 +27,7 @@ class Maintained:
     lost_files: int = 0
     rows: int = 0
     rule_changes: int = 0
-    wishes: int = 0
+    requests: int = 0
     messages: Counter[str] = field(default_factory=Counter)
     kept: Counter[str] = field(default_factory=Counter)
     finished: bool = True

@@ -14,7 +14,7 @@ from eventbridge.model.why import BeforeStart, EventAnswer, EventName, EventPlac
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.sight import Sight, sight_of
+from eventbridge.stages.runtime.visibility import Visibility, visibility_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
 from eventbridge.stages.why.rules import rule_answers
 from eventbridge.stages.why.search import Found, Search, Wanted
@@ -56,28 +56,28 @@ def why(
     _check_bus(work, bus, today)
     search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
-    sight = sight_of(work)
+    visibility = visibility_of(work)
     waiting = list(on_buses(work, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
-    messages = {place: found for place, found in _by_place(search.run()).items() if sight.bus(place.bus)}
-    places = [place for place in waiting if place not in messages and sight.bus(place.bus)]
+    messages = {place: found for place, found in _by_place(search.run()).items() if visibility.bus(place.bus)}
+    places = [place for place in waiting if place not in messages and visibility.bus(place.bus)]
     before: list[BeforeStart] = []
     if not messages and not places:
         found_before = before_starts(work, event_id, buses, search.notes)
-        before = [each for each in found_before if sight.bus(each.place.bus)]
+        before = [each for each in found_before if visibility.bus(each.place.bus)]
     if not messages and not places and not before:
         delivery = delivery_bytes(event_id)
         if delivery is None:
             raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
         found = find_delivery(work, delivery, search.wanted.since, search.wanted.until)
         search.unreadable += found.unreadable
-        if found.event_id is None or not sight.rule(found.rule or ""):
+        if found.event_id is None or not visibility.rule(found.rule or ""):
             said = _not_found(event_id, bus, search) + _not_delivered(found)
             raise (PartlySearched if search.unreadable else NotFoundError)(said)
         answer = why(work, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule)
         return replace(answer, notes=(note_of(delivery, found), *answer.notes))
     asked = _Asked(today, most_unmatched, rule)
     answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
-    answers = [_seen(each, sight) for each in answers]
+    answers = [_seen(each, visibility) for each in answers]
     return Why(
         event_id=event_id,
         events=tuple(answers),
@@ -92,18 +92,18 @@ def why(
 def landed_bodies(work: Runtime, event_id: str) -> list[str]:
     """Return the messages with an id that lie in the archive, in the order of `why`, which is asked where none does."""
     search = Search(work, Wanted(event_id, _FIRST, work.clock() + timedelta(days=1), ""))
-    sight = sight_of(work)
+    visibility = visibility_of(work)
     messages = _by_place(search.run())
-    return [text(found[0].record["body"]) for place, found in messages.items() if sight.bus(place.bus)]
+    return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
 
 
-def _seen(answer: EventAnswer, sight: Sight) -> EventAnswer:
+def _seen(answer: EventAnswer, visibility: Visibility) -> EventAnswer:
     """Return an answer without what was done for rules that are not seen."""
     return replace(
         answer,
-        rules=tuple(each for each in answer.rules if sight.rule(each.rule)),
-        deliveries=tuple(each for each in answer.deliveries if sight.rule(each.rule)),
-        steps=tuple(each for each in answer.steps if each.rule is None or sight.rule(each.rule)),
+        rules=tuple(each for each in answer.rules if visibility.rule(each.rule)),
+        deliveries=tuple(each for each in answer.deliveries if visibility.rule(each.rule)),
+        steps=tuple(each for each in answer.steps if each.rule is None or visibility.rule(each.rule)),
     )
 
 

@@ -19,9 +19,9 @@ from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.by_block import BlockDeliveries
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.outstanding import Values, items_of
+from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows, outcome_table
 from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store import schemas
@@ -111,15 +111,15 @@ def numbers(requests: list[Request]) -> list[int]:
 def test_rows_are_those_of_one_by_one() -> None:
     """But for the time and the duration, which the whole block has in common."""
     table = deliveries(25)
-    blocks, singly = Bench(InMemoryBlockTarget()), Bench(InMemoryTarget())
+    blocks, per_delivery = Bench(InMemoryBlockTarget()), Bench(InMemoryTarget())
     run = blocks.run(table)
     TargetRun(
-        singly.settings(), SingleDeliveries(list(items_of(Values(table).rows(0, table.num_rows), PIECE, {}, 0)))
+        per_delivery.settings(), SingleDeliveries(list(items_of(Values(table).rows(0, table.num_rows), PIECE, {}, 0)))
     ).run()
     own = {"started_at", "duration_ms"}
     rows = [{name: value for name, value in row.items() if name not in own} for row in blocks.written()]
 
-    assert rows == [{name: value for name, value in row.items() if name not in own} for row in singly.written()]
+    assert rows == [{name: value for name, value in row.items() if name not in own} for row in per_delivery.written()]
     assert [row["attempt"] for row in rows] == [3] * 25
     assert (run.report.total, run.report.delivered, run.report.sent) == (25, 25, 25)
     told = run.tally()

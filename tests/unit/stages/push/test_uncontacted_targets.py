@@ -12,9 +12,9 @@ from eventbridge.model.answer import Answer
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.protocol import Request

@@ -9,9 +9,9 @@ from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
+from eventbridge.stages.push.per_delivery import SingleDeliveries
 from eventbridge.stages.push.rows import OutcomeRows
 from eventbridge.stages.push.run import RunSettings, TargetRun
-from eventbridge.stages.push.singly import SingleDeliveries
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.push.under_way import Begun, UnderWay

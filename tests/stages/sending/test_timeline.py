@@ -8,21 +8,21 @@ import pytest
 from stages.delivering import RunningClock, Sending
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.stages.operate.course import (
-    Course,
+from eventbridge.stages.operate.figures import daily_figures, rule_days
+from eventbridge.stages.operate.timeline import (
     RuleHour,
     Span,
     Step,
+    Timeline,
     books_today,
-    course,
-    rule_course,
     rule_hours,
+    rule_timeline,
+    timeline,
 )
-from eventbridge.stages.operate.figures import daily_figures, rule_days
 
 
 @pytest.mark.parametrize(("span", "minutes"), [("hour", 1), ("day", 30)])
-def test_a_course_counts_each_delivery_in_one_step(
+def test_a_timeline_counts_each_delivery_in_one_step(
     sending: Sending, clock: RunningClock, span: Span, minutes: int
 ) -> None:
     """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the books say the same."""
@@ -32,8 +32,8 @@ def test_a_course_counts_each_delivery_in_one_step(
     books = books_today(work)
     clock.advance(120)
     (rule,) = work.rule_set().rules
-    whole = course(work, span)
-    of_rule = rule_course(work, rule, span)
+    whole = timeline(work, span)
+    of_rule = rule_timeline(work, rule, span)
 
     assert rule_hours(work, list(work.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
     assert rule_days(work, rule, 7) == list(daily_figures(work, 7, rule).rules)
@@ -82,7 +82,7 @@ def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sendi
     work = sending.work
     (rule,) = work.rule_set().rules
     hour = rule_hours(work, list(work.rule_set().rules.values()))[rule]
-    chart = success_chart(rule_course(work, rule, "hour")[""], "success", "delivered")
+    chart = success_chart(rule_timeline(work, rule, "hour")[""], "success", "delivered")
 
     assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
     assert hour.pending > 0
@@ -97,7 +97,7 @@ def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: 
     sending.begin(4, crm="/healthy/crm")
     sending.deliver()
     clock.advance(120)
-    went = course(sending.work, "hour")
+    went = timeline(sending.work, "hour")
     counts, times, success = (
         counts_chart(went, "one", "Events"),
         latency_chart(went, "two", "Times"),
@@ -118,7 +118,7 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     began = datetime(2026, 11, 27, tzinfo=UTC)
     rows = [(1.0, None), (0.0, 0.5), (1.0, None), (1.0, 2.0), (1.0, 2.0)]
     steps = [Step(began, 1.0, there, 1.0, 0.0, seconds, seconds) for there, seconds in rows]
-    went = Course("hour", tuple(steps))
+    went = Timeline("hour", tuple(steps))
     ours, rules = (counts_chart(went, "one", "Events", events=events) for events in (True, False))
     colours = [{line.name: line.colour for line in each.lines} for each in (ours, rules)]
     seconds = latency_chart(went, "two", "Times").lines[0]
@@ -126,4 +126,4 @@ def test_a_line_keeps_its_colour_on_every_chart_and_a_lone_value_is_a_dot() -> N
     assert [(each["delivered"], each["failed"]) for each in colours] == [(2, 3), (2, 3)]
     assert all(len(set(each.values())) == 3 for each in colours)
     assert (seconds.dots.count("M"), seconds.path.count("M"), seconds.path.count("L")) == (1, 1, 1)
-    assert not latency_chart(Course("hour", (steps[0],)), "three", "Times").drawn
+    assert not latency_chart(Timeline("hour", (steps[0],)), "three", "Times").drawn

@@ -29,7 +29,7 @@ class Plan(Protocol):
         """When the next one may be planned."""
 
 
-def deliver_in_turn(work: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
+def deliver_consecutively(work: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
     """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
     batches = 0
     while not stop.is_set():

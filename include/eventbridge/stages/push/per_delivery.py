@@ -15,11 +15,11 @@ from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
 from eventbridge.stages.push.outstanding import Item
-from eventbridge.stages.push.pauses import defer_paused, heed
+from eventbridge.stages.push.pauses import defer_paused, note_pause
 from eventbridge.stages.push.run import Send, TargetRun
 from eventbridge.stages.push.steps import Steps
 from eventbridge.targets.protocol import Request, Target
-from eventbridge.targets.steps import Aside
+from eventbridge.targets.steps import BlockingCall
 
 #: How long a push waits for its next retry with nothing else to do, if other targets of the batch are at work anyway.
 #: A longer wait is the slow lane's: here it would keep the whole batch from being committed.
@@ -62,12 +62,12 @@ class Rounds:
             ready = self._ready()
             if ready:
                 yield from self._round(ready)
-            elif self._waiting and not (yield from self._nap()):
+            elif self._waiting and not (yield from self._sleep()):
                 break
         now = self._clock()
         self._defer_paused(now)
         run.report.held_up |= run.pace.has_bound(now)  # its last tokens were on their way
-        over = now >= run.starts_until - timedelta(seconds=runs.NAP_SECONDS)
+        over = now >= run.starts_until - timedelta(seconds=runs.SLEEP_SECONDS)
         run.report.spent = over and not run.refused and self._has_unsettled_work()
 
     def _defer_paused(self, now: datetime) -> None:
@@ -162,8 +162,8 @@ class Rounds:
         # what was not started comes first again if there is still time, else it stays without an outcome
         self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
 
-    def _fetch_tokens(self) -> Aside:
-        return Aside(lambda: self._run.pace.fetch(self._clock()))
+    def _fetch_tokens(self) -> BlockingCall:
+        return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
 
     def _may_send(self, request: Request, left: int) -> bool | None:
         """Return whether a request of a round, in which `left` are not sent yet, may be sent now; None: ask again."""
@@ -200,7 +200,7 @@ class Rounds:
         if answer.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
             run.accept(item, answer)
             return
-        now, draw = run.dice.throw(answer)
+        now, draw = run.retry_jitter.sample(answer)
         outcome: Outcome = DELIVERED
         self._interrupted = self._interrupted or answer.error_class == INTERRUPTED
         if run.settings.shadow:
@@ -222,7 +222,9 @@ class Rounds:
     def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
         """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
         breaker, pace = self._run.breaker, self._run.pace
-        if heed(answer, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max):
+        if note_pause(
+            answer, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max
+        ):
             return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = breaker.probing
@@ -233,14 +235,14 @@ class Rounds:
     def _soon(self, now: datetime) -> datetime:
         return min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
 
-    def _nap(self) -> Steps[bool]:
+    def _sleep(self) -> Steps[bool]:
         """Wait a little for something to fall due; False if the others would have to wait for that."""
         now, next_at = self._clock(), self._run.pace.next_at
         due = min((item.due_at for item in self._waiting if item.due_at is not None), default=self._until)
         if next_at is not None and next_at > now:
             due = next_at if any(item.due_at is None for item in self._waiting) else max(due, next_at)
         wait = (min(due, self._until) - now).total_seconds()
-        return (yield from self._run.progress.nap(min(wait, runs.NAP_SECONDS)))
+        return (yield from self._run.progress.sleep(min(wait, runs.SLEEP_SECONDS)))
 
     def _over(self) -> bool:
         run = self._run

@@ -29,7 +29,7 @@ def begins_batch(batch: Batch, file: BatchFile) -> bool:
     return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
-def begun_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
+def rebuild_inputs(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
     """Return the paths of files that are made again, under other names; raises BooksError where that cannot be."""
     landed = _all_landed_again(work, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _taken_again(work, batch, file) for file in files]

@@ -26,7 +26,7 @@ _HIGHEST_RATE = 1_000_000.0
 
 
 @dataclass(frozen=True)
-class Wish:
+class ReplayRequest:
     """A replay as it is asked for: which events of a bus, by which rules, to which targets, and how.
 
     Events of batches planned from `since` (included) to `until` (excluded). No `rules` or `targets`: all of them.
@@ -58,7 +58,7 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class WrittenWish:
+class WrittenReplayRequest:
     """A replay as a person wrote it; empty text counts as not written.
 
     Times are ISO 8601, in UTC unless they say otherwise, or durations such as `2h`, which long ago it was; `until`
@@ -77,7 +77,7 @@ class WrittenWish:
     skip_delivered: bool = False
     rate: float | None = None
 
-    def read(self, now: datetime, rules: RuleSet) -> Wish:
+    def read(self, now: datetime, rules: RuleSet) -> ReplayRequest:
         """Return the replay; `rules` are today's. Raises UserError, with a remedy, for what makes no sense."""
         if self.bus not in rules.buses:
             raise UserError(f"no rule file names a bus {self.bus!r}. {meant('Buses', self.bus, rules.buses)}")
@@ -89,7 +89,7 @@ class WrittenWish:
                 f"a rate of {self.rate:g} deliveries a second cannot be kept. "
                 f"Write one from {_LOWEST_RATE:g} to {_HIGHEST_RATE:,.0f}, or none."
             )
-        wish = Wish(
+        request = ReplayRequest(
             bus=self.bus,
             since=first,
             until=last,
@@ -102,9 +102,9 @@ class WrittenWish:
             skip_delivered=self.skip_delivered,
             rate=self.rate,
         )
-        if wish.as_of == "today":
-            _refuse_unknown(rules, wish)
-        return wish
+        if request.as_of == "today":
+            _refuse_unknown(rules, request)
+        return request
 
 
 def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_targets: Sequence[str] = ()) -> RuleSet:
@@ -120,28 +120,28 @@ def restricted(rules: RuleSet, bus: str, only_rules: Sequence[str] = (), only_ta
     return RuleSet(buses=buses, rules=found, quotas=rules.quotas)
 
 
-def refuse_unknown_then(wish: Wish, frozen: Sequence[RuleSet]) -> None:
+def refuse_unknown_then(request: ReplayRequest, frozen: Sequence[RuleSet]) -> None:
     """Raise UserError, with the nearest name, for a rule or target that none of the rule sets of the time has."""
-    rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == wish.bus}
-    for name in wish.rules if frozen else ():
+    rules = {name: each for of in frozen for name, each in of.rules.items() if each.bus == request.bus}
+    for name in request.rules if frozen else ():
         if name not in rules:
-            raise UserError(f"bus {wish.bus!r} had no rule {name!r} then. {meant('Rules', name, rules)}")
-    targets = {key for name, each in rules.items() if name in (wish.rules or rules) for key in each.targets}
-    for name in wish.targets if frozen else ():
+            raise UserError(f"bus {request.bus!r} had no rule {name!r} then. {meant('Rules', name, rules)}")
+    targets = {key for name, each in rules.items() if name in (request.rules or rules) for key in each.targets}
+    for name in request.targets if frozen else ():
         if name not in targets:
             raise UserError(f"no rule that is replayed had a target {name!r} then. {meant('Targets', name, targets)}")
 
 
-def _refuse_unknown(rules: RuleSet, wish: Wish) -> None:
-    of_bus = {name: rule for name, rule in rules.rules.items() if rule.bus == wish.bus}
-    for name in wish.rules:
+def _refuse_unknown(rules: RuleSet, request: ReplayRequest) -> None:
+    of_bus = {name: rule for name, rule in rules.rules.items() if rule.bus == request.bus}
+    for name in request.rules:
         if name not in of_bus:
-            raise UserError(f"bus {wish.bus!r} has no rule {name!r}. {meant('Rules', name, of_bus)}")
+            raise UserError(f"bus {request.bus!r} has no rule {name!r}. {meant('Rules', name, of_bus)}")
         if not of_bus[name].enabled:
             raise UserError(f"rule {name!r} is disabled. Enable it first, or take --rules then")
-    chosen = [of_bus[name] for name in wish.rules] or list(of_bus.values())
+    chosen = [of_bus[name] for name in request.rules] or list(of_bus.values())
     known = {target for rule in chosen for target in rule.targets}
-    for name in wish.targets:
+    for name in request.targets:
         if name not in known:
             raise UserError(f"no rule that is replayed has a target {name!r}. {meant('Targets', name, known)}")
 

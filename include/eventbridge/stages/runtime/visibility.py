@@ -12,7 +12,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 @dataclass(frozen=True)
-class Sight:
+class Visibility:
     """The names of rules and buses that somebody sees; None: all, those that are in no file any more too."""
 
     rules: Collection[str] | None = None
@@ -38,17 +38,19 @@ class Sight:
 
 def check_seen(work: Runtime, rules: Iterable[str | None]) -> None:
     """Raise UserError if what somebody asks for is not of rules alone that are named and seen."""
-    if not sight_of(work).all_rules(rules):
+    if not visibility_of(work).all_rules(rules):
         raise UserError("Name the rules that it is for, all of them of your own")
 
 
-def sight_of(work: Runtime) -> Sight:
+def visibility_of(work: Runtime) -> Visibility:
     """Return what is seen by those for whom a runtime works.
 
     Operational events tell of everybody's rules: only who owns the bus `eventbridge` sees them.
     """
     if work.owners is None:
-        return Sight()
+        return Visibility()
     rules = work.rule_set()
     own = rules.buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS).owner in work.owners
-    return Sight(frozenset(rules.rules), frozenset(name for name in rules.buses if own or name != OPERATIONS_BUS.name))
+    return Visibility(
+        frozenset(rules.rules), frozenset(name for name in rules.buses if own or name != OPERATIONS_BUS.name)
+    )

@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Course:
+class Timeline:
     """Steps of an hour or a day, the oldest first, the last one over."""
 
     span: Span
@@ -90,22 +90,22 @@ class BooksToday:
         return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 
-def course(work: Runtime, span: Span) -> Course:
+def timeline(work: Runtime, span: Span) -> Timeline:
     """Return how all buses went."""
     times, step = _times(work.clock(), span)
-    return _course(span, times, step, work.ledger.figure_course("bus", times, step))
+    return _timeline(span, times, step, work.ledger.figure_timeline("bus", times, step))
 
 
-def rule_course(work: Runtime, rule: str, span: Span) -> dict[str, Course]:
+def rule_timeline(work: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
     """Return how each target of a rule went, and under "" the rule itself; raises NotFoundError."""
     found = find_rule(work.rule_set(), rule)
     times, step = _times(work.clock(), span)
-    steps = work.ledger.figure_course("target", times, step, (found.bus, rule))
-    courses = {"": _course(span, times, step, steps)}
+    steps = work.ledger.figure_timeline("target", times, step, (found.bus, rule))
+    timelines = {"": _timeline(span, times, step, steps)}
     for target in found.destinations:
         of = [each for each in steps if each.figure.key.target == target]
-        courses[target] = _course(span, times, step, of)
-    return courses
+        timelines[target] = _timeline(span, times, step, of)
+    return timelines
 
 
 def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
@@ -156,13 +156,13 @@ def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
     return [until - _MINUTE * back for back in range(minutes, 0, -1)], step
 
 
-def _course(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[FigureStep]) -> Course:
+def _timeline(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[FigureStep]) -> Timeline:
     by_step: dict[int, list[Figure]] = defaultdict(list)
     for each in found:
         by_step[each.step].append(each.figure)
     count = _STEPS[span][0]
     steps = (_step(times[0] + step * number, by_step[number], step / _MINUTE) for number in range(count))
-    return Course(span, tuple(steps))
+    return Timeline(span, tuple(steps))
 
 
 def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
