@@ -34,13 +34,13 @@ class Archived(NamedTuple):
         return [file["path"] for file in self.files]
 
 
-def archive_batch(work: Runtime, rule_set: str, at: datetime, tables: Sequence[pa.Table]) -> Archived:
+def archive_batch(runtime: Runtime, rule_set: str, at: datetime, tables: Sequence[pa.Table]) -> Archived:
     """Write tables of schema BUFFER, of one partition in its order, as a batch that was planned and committed then."""
     batch_id = new_batch_id(at)
     found = []
     for table in tables:
         path = layout.buffer(BUS, at, batch_id, uuid.uuid4().hex)
-        write_table(work.store, path, table, row_group_rows=ROW_GROUP_ROWS)
+        write_table(runtime.store, path, table, row_group_rows=ROW_GROUP_ROWS)
         start, end = table["offset"][0].as_py(), table["offset"][-1].as_py() + 1
         partition = Partition(*(table[name][0].as_py() for name in ("topic", "broker", "partition_id")))
         landed = LandedRange(partition=partition, start=start, end=end, read=end - start, valid=end - start)
@@ -69,10 +69,10 @@ def archive_batch(work: Runtime, rule_set: str, at: datetime, tables: Sequence[p
     return Archived(row, found)
 
 
-def record(work: Runtime, archived: Iterable[Archived]) -> None:
+def record(runtime: Runtime, archived: Iterable[Archived]) -> None:
     """Put the batches into the ledger, in one transaction."""
     made = list(archived)
-    engine = create_engine(work.settings.ledger_url)
+    engine = create_engine(runtime.settings.ledger_url)
     with engine.begin() as connection:
         connection.execute(batches.insert(), [each.batch for each in made])
         connection.execute(files.insert(), [file for each in made for file in each.files])

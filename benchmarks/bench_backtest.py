@@ -70,19 +70,19 @@ def main() -> int:
 
 def _archive(place: Site, rules: RuleSet, begin: datetime, events: int) -> list[str]:
     """Put so many events into store and ledger, in batches one after the other; return where their files lie."""
-    with closing(place.open()) as work:
-        made = list(_batches(work, freeze_rules(work.store, rules), begin, events))
-        record(work, made)
+    with closing(place.open()) as runtime:
+        made = list(_batches(runtime, freeze_rules(runtime.store, rules), begin, events))
+        record(runtime, made)
     return [path for batch in made for path in batch.paths]
 
 
-def _batches(work: Runtime, rule_set: str, begin: datetime, events: int) -> Iterator[Archived]:
+def _batches(runtime: Runtime, rule_set: str, begin: datetime, events: int) -> Iterator[Archived]:
     for number, first in enumerate(range(0, events, _BATCH)):
         bodies = make_events(min(_BATCH, events - first), block=number)
         at = begin + number * _BETWEEN
         starts = range(0, len(bodies), _FILE)
         tables = [buffer_table(bodies[start : start + _FILE], first + start, at) for start in starts]
-        yield archive_batch(work, rule_set, at, tables)
+        yield archive_batch(runtime, rule_set, at, tables)
 
 
 def _measure(place: Site, rules: Path, paths: Sequence[str], begin: datetime, rounds: int) -> dict[str, list[Timed]]:

@@ -82,20 +82,20 @@ def _stages(batch: Batch) -> dict[str, Cost]:
 
 
 def _listen(place: Site) -> str:
-    with closing(place.open()) as work:
-        batch_id = listen(work, RUNNER)
+    with closing(place.open()) as runtime:
+        batch_id = listen(runtime, RUNNER)
         assert batch_id is not None, "events were published"
         return batch_id
 
 
 def _buffer(place: Site, batch_id: str) -> None:
-    with closing(place.open()) as work:
-        buffer(work, batch_id)
+    with closing(place.open()) as runtime:
+        buffer(runtime, batch_id)
 
 
 def _route(place: Site, batch_id: str) -> list[int]:
-    with closing(place.open()) as work:
-        return route(work, batch_id, InProcessRouter(work.store))
+    with closing(place.open()) as runtime:
+        return route(runtime, batch_id, InProcessRouter(runtime.store))
 
 
 def _judged(batch: Batch, costs: Mapping[str, Cost], *, first: bool) -> bool:

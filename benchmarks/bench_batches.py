@@ -54,10 +54,10 @@ class _Batches:
     def publish(self) -> None:
         """Publish half of what matches, half of what does not, until all batches are committed."""
         number, kinds = 0, ("bench", "other")
-        with self._place.bus() as bus, closing(self._place.open()) as work:
+        with self._place.bus() as bus, closing(self._place.open()) as runtime:
             while not self.stop.is_set():
                 # a batch that is behind another takes more than fill it, so that commits do not tell
-                if number - sum(work.ledger.committed_offsets(RUNNER).values()) < _AHEAD:
+                if number - sum(runtime.ledger.committed_offsets(RUNNER).values()) < _AHEAD:
                     bus.publish([(event(n, 510, kinds[n % 2]), None) for n in range(number, number + 2 * _EVENTS)])
                     number += 2 * _EVENTS
                 else:
@@ -82,17 +82,17 @@ def main() -> int:
             batches = _Batches(place, options.batches)
             publisher = threading.Thread(target=batches.publish)
             began, cpu = time.monotonic(), time.process_time()
-            with closing(place.open()) as work:
+            with closing(place.open()) as runtime:
                 publisher.start()
                 fault_points.install(batches.reach)
                 try:
-                    deliver_streaming(work, RUNNER, batches.stop)
+                    deliver_streaming(runtime, RUNNER, batches.stop)
                 finally:
                     batches.stop.set()
                     publisher.join()
                     fault_points.install(None)
                 took, cpu = time.monotonic() - began, time.process_time() - cpu
-                differences = len(audit(work).differences)
+                differences = len(audit(runtime).differences)
     except NoCompiler as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

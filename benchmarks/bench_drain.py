@@ -74,16 +74,16 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
         place.write_rules({_RULE: {_TARGET: target or {"type": "file", "path": str(lines)}}})
         place.publish(count, _BYTES)
         live = _delivered(place, "normal", count)
-        with closing(place.open()) as work:
-            work.ledger.set_target_status(_RULE, _TARGET, "degraded", "this benchmark says so")
+        with closing(place.open()) as runtime:
+            runtime.ledger.set_target_status(_RULE, _TARGET, "degraded", "this benchmark says so")
         place.publish(count, _BYTES, count)
         measured(lambda: _batches(place))
-        with closing(place.open()) as work:
-            assert sum(row.count for row in work.ledger.pending("scheduled")) == count, "all of it waits"
-            work.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
-            ramped_until = work.ledger.target_statuses()[_RULE, _TARGET].until
+        with closing(place.open()) as runtime:
+            assert sum(row.count for row in runtime.ledger.pending("scheduled")) == count, "all of it waits"
+            runtime.ledger.set_target_status(_RULE, _TARGET, "ok", "this benchmark says so")
+            ramped_until = runtime.ledger.target_statuses()[_RULE, _TARGET].until
             assert ramped_until is not None, "it has just healed"
-            time.sleep((ramped_until - work.clock()).total_seconds() + 0.1)  # then it is as it was before
+            time.sleep((ramped_until - runtime.clock()).total_seconds() + 0.1)  # then it is as it was before
         drained = _delivered(place, "retry", count)
         if target is None:
             with lines.open("rb") as file:
@@ -93,21 +93,21 @@ def _measure(target: Mapping[str, Any] | None, count: int) -> tuple[_Pass, _Pass
 
 def _delivered(place: Site, kind: BatchKind, count: int) -> _Pass:
     cost = measured(lambda: _batches(place) if kind == "normal" else _retries(place))
-    with closing(place.open()) as work:
-        batches = [batch for batch in work.ledger.batches(limit=None) if batch.kind == kind]
-        got = sum(chunk.succeeded for batch in batches for chunk in work.ledger.chunks(batch.batch_id))
+    with closing(place.open()) as runtime:
+        batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.kind == kind]
+        got = sum(chunk.succeeded for batch in batches for chunk in runtime.ledger.chunks(batch.batch_id))
     assert got == count, f"{got} of {count} were delivered"
     return _Pass(got, len(batches), cost.wall, cost.cpu, cost.peak_mib)
 
 
 def _batches(place: Site) -> None:
-    with closing(place.open()) as work:
-        router = InProcessRouter(work.store)
-        while deliver_batch(work, RUNNER, router, Stop()) is not None:
+    with closing(place.open()) as runtime:
+        router = InProcessRouter(runtime.store)
+        while deliver_batch(runtime, RUNNER, router, Stop()) is not None:
             pass
 
 
 def _retries(place: Site) -> None:
-    with closing(place.open()) as work:
-        while deliver_retries(work, RUNNER, Stop()) is not None:
+    with closing(place.open()) as runtime:
+        while deliver_retries(runtime, RUNNER, Stop()) is not None:
             pass

@@ -166,7 +166,7 @@ def _landing_alone(broker: Broker, options: argparse.Namespace) -> Cost:
     with site(conn_broker=broker.connection) as place:
         place.write_rules({"none": {"log": {"type": "file", "path": str(place.folder / "log")}}}, source=broker.source)
         first = min(options.alone, options.events)
-        with closing(place.open()) as work, closing(work.open_publisher(work.rule_set().buses[BUS])) as bus:
+        with closing(place.open()) as runtime, closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus:
             _publish(bus, range(first), options.bytes)
             cost = measured(partial(land, place))
             _publish(bus, range(first, options.events), options.bytes)
@@ -186,28 +186,28 @@ def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Pass
     """
     services.start()
     settings = product_settings(services.places)
-    with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as work:
-        idle = _wait(work, services, options.events)
+    with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as runtime:
+        idle = _wait(runtime, services, options.events)
         services.stop()
-        books = audit(work)
-        batches = [batch for batch in work.ledger.batches(limit=None) if batch.kind == "normal"]
+        books = audit(runtime)
+        batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.kind == "normal"]
         return (
-            sorted((_passage(work, each) for each in batches), key=lambda each: each.times),
+            sorted((_passage(runtime, each) for each in batches), key=lambda each: each.times),
             len(books.differences),
             idle,
         )
 
 
-def _wait(work: Runtime, services: Services, events: int) -> float:
+def _wait(runtime: Runtime, services: Services, events: int) -> float:
     """Wait until so many events are committed; return which share of the cores was idle since the first batch.
 
     Raises DemoError where nothing moves.
     """
     moved, seen = time.monotonic(), -1
     before: Counter[str] | None = None
-    while (done := _committed(work)) < events:
+    while (done := _committed(runtime)) < events:
         services.check()
-        if before is None and work.ledger.batches(limit=1):
+        if before is None and runtime.ledger.batches(limit=1):
             before = _core_time()
         if done != seen:
             moved, seen = time.monotonic(), done
@@ -224,26 +224,26 @@ def _core_time() -> Counter[str]:
     return Counter(idle=idle + wait, busy=user + nice + system + sum(rest))
 
 
-def _committed(work: Runtime) -> int:
+def _committed(runtime: Runtime) -> int:
     return sum(
-        sum(file.rows for file in work.ledger.files(batch.batch_id, "buffer"))
-        for batch in work.ledger.batches(limit=None)
+        sum(file.rows for file in runtime.ledger.files(batch.batch_id, "buffer"))
+        for batch in runtime.ledger.batches(limit=None)
         if batch.kind == "normal" and batch.committed_at is not None
     )
 
 
-def _passage(work: Runtime, batch: Batch) -> Passage:
+def _passage(runtime: Runtime, batch: Batch) -> Passage:
     assert batch.deadline_at is not None
     assert batch.committed_at is not None
-    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_timeout)
-    ended = [chunk.ended_at for chunk in work.ledger.chunks(batch.batch_id) if chunk.ended_at is not None]
-    return Passage((batch.planned_at, _landed_at(work, batch), routed, max([routed, *ended]), batch.committed_at))
+    routed = batch.deadline_at - timedelta(seconds=runtime.settings.batch_timeout)
+    ended = [chunk.ended_at for chunk in runtime.ledger.chunks(batch.batch_id) if chunk.ended_at is not None]
+    return Passage((batch.planned_at, _landed_at(runtime, batch), routed, max([routed, *ended]), batch.committed_at))
 
 
-def _landed_at(work: Runtime, batch: Batch) -> datetime:
+def _landed_at(runtime: Runtime, batch: Batch) -> datetime:
     """Return when the last file of a batch was written: what workers land says in its rows when they began."""
-    folder = Path(unquote(urlsplit(work.store.uri).path))
-    paths = [folder / file.path for file in work.ledger.files(batch.batch_id, "buffer") if file.path is not None]
+    folder = Path(unquote(urlsplit(runtime.store.uri).path))
+    paths = [folder / file.path for file in runtime.ledger.files(batch.batch_id, "buffer") if file.path is not None]
     written = [datetime.fromtimestamp(path.stat().st_mtime, UTC) for path in paths]
     return max([batch.planned_at, *written])
 

@@ -160,8 +160,8 @@ def _load(receiver: CompiledReceiver, rate: int, warm: float, seconds: float, ba
             began = datetime.now(UTC)
             published = _feed(bus, rate, warm + seconds, 1)
             _wait(place, published)
-        with closing(place.open()) as work:
-            return Load(began, [heard for heard in _heard(work) if heard.published >= began])
+        with closing(place.open()) as runtime:
+            return Load(began, [heard for heard in _heard(runtime) if heard.published >= began])
 
 
 def _feed(bus: Any, rate: int, seconds: float, first: int) -> int:
@@ -215,26 +215,26 @@ def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) 
         (place.folder / "rules" / "runner.yaml").write_text(f"runners: {{{RUNNER}: {{mode: {mode}{interval}}}}}\n")
 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
-    with there as (work, bus):
+    with there as (runtime, bus):
         _publish(bus, 0, 1)
-        _until_answered(work)
+        _until_answered(runtime)
         published = _feed(bus, options.rate, options.warm / 2 + options.begins, 1)
         _ask(receiver, "begin")
         began = datetime.now(UTC)
         published = _feed(bus, options.rate, options.begins, published)
-        _wait_for(work, published)
+        _wait_for(runtime, published)
         _ask(receiver, "end")
-        return Load(began, list(_heard(work)))
+        return Load(began, list(_heard(runtime)))
 
 
 @contextmanager
 def _in_airflow(write: Callable[[Site], None]) -> Iterator[tuple[Runtime, EmbeddedBus]]:
     """Yield a runtime and the bus beside Airflow's services."""
     with (
-        airflow(lambda folder: write(Site(folder)), 1) as work,
-        EmbeddedBus(work.settings.bus_folder, BUS, topics=["events"], partitions=4, clock=work.clock) as bus,
+        airflow(lambda folder: write(Site(folder)), 1) as runtime,
+        EmbeddedBus(runtime.settings.bus_folder, BUS, topics=["events"], partitions=4, clock=runtime.clock) as bus,
     ):
-        yield work, bus
+        yield runtime, bus
 
 
 @contextmanager
@@ -244,8 +244,8 @@ def _in_processes(write: Callable[[Site], None], mode: str) -> Iterator[tuple[Ru
         write(place)
         with place.bus():
             pass  # it is there before anybody listens
-        with _running(place, mode), closing(place.open()) as work, place.bus() as bus:
-            yield work, bus
+        with _running(place, mode), closing(place.open()) as runtime, place.bus() as bus:
+            yield runtime, bus
 
 
 def _ask(receiver: CompiledReceiver, what: str) -> None:
@@ -253,10 +253,10 @@ def _ask(receiver: CompiledReceiver, what: str) -> None:
         answer.read()
 
 
-def _until_answered(work: Runtime) -> None:
+def _until_answered(runtime: Runtime) -> None:
     """Wait until the first event has been answered: of an open batch only its segments tell."""
     end = time.monotonic() + _LAST_SECONDS
-    while not any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches()):
+    while not any(runtime.ledger.files(batch.batch_id, "outcome") for batch in runtime.ledger.batches()):
         if time.monotonic() > end:
             raise RuntimeError("the good rules do not get their deliveries")
         time.sleep(0.1)
@@ -288,18 +288,18 @@ def _running(place: Site, mode: str = "batch") -> Iterator[None]:
 
 
 def _run_batches(place: Site, stop: Any, _wakeup: Any) -> None:
-    with closing(place.open()) as work:
-        router = InProcessRouter(work.store)
+    with closing(place.open()) as runtime:
+        router = InProcessRouter(runtime.store)
         while not stop.is_set():
-            if deliver_batch(work, RUNNER, router, Stop()) is None:
+            if deliver_batch(runtime, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 
 def _run_streaming_task(place: Site, stop: Any, _wakeup: Any) -> None:
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
-    with closing(place.open()) as work:
-        deliver_streaming(work, RUNNER, ends, Bounds(makes_retries=False))
+    with closing(place.open()) as runtime:
+        deliver_streaming(runtime, RUNNER, ends, Bounds(makes_retries=False))
 
 
 def _watch(place: Site, stop: Any, run_start: Any) -> None:
@@ -312,30 +312,30 @@ def _watch(place: Site, stop: Any, run_start: Any) -> None:
 
 def _run_retries(place: Site, stop: Any, run_start: Any) -> None:
     os.nice(NICENESS)
-    with closing(place.open()) as work:
+    with closing(place.open()) as runtime:
         while not stop.is_set():
             if run_start.acquire(timeout=_LOOK_SECONDS):
-                deliver_retries(work, RUNNER, Stop())
+                deliver_retries(runtime, RUNNER, Stop())
 
 
 def _wait(place: Site, events: int) -> None:
-    with closing(place.open()) as work:
-        _wait_for(work, events)
+    with closing(place.open()) as runtime:
+        _wait_for(runtime, events)
 
 
-def _wait_for(work: Runtime, events: int) -> None:
+def _wait_for(runtime: Runtime, events: int) -> None:
     """Wait until every good rule has got so many events."""
     end = time.monotonic() + _LAST_SECONDS
-    while len(list(_heard(work))) < events * len(_OTHERS):
+    while len(list(_heard(runtime))) < events * len(_OTHERS):
         if time.monotonic() > end:
             raise RuntimeError("the good rules do not get their deliveries")
         time.sleep(0.5)
 
 
-def _heard(work: Runtime) -> Iterator[Heard]:
+def _heard(runtime: Runtime) -> Iterator[Heard]:
     columns = ["rule", "published_at", "settled_at"]
-    for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["delivered"], columns):
+    for batch in runtime.ledger.batches(limit=None):
+        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
             for row in table.to_pylist():
                 if row["rule"] in _OTHERS:
                     yield Heard(row["published_at"], row["settled_at"])

@@ -80,13 +80,13 @@ def main() -> int:
 
 def _measure(services: Services, events: int) -> list[Passage]:
     settings = product_settings(services.places)
-    work = Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
-    with closing(work), EmbeddedBus(work.settings.bus_folder, "ticks", clock=work.clock) as bus:
+    runtime = Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
+    with closing(runtime), EmbeddedBus(runtime.settings.bus_folder, "ticks", clock=runtime.clock) as bus:
         _publish(bus, 1, "first")  # the very first run finds everything cold; it is not counted
-        _wait(work, services, 1)
+        _wait(runtime, services, 1)
         _publish(bus, events, "tick")
-        _wait(work, services, events + 1)
-        return sorted(_passages(work), key=lambda passage: passage.times)[1:]
+        _wait(runtime, services, events + 1)
+        return sorted(_passages(runtime), key=lambda passage: passage.times)[1:]
 
 
 def _publish(bus: EmbeddedBus, count: int, name: str) -> None:
@@ -97,30 +97,30 @@ def _publish(bus: EmbeddedBus, count: int, name: str) -> None:
         bus.publish([(json.dumps(event).encode(), None)])
 
 
-def _wait(work: Runtime, services: Services, count: int) -> None:
+def _wait(runtime: Runtime, services: Services, count: int) -> None:
     until = time.monotonic() + 120
-    while len(list(_passages(work))) < count:
+    while len(list(_passages(runtime))) < count:
         services.check()
         if time.monotonic() > until:
             raise DemoError(f"Not all of {count} events were delivered after 120 s.")
         time.sleep(0.5)
 
 
-def _passages(work: Runtime) -> Iterator[Passage]:
-    for batch in work.ledger.batches(limit=None):
+def _passages(runtime: Runtime) -> Iterator[Passage]:
+    for batch in runtime.ledger.batches(limit=None):
         if batch.state == "committed" and batch.deadline_at is not None:
-            started = {chunk.chunk_id: chunk.started_at for chunk in work.ledger.chunks(batch.batch_id)}
-            for row in read_verdicts(work, batch.batch_id):
+            started = {chunk.chunk_id: chunk.started_at for chunk in runtime.ledger.chunks(batch.batch_id)}
+            for row in read_verdicts(runtime, batch.batch_id):
                 if row.verdict == "delivered":
-                    yield _passage(work, batch, started, row)
+                    yield _passage(runtime, batch, started, row)
 
 
-def _passage(work: Runtime, batch: Batch, started: Mapping[int, datetime | None], row: Verdict) -> Passage:
+def _passage(runtime: Runtime, batch: Batch, started: Mapping[int, datetime | None], row: Verdict) -> Passage:
     assert row.chunk_id is not None
     pushed = started[row.chunk_id]
     assert batch.deadline_at is not None
     assert pushed is not None
-    routed = batch.deadline_at - timedelta(seconds=work.settings.batch_timeout)
+    routed = batch.deadline_at - timedelta(seconds=runtime.settings.batch_timeout)
     times = (
         row.published_at,
         batch.planned_at,

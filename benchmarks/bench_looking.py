@@ -54,8 +54,8 @@ def _fill(place: Site, events: int) -> None:
     lines = {"type": "file", "path": str(place.folder / "lines.jsonl")}
     place.write_rules({"lines": {"good": lines, "bad": lines | {"transform": wrong}}})
     place.publish(events, 256)
-    with closing(place.open()) as work:
-        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+    with closing(place.open()) as runtime:
+        deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
 
 
 def _cpu_seconds(place: Site, program: Sequence[str]) -> float:

@@ -177,9 +177,9 @@ def _delivered(place: Site) -> Found:
 
 def _push(place: Site, batch_id: str, chunk_id: int) -> str:
     """Push one chunk and return why the push failed, "" if it did not."""
-    with closing(place.open()) as work:
+    with closing(place.open()) as runtime:
         try:
-            push(work, batch_id, chunk_id)
+            push(runtime, batch_id, chunk_id)
         except EventBridgeError as error:
             return f"{type(error).__name__}: {error}"
     return ""
@@ -187,10 +187,10 @@ def _push(place: Site, batch_id: str, chunk_id: int) -> str:
 
 def _standing(place: Site, batch_id: str) -> tuple[int, int, int]:
     """Return how many deliveries of a batch were delivered, how many are pending, and how many targets degraded."""
-    with closing(place.open()) as work:
-        delivered = sum(table.num_rows for _, table in settled_as(work, batch_id, ["delivered"], ["row"]))
-        pending = sum(count.count for count in work.ledger.pending_counts())
-        statuses = work.ledger.target_statuses().values()
+    with closing(place.open()) as runtime:
+        delivered = sum(table.num_rows for _, table in settled_as(runtime, batch_id, ["delivered"], ["row"]))
+        pending = sum(count.count for count in runtime.ledger.pending_counts())
+        statuses = runtime.ledger.target_statuses().values()
         return delivered, pending, sum(status.state == "degraded" for status in statuses)
 
 

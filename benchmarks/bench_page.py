@@ -138,10 +138,10 @@ def main() -> int:
             for day in range(done, days):
                 _deliver(place, day, options.days, options.delivered, options.rules)
                 _land(place, day, options)
-            with closing(place.open()) as work:
-                _request(work, len(columns))
+            with closing(place.open()) as runtime:
+                _request(runtime, len(columns))
                 for tend in (index_events, fold_figures):
-                    tend(Run(work, 86_400.0, dry_run=False))
+                    tend(Run(runtime, 86_400.0, dry_run=False))
             _report(place, _REQUESTS)
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")
             done = days
@@ -178,41 +178,41 @@ def _deliver(place: Site, day: int, days: int, count: int, rules: int) -> None:
         bus.publish([(event(first + number, 256, kind), None) for number, kind in enumerate(kinds)])
     environ = place.environ()
     settings, connections = Settings.from_mapping(environ), connections_from_environment(environ)
-    with closing(Runtime.open(settings, connections, clock=clock)) as work:
-        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+    with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
+        deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
         for number in range(_ACTIONS):
-            work.ledger.note_action("bench", "POST /operate", f"{number}")
+            runtime.ledger.note_action("bench", "POST /operate", f"{number}")
 
 
-def _request(work: Runtime, turn: int) -> None:
+def _request(runtime: Runtime, turn: int) -> None:
     """Record redrives and replays of one rule, and end them."""
-    request = WrittenReplayRequest(BUS, since="1h", rules=["r00007"]).read(work.ledger.now(), work.rule_set())
+    request = WrittenReplayRequest(BUS, since="1h", rules=["r00007"]).read(runtime.ledger.now(), runtime.rule_set())
     how = {"rate": None, "retransform": False, "again": True}
     for number in range(_REQUESTS):
         run = f"bench {turn} {number}"
-        redrive = begin_redrive(work, Selection(rule="r00007"), run, **how)
-        work.ledger.end_redrive(redrive.redrive_id, "cancelled")
-        cancel_replay(work, begin_replay(work, request, run).replay_id)
+        redrive = begin_redrive(runtime, Selection(rule="r00007"), run, **how)
+        runtime.ledger.end_redrive(redrive.redrive_id, "cancelled")
+        cancel_replay(runtime, begin_replay(runtime, request, run).replay_id)
 
 
 def _report(place: Site, count: int) -> None:
     """Keep so many reports of a backtest of the last hour's archive."""
-    with closing(place.open()) as work:
-        found = backtest_rules(work, "r00007", BacktestRequest("1h"), InProcessRouter(work.store))
+    with closing(place.open()) as runtime:
+        found = backtest_rules(runtime, "r00007", BacktestRequest("1h"), InProcessRouter(runtime.store))
         for _ in range(count):
-            keep_report(work, msgspec.structs.replace(found, backtest_id=str(uuid.uuid4())))
+            keep_report(runtime, msgspec.structs.replace(found, backtest_id=str(uuid.uuid4())))
 
 
 def _land(place: Site, day: int, options: argparse.Namespace) -> None:
     """Put a day's other batches into store and ledger, as if they were landed and committed then."""
     begin = datetime.now(UTC) - timedelta(days=options.days - day)
     size = max(1, options.events // options.batches)
-    with closing(place.open()) as work:
-        (first,) = work.ledger.batches(limit=1)
+    with closing(place.open()) as runtime:
+        (first,) = runtime.ledger.batches(limit=1)
         times = [begin + number * timedelta(days=1) / options.batches for number in range(options.batches)]
         tables = [archived_events(day * options.events + number * size, size, at) for number, at in enumerate(times)]
         found = zip(times, tables, strict=True)
-        record(work, [archive_batch(work, first.rule_set, at, [table]) for at, table in found])
+        record(runtime, [archive_batch(runtime, first.rule_set, at, [table]) for at, table in found])
 
 
 def _measured(place: Site, rounds: int, old: str) -> dict[str, Asked]:

@@ -112,12 +112,12 @@ def _spark() -> Iterator[str]:
         process.join()
 
 
-def _in_process(work: Runtime) -> Router:
-    return InProcessRouter(work.store)
+def _in_process(runtime: Runtime) -> Router:
+    return InProcessRouter(runtime.store)
 
 
-def _on_spark(url: str, work: Runtime) -> Router:
-    return ConnectRouter(url, store=work.store)
+def _on_spark(url: str, runtime: Runtime) -> Router:
+    return ConnectRouter(url, store=runtime.store)
 
 
 def _beside(options: argparse.Namespace, open_router: OpenRouter) -> bool:
@@ -191,17 +191,17 @@ def _archived(events: int, *, large: bool) -> Iterator[Site]:
 
 
 def _deliver_all(place: Site) -> None:
-    with closing(place.open()) as work:
-        deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
+    with closing(place.open()) as runtime:
+        deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
 
 
 def _capacity(place: Site, events: int, open_router: OpenRouter) -> float:
     """Return how many events a second the runner delivers of a backlog."""
     place.publish(events, _SIZE, 1_000_000_000)
-    with closing(place.open()) as work:
-        router = open_router(work)
+    with closing(place.open()) as runtime:
+        router = open_router(runtime)
         began = time.perf_counter()
-        while deliver_batch(work, RUNNER, router, Stop()) is not None:
+        while deliver_batch(runtime, RUNNER, router, Stop()) is not None:
             pass
         return events / (time.perf_counter() - began)
 
@@ -218,8 +218,8 @@ def _round(place: Site, rate: float, warm: float, seconds: float, open_router: O
                 published = due
             time.sleep(_PUBLISH_SECONDS)
         end = time.monotonic() + _LAST_SECONDS
-        with closing(place.open()) as work:
-            while len(found := _heard(work, began)) < published:
+        with closing(place.open()) as runtime:
+            while len(found := _heard(runtime, began)) < published:
                 if time.monotonic() > end:
                     raise RuntimeError(f"of {published:,} live events {len(found):,} were delivered")
                 time.sleep(0.5)
@@ -229,12 +229,12 @@ def _round(place: Site, rate: float, warm: float, seconds: float, open_router: O
     return Round(sum(since <= answered < until for _, answered in found) / seconds, took)
 
 
-def _heard(work: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
+def _heard(runtime: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:
     columns = ["rule", "published_at", "settled_at"]
     found = []
-    for batch in work.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches(limit=None):
         if batch.kind == "normal" and batch.planned_at >= began:
-            for _, table in settled_as(work, batch.batch_id, ["delivered"], columns):
+            for _, table in settled_as(runtime, batch.batch_id, ["delivered"], columns):
                 rows = table.to_pylist()
                 found += [(row["published_at"], row["settled_at"]) for row in rows if row["published_at"] >= began]
     return found
@@ -262,10 +262,10 @@ def _running(place: Site, open_router: OpenRouter, *, replaying: bool) -> Iterat
 
 
 def _run_batches(place: Site, open_router: OpenRouter, stop: Any) -> None:
-    with closing(place.open()) as work:
-        router = open_router(work)
+    with closing(place.open()) as runtime:
+        router = open_router(runtime)
         while not stop.is_set():
-            if deliver_batch(work, RUNNER, router, Stop()) is None:
+            if deliver_batch(runtime, RUNNER, router, Stop()) is None:
                 stop.wait(0.1)
 
 
@@ -273,48 +273,48 @@ def _run_replays(place: Site, open_router: OpenRouter, stop: Any) -> None:
     os.nice(OLD_NICENESS)
     ends = Stop()
     threading.Thread(target=lambda: (stop.wait(), ends.set()), daemon=True).start()
-    with closing(place.open()) as work:
-        router, turn = open_router(work), 0
+    with closing(place.open()) as runtime:
+        router, turn = open_router(runtime), 0
         while not ends.is_set():
             turn += 1
-            deliver_replay(work, _begin(work, f"{os.getpid()} {turn}"), router, ends)
+            deliver_replay(runtime, _begin(runtime, f"{os.getpid()} {turn}"), router, ends)
 
 
-def _begin(work: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:
+def _begin(runtime: Runtime, run: str, since: str = "1d", until: str | None = None) -> str:
     request = WrittenReplayRequest(BUS, since=since, until=until, rules=[_ARCHIVED]).read(
-        work.ledger.now(), work.rule_set()
+        runtime.ledger.now(), runtime.rule_set()
     )
-    return begin_replay(work, request, run).replay_id
+    return begin_replay(runtime, request, run).replay_id
 
 
 def _replay_all(place: Site, open_router: OpenRouter) -> int:
     """Replay the whole archive, and return how many deliveries were delivered."""
-    with closing(place.open()) as work:
-        replay_id, delivered = _begin(work, "speed"), 0
-        while (batch_id := plan_replay(work, replay_id).batch_id) is not None:
+    with closing(place.open()) as runtime:
+        replay_id, delivered = _begin(runtime, "speed"), 0
+        while (batch_id := plan_replay(runtime, replay_id).batch_id) is not None:
             chunks = measured(partial(_route, place, batch_id, open_router)).result
             pushes = [partial(push_all, place, batch_id, [chunk]) for chunk in chunks]
             delivered += sum(cost.result for cost in measured_together(pushes, _PUSHES, limit=3_600))
             for stage in (write_dead_letters, schedule_retries, commit):
-                stage(work, batch_id)
+                stage(runtime, batch_id)
     return delivered
 
 
 def _route(place: Site, batch_id: str, open_router: OpenRouter) -> list[int]:
-    with closing(place.open()) as work:
-        return route(work, batch_id, open_router(work))
+    with closing(place.open()) as runtime:
+        return route(runtime, batch_id, open_router(runtime))
 
 
 def _an_hour(place: Site) -> tuple[int, int, int]:
     """Replay an hour before all of the archive; return how many files that has, were listed, and were read."""
     with closing(place.open()) as opened:
         counting = CountingStore(opened.store)
-        work = replace(opened, store=counting)
-        now = work.ledger.now()
-        replay_id = _begin(work, "an hour", "3h", "2h")
-        deliver_replay(work, replay_id, InProcessRouter(counting))
-        archive = {file.path for file in work.ledger.archive_files(BUS, now - timedelta(hours=2), now, now)}
-        assert account_of(work, work.ledger.replay(replay_id)).looked_at == 0
+        runtime = replace(opened, store=counting)
+        now = runtime.ledger.now()
+        replay_id = _begin(runtime, "an hour", "3h", "2h")
+        deliver_replay(runtime, replay_id, InProcessRouter(counting))
+        archive = {file.path for file in runtime.ledger.archive_files(BUS, now - timedelta(hours=2), now, now)}
+        assert account_of(runtime, runtime.ledger.replay(replay_id)).looked_at == 0
         return len(archive), len(archive.intersection(counting.listed)), len(archive.intersection(counting.read))
 
 

@@ -84,16 +84,16 @@ def _costs(pending: int) -> bool:
         place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
         place.publish(1, 256)
         batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as work:
-            watch = Watch(work)
-            (sample, *_) = _settled(work, batch_id)
+        with closing(place.open()) as runtime:
+            watch = Watch(runtime)
+            (sample, *_) = _settled(runtime, batch_id)
             there = 0
             for count in (0, pending // 20, pending):
-                _add_pending_far(work, sample, there, count)
+                _add_pending_far(runtime, sample, there, count)
                 there = count
-                queries.append(_median_ms(lambda: work.ledger.due_targets(work.clock())))
+                queries.append(_median_ms(lambda: runtime.ledger.due_targets(runtime.clock())))
                 looks.append(_median_ms(watch.look))
-                plans.append(_median_ms(lambda: plan_retries(work, RUNNER)))
+                plans.append(_median_ms(lambda: plan_retries(runtime, RUNNER)))
                 table.add_row(f"{count:,}", *(f"{each[-1]:.2f}" for each in (queries, looks, plans)))
     kept = all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in (queries, looks, plans))
     Console(width=120).print(table)
@@ -102,12 +102,12 @@ def _costs(pending: int) -> bool:
     return kept
 
 
-def _add_pending_far(work: Runtime, sample: PendingDeliveries, first: int, end: int) -> None:
+def _add_pending_far(runtime: Runtime, sample: PendingDeliveries, first: int, end: int) -> None:
     dice = random.Random(first)
-    due_at = work.clock() + timedelta(hours=1)
+    due_at = runtime.clock() + timedelta(hours=1)
     for start in range(first, end, _AT_ONCE):
         numbers = range(start, min(start + _AT_ONCE, end))
-        work.ledger.add_pending(
+        runtime.ledger.add_pending(
             [
                 replace(
                     sample,
@@ -129,10 +129,10 @@ def _median_ms(call: Callable[[], object]) -> float:
     return statistics.median(times)
 
 
-def _settled(work: Runtime, batch_id: str) -> list[PendingDeliveries]:
+def _settled(runtime: Runtime, batch_id: str) -> list[PendingDeliveries]:
     """Settle a batch that nobody pushed, and return the rows that are to become pending, each of them unknown."""
-    write_dead_letters(work, batch_id)
-    return pending_rows(work, work.ledger.batch(batch_id))
+    write_dead_letters(runtime, batch_id)
+    return pending_rows(runtime, runtime.ledger.batch(batch_id))
 
 
 def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
@@ -141,15 +141,15 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
         place.write_rules({f"rule-{number}": {"target": target} for number in range(_TARGETS)})
         place.publish(max(1, pending // _TARGETS), 256)
         batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as work:
-            began = work.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
-            wanted = _fail_at_random(work, batch_id, began)
-            due, rows = _pending(work), len(work.ledger.pending("scheduled"))
-            if work.clock() > began:  # what fell due meanwhile would be measured as late
+        with closing(place.open()) as runtime:
+            began = runtime.clock() + timedelta(seconds=15 + pending / _PENDING_PER_SECOND)
+            wanted = _fail_at_random(runtime, batch_id, began)
+            due, rows = _pending(runtime), len(runtime.ledger.pending("scheduled"))
+            if runtime.clock() > began:  # what fell due meanwhile would be measured as late
                 print(f"to make {pending:,} pending took too long here: try with fewer, --pending n", file=sys.stderr)  # noqa: T201
                 return False
-            _take_up(work, began + timedelta(seconds=seconds))
-            found = {"the ledger's due time": _late(work, due), "the policy's own time": _late(work, wanted)}
+            _take_up(runtime, began + timedelta(seconds=seconds))
+            found = {"the ledger's due time": _late(runtime, due), "the policy's own time": _late(runtime, wanted)}
     table = Table(title=f"{pending:,} pending in {rows:,} rows, due at random times in an hour; {seconds:g} s of it")
     for title in ("late, in seconds", "after", "number", "p50", "p99", "worst"):
         table.add_column(title, justify="left" if title in ("late, in seconds", "after") else "right")
@@ -164,20 +164,20 @@ def _lateness(receiver: CompiledReceiver, pending: int, seconds: float) -> bool:
     return kept
 
 
-def _fail_at_random(work: Runtime, batch_id: str, began: datetime) -> dict[bytes, datetime]:
+def _fail_at_random(runtime: Runtime, batch_id: str, began: datetime) -> dict[bytes, datetime]:
     """Let every delivery of a batch fail, to be tried again at a random time of the hour, as its push would write it.
 
     Then settle, schedule retries and commit it, as ever; return when the policy wants each to be tried again.
     """
     dice = random.Random(1)
     wanted: dict[bytes, datetime] = {}
-    batch = work.ledger.batch(batch_id)
-    for chunk in work.ledger.chunks(batch_id):
-        claimed = work.ledger.claim_chunk(batch_id, chunk.chunk_id, "benchmark")
+    batch = runtime.ledger.batch(batch_id)
+    for chunk in runtime.ledger.chunks(batch_id):
+        claimed = runtime.ledger.claim_chunk(batch_id, chunk.chunk_id, "benchmark")
         assert claimed is not None, "nobody else pushes"
-        failed, now = [], work.clock()
+        failed, now = [], runtime.clock()
         for piece in chunk.pieces:
-            for raw in read_rows(work.store, piece.file, piece.rows, ["delivery_id"])["delivery_id"].to_pylist():
+            for raw in read_rows(runtime.store, piece.file, piece.rows, ["delivery_id"])["delivery_id"].to_pylist():
                 wanted[raw] = began + timedelta(seconds=dice.random() * _SPREAD_SECONDS)
                 failed.append(
                     OutcomeRow(
@@ -194,46 +194,46 @@ def _fail_at_random(work: Runtime, batch_id: str, began: datetime) -> dict[bytes
                         503,
                     )
                 )
-        write_segment(work, batch, chunk.chunk_id, claimed.claim, 0, outcome_table(failed))
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    commit(work, batch_id)
+        write_segment(runtime, batch, chunk.chunk_id, claimed.claim, 0, outcome_table(failed))
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)
     return wanted
 
 
-def _pending(work: Runtime) -> dict[bytes, datetime]:
+def _pending(runtime: Runtime) -> dict[bytes, datetime]:
     """Return when each pending delivery is due by the ledger."""
     ids: dict[str, list[bytes]] = {}
     due: dict[bytes, datetime] = {}
-    for row in work.ledger.pending("scheduled"):
+    for row in runtime.ledger.pending("scheduled"):
         for file, rows in row.files:
             if file not in ids:
-                ids[file] = read_table(work.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()
+                ids[file] = read_table(runtime.store, file, columns=["delivery_id"])["delivery_id"].to_pylist()
             due |= {ids[file][number]: row.due_at for number in rowset.decode(rows)}
     return due
 
 
-def _take_up(work: Runtime, until: datetime) -> None:
+def _take_up(runtime: Runtime, until: datetime) -> None:
     """Look as the watcher does, and do a retry run whenever it starts a run."""
-    watch = Watch(work)
-    while work.clock() < until:
+    watch = Watch(runtime)
+    while runtime.clock() < until:
         if RETRIES in watch.look():
-            deliver_retries(work, RUNNER, Stop())
+            deliver_retries(runtime, RUNNER, Stop())
         else:
             time.sleep(_LOOK_EVERY_SECONDS)
 
 
-def _late(work: Runtime, due: dict[bytes, datetime]) -> tuple[list[float], list[float]]:
+def _late(runtime: Runtime, due: dict[bytes, datetime]) -> tuple[list[float], list[float]]:
     """Return how late each delivery was tried, and the first of each chunk, in seconds, sorted."""
     late: list[float] = []
     firsts: list[float] = []
-    for batch in work.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches(limit=None):
         if batch.kind != "retry":
             continue
         started: dict[str, dict[bytes, datetime]] = defaultdict(dict)
-        for file in work.ledger.files(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files(batch.batch_id, "outcome"):
             columns = ["delivery_id", "rule", "started_at"]
-            for row in read_table(work.store, file.path or "", columns=columns).to_pylist():
+            for row in read_table(runtime.store, file.path or "", columns=columns).to_pylist():
                 started[row["rule"]][row["delivery_id"]] = row["started_at"]
         for found in started.values():
             late += [(at - due[delivery_id]).total_seconds() for delivery_id, at in found.items()]

@@ -133,9 +133,9 @@ def _row(name: str, begin: Callable[[], AbstractContextManager[Broker]], options
         with _installation(broker) as place:
             measured(partial(_publish, place, options.events, options.bytes))
         for _ in range(options.rounds):
-            for costs, work in ((reading, _read), (landing, land), (by_workers, partial(land, spark=url))):
+            for costs, runtime in ((reading, _read), (landing, land), (by_workers, partial(land, spark=url))):
                 with _installation(broker) as place:
-                    costs.append(measured(partial(work, place)))
+                    costs.append(measured(partial(runtime, place)))
                 if costs[-1].result != options.events:
                     raise RuntimeError(f"{name}: {costs[-1].result:,} of {options.events:,} events came")
     rates = [[options.events / cost.cpu for cost in costs] for costs in (reading, landing)]
@@ -163,13 +163,13 @@ def _installation(broker: Broker) -> Iterator[Site]:
 
 
 def _publish(place: Site, count: int, size: int) -> None:
-    with closing(place.open()) as work, closing(work.open_publisher(work.rule_set().buses[BUS])) as bus:
+    with closing(place.open()) as runtime, closing(runtime.open_publisher(runtime.rule_set().buses[BUS])) as bus:
         for start in range(0, count, _AT_ONCE):
             bus.publish([(event(number, size), None) for number in range(start, min(start + _AT_ONCE, count))])
 
 
 def _read(place: Site) -> int:
-    with closing(place.open()) as work, closing(work.open_source(work.rule_set().buses[BUS])) as source:
+    with closing(place.open()) as runtime, closing(runtime.open_source(runtime.rule_set().buses[BUS])) as source:
         found = 0
         for partition in source.partitions():
             found += sum(
@@ -181,11 +181,11 @@ def _read(place: Site) -> int:
 def land(place: Site, spark: str | None = None) -> int:
     """Plan one batch of what a bus holds and land it, by the workers of a Spark server or alone; return how many."""
     open_lander = None if spark is None else lambda _: ConnectLander(spark)
-    with closing(place.open()) as work:
-        batch_id = listen(work, RUNNER)
+    with closing(place.open()) as runtime:
+        batch_id = listen(runtime, RUNNER)
         assert batch_id is not None, "events were published"
-        buffer(work, batch_id, open_lander)
-        return sum(file.rows for file in work.ledger.files(batch_id, "buffer"))
+        buffer(runtime, batch_id, open_lander)
+        return sum(file.rows for file in runtime.ledger.files(batch_id, "buffer"))
 
 
 def _table(rows: list[Row], options: argparse.Namespace) -> Table:

@@ -121,8 +121,8 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
     with site(large=False) as place:
         write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
         place.publish(2, _SIZE)  # the first event of a process takes seconds; it is not counted
-        with _running(place, load.mode) as process, closing(place.open()) as work:
-            _until(lambda: _is_warm(work, load.mode))
+        with _running(place, load.mode) as process, closing(place.open()) as runtime:
+            _until(lambda: _is_warm(runtime, load.mode))
             before = cpu_seconds(process), time.monotonic()
             with place.bus() as bus, _changing(place, load):
                 began = published(bus, load)
@@ -132,11 +132,11 @@ def _measured(receiver: CompiledReceiver, load: Load) -> Found:
             if load.mode == "streaming":
                 time.sleep(_LAST_SECONDS)
             elif load.mode == "batch":
-                _until(lambda: _is_done(work, load))
-        with closing(place.open()) as work:
+                _until(lambda: _is_done(runtime, load))
+        with closing(place.open()) as runtime:
             # What the runner left, unread or to be tried again, comes late; that none is lost is seen then.
-            deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
-            return found_of(work, RUNNER, load, began, share)
+            deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
+            return found_of(runtime, RUNNER, load, began, share)
 
 
 def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: dict[str, Load]) -> None:
@@ -204,15 +204,15 @@ def deliver_in_stages(place: Runtime, stop: Stop) -> None:
             stop.wait(0.1)
 
 
-def _is_warm(work: Runtime, mode: str) -> bool:
+def _is_warm(runtime: Runtime, mode: str) -> bool:
     if mode == "batch":
-        return bool(work.ledger.batches(state="committed"))
-    return any(work.ledger.files(batch.batch_id, "outcome") for batch in work.ledger.batches(state="open"))
+        return bool(runtime.ledger.batches(state="committed"))
+    return any(runtime.ledger.files(batch.batch_id, "outcome") for batch in runtime.ledger.batches(state="open"))
 
 
-def _is_done(work: Runtime, load: Load) -> bool:
+def _is_done(runtime: Runtime, load: Load) -> bool:
     wanted = 2 + int(load.rate * load.seconds) // 2
-    return len(list(deliveries(work, RUNNER))) >= wanted and work.ledger.unfinished_batch(RUNNER) is None
+    return len(list(deliveries(runtime, RUNNER))) >= wanted and runtime.ledger.unfinished_batch(RUNNER) is None
 
 
 def published(bus: EmbeddedBus, load: Load) -> datetime:
@@ -245,35 +245,35 @@ def cpu_seconds(process: psutil.Process) -> float:
     return float(total)
 
 
-def deliveries(work: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
+def deliveries(runtime: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
     """Yield when each event that was delivered was published, and when it was answered."""
-    for batch in work.ledger.batches(limit=None, runner=runner):
-        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
+    for batch in runtime.ledger.batches(limit=None, runner=runner):
+        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             for row in table.to_pylist():
                 yield row["published_at"], row["settled_at"]
 
 
-def found_of(work: Runtime, runner: str, load: Load, began: datetime, cpu: float) -> Found:
+def found_of(runtime: Runtime, runner: str, load: Load, began: datetime, cpu: float) -> Found:
     """Return what came of a load whose books are closed; raises RuntimeError if an event was not delivered."""
-    heard = [(late - early).total_seconds() * 1e3 for early, late in deliveries(work, runner) if early >= began]
+    heard = [(late - early).total_seconds() * 1e3 for early, late in deliveries(runtime, runner) if early >= began]
     wanted = -(-int(load.rate * load.seconds) // 2)
     if len(heard) != wanted:
         raise RuntimeError(f"{load}: {len(heard)} of {wanted} events were delivered")
     counted = sorted(
-        (batch for batch in work.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began),
+        (batch for batch in runtime.ledger.batches(limit=None, runner=runner) if batch.planned_at >= began),
         key=lambda batch: batch.planned_at,
     )
     whole, seconds = counted, load.seconds
     if len(counted) > 1:  # the last one is cut short by the end of the load
         whole, seconds = counted[:-1], (counted[-1].planned_at - counted[0].planned_at).total_seconds()
     batches = len(whole) * _DAY / seconds
-    files = sum(_files(work, batch.batch_id) for batch in whole) * _DAY / seconds
-    return Found(load, heard, cpu, batches, files, len(audit(work).differences))
+    files = sum(_files(runtime, batch.batch_id) for batch in whole) * _DAY / seconds
+    return Found(load, heard, cpu, batches, files, len(audit(runtime).differences))
 
 
-def _files(work: Runtime, batch_id: str) -> int:
+def _files(runtime: Runtime, batch_id: str) -> int:
     """Return how many files a batch left in the store, by their names."""
-    root = Path(work.settings.store_uri.removeprefix("file://"))
+    root = Path(runtime.settings.store_uri.removeprefix("file://"))
     return sum(1 for path in root.rglob("*") if batch_id in str(path) and path.is_file())
 
 

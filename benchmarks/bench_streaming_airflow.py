@@ -48,8 +48,8 @@ def through_airflow(receiver: CompiledReceiver, loads: Sequence[Load]) -> list[F
     def write(folder: Path) -> None:
         write_rules(folder / "rules", receiver, folder / "answers", runners)
 
-    with airflow(write, len(runners)) as work:
-        return [_measured(work, load) for load in lines]
+    with airflow(write, len(runners)) as runtime:
+        return [_measured(runtime, load) for load in lines]
 
 
 def _runner(load: Load) -> str:
@@ -71,48 +71,50 @@ def airflow(write: Callable[[Path], None], runners: int) -> Iterator[Runtime]:
         try:
             services.start()
             settings = product_settings(services.places)
-            with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as work:
-                yield work
+            with closing(
+                Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))
+            ) as runtime:
+                yield runtime
         finally:
             services.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _measured(work: Runtime, load: Load) -> Found:
+def _measured(runtime: Runtime, load: Load) -> Found:
     runner = _runner(load)
-    earlier = sum(1 for _ in deliveries(work, runner))
-    with EmbeddedBus(work.settings.bus_folder, runner, topics=["events"], partitions=4, clock=work.clock) as bus:
+    earlier = sum(1 for _ in deliveries(runtime, runner))
+    with EmbeddedBus(runtime.settings.bus_folder, runner, topics=["events"], partitions=4, clock=runtime.clock) as bus:
         bus.publish([(event(number, 510), None) for number in range(2)])
-        _until(f"the first events of {load} are delivered", lambda: _has_begun(work, runner))
-        process = _process(work, runner)
+        _until(f"the first events of {load} are delivered", lambda: _has_begun(runtime, runner))
+        process = _process(runtime, runner)
         before = (cpu_seconds(process) if process else 0.0), time.monotonic()
         began = published(bus, load)
         used = (cpu_seconds(process) if process else float("nan")) - before[0]
         cpu = used / (time.monotonic() - before[1])
     wanted = earlier + 2 + -(-int(load.rate * load.seconds) // 2)
-    _until(f"{wanted} events of {load} are delivered", lambda: _is_delivered(work, runner, wanted))
-    return found_of(work, runner, load, began, cpu)
+    _until(f"{wanted} events of {load} are delivered", lambda: _is_delivered(runtime, runner, wanted))
+    return found_of(runtime, runner, load, began, cpu)
 
 
-def _has_begun(work: Runtime, runner: str) -> bool:
+def _has_begun(runtime: Runtime, runner: str) -> bool:
     """Return whether the first two events, for which everything was cold, are delivered."""
-    batches = work.ledger.batches(limit=None, runner=runner)
-    return any(batch.state == "committed" or work.ledger.files(batch.batch_id, "outcome") for batch in batches)
+    batches = runtime.ledger.batches(limit=None, runner=runner)
+    return any(batch.state == "committed" or runtime.ledger.files(batch.batch_id, "outcome") for batch in batches)
 
 
-def _is_delivered(work: Runtime, runner: str, wanted: int) -> bool:
-    return len(list(deliveries(work, runner))) >= wanted and _is_committed(work, runner)
+def _is_delivered(runtime: Runtime, runner: str, wanted: int) -> bool:
+    return len(list(deliveries(runtime, runner))) >= wanted and _is_committed(runtime, runner)
 
 
-def _is_committed(work: Runtime, runner: str) -> bool:
+def _is_committed(runtime: Runtime, runner: str) -> bool:
     """Return whether nothing of a runner is under way but an open batch in which nothing came."""
-    batch = work.ledger.unfinished_batch(runner)
-    return batch is None or all(span.end == span.start for span in work.ledger.ranges(batch.batch_id))
+    batch = runtime.ledger.unfinished_batch(runner)
+    return batch is None or all(span.end == span.start for span in runtime.ledger.ranges(batch.batch_id))
 
 
-def _process(work: Runtime, runner: str) -> psutil.Process | None:
-    lease = work.ledger.streaming_lease(runner)
+def _process(runtime: Runtime, runner: str) -> psutil.Process | None:
+    lease = runtime.ledger.streaming_lease(runner)
     return None if lease is None else psutil.Process(int(lease.holder.split(":")[1]))
 
 

@@ -18,8 +18,8 @@ def main() -> None:
     """Deliver until SIGINT."""
     stop = Stop()
     signal.signal(signal.SIGINT, lambda *_: stop.set())
-    with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as work:
-        deliver_in_stages(work, stop)
+    with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as runtime:
+        deliver_in_stages(runtime, stop)
 
 
 if __name__ == "__main__":

@@ -113,18 +113,18 @@ def _open(place: Site, environ: dict[str, str]) -> Runtime:
 
 
 def _route(place: Site, batch_id: str, environ: dict[str, str]) -> list[int]:
-    with closing(_open(place, environ)) as work:
-        return route(work, batch_id, InProcessRouter(work.store))
+    with closing(_open(place, environ)) as runtime:
+        return route(runtime, batch_id, InProcessRouter(runtime.store))
 
 
 def _push(place: Site, batch_id: str, chunks: list[int], environ: dict[str, str]) -> int:
-    with closing(_open(place, environ)) as work:
-        return push_of(work, batch_id, chunks)
+    with closing(_open(place, environ)) as runtime:
+        return push_of(runtime, batch_id, chunks)
 
 
 def _commit(place: Site, batch_id: str, environ: dict[str, str]) -> bool:
-    with closing(_open(place, environ)) as work:
-        return commit(work, batch_id)
+    with closing(_open(place, environ)) as runtime:
+        return commit(runtime, batch_id)
 
 
 def _told(found: list[tuple[dict[str, float], dict[str, float]]], events: int) -> bool:

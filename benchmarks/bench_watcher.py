@@ -68,25 +68,25 @@ def _measure(case: str, counts: list[int], table: Table) -> bool:
         place.write_rules({f"rule-{n}": {"target": {"type": "file", "path": "/nowhere"}} for n in range(_TARGETS)})
         place.publish(1, 256)
         batch_id, _ = measured(place.routed).result
-        with closing(place.open()) as work:
-            watch = Watch(work)
-            write_dead_letters(work, batch_id)
-            (sample, *_) = pending_rows(work, work.ledger.batch(batch_id))
+        with closing(place.open()) as runtime:
+            watch = Watch(runtime)
+            write_dead_letters(runtime, batch_id)
+            (sample, *_) = pending_rows(runtime, runtime.ledger.batch(batch_id))
             for done, count in zip([0, *counts], counts, strict=False):
-                _add_pending_due(work, case, sample, done, count)
+                _add_pending_due(runtime, case, sample, done, count)
                 if case == "dead":
-                    _open_breaker(work)
-                now = work.ledger.now()
+                    _open_breaker(runtime)
+                now = runtime.ledger.now()
                 costs.looks.append(_median_ms(watch.look))
-                costs.queries.append(_median_ms(lambda at=now: work.ledger.due_targets(at)))
+                costs.queries.append(_median_ms(lambda at=now: runtime.ledger.due_targets(at)))
                 pairs = [(f"{each[-1]:.2f}", f"{each[-1] / each[0]:.2f}") for each in costs.columns()]
                 table.add_row(case, f"{count:,}", *(text for pair in pairs for text in pair))
     return all(each[-1] <= COST_GOAL * each[0] + COST_SLACK_MS for each in costs.columns())
 
 
-def _add_pending_due(work: Runtime, case: str, sample: PendingDeliveries, first: int, end: int) -> None:
+def _add_pending_due(runtime: Runtime, case: str, sample: PendingDeliveries, first: int, end: int) -> None:
     """Add pending rows that are due; where a target is dead, nine of ten are its, and the oldest."""
-    now = work.ledger.now()
+    now = runtime.ledger.now()
     for start in range(first, end, _AT_ONCE):
         rows = []
         for number in range(start, min(start + _AT_ONCE, end)):
@@ -94,12 +94,12 @@ def _add_pending_due(work: Runtime, case: str, sample: PendingDeliveries, first:
             due_at = now - timedelta(hours=2 if dead else 1, microseconds=number)
             rule = _DEAD if dead else f"rule-{number % _TARGETS}"
             rows.append(replace(sample, settlement=number + 1, rule=rule, due_at=due_at))
-        work.ledger.add_pending(rows)
+        runtime.ledger.add_pending(rows)
 
 
-def _open_breaker(work: Runtime) -> None:
-    second = int(work.ledger.now().timestamp())
-    work.ledger.note_attempts([Tally(_DEAD, "target", {second: Count(100, 100)})])
+def _open_breaker(runtime: Runtime) -> None:
+    second = int(runtime.ledger.now().timestamp())
+    runtime.ledger.note_attempts([Tally(_DEAD, "target", {second: Count(100, 100)})])
 
 
 def _median_ms(call: Callable[[], object]) -> float:

@@ -73,8 +73,8 @@ def _deliver(place: Site) -> str:
     """Publish and deliver some events; return the id of one."""
     place.write_rules({"lines": {"good": {"type": "file", "path": str(place.folder / "lines.jsonl")}}})
     place.publish(_DELIVERED, 256)
-    with closing(place.open()) as work:
-        deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=1.0)
+    with closing(place.open()) as runtime:
+        deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=1.0)
     return f"e{_DELIVERED // 2:09d}"
 
 
@@ -82,12 +82,13 @@ def _land(place: Site, day: int, events: int, count: int) -> None:
     """Put a day's batches into store and ledger, as if they were landed and committed `day` days before yesterday."""
     begin = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0) - timedelta(days=day + 1)
     size = events // count
-    with closing(place.open()) as work:
-        (first,) = work.ledger.batches(limit=1)
+    with closing(place.open()) as runtime:
+        (first,) = runtime.ledger.batches(limit=1)
         times = [begin + number * timedelta(days=1) / count for number in range(count)]
         tables = (archived_events(day * events + number * size, size, at) for number, at in enumerate(times))
         record(
-            work, [archive_batch(work, first.rule_set, at, [table]) for at, table in zip(times, tables, strict=True)]
+            runtime,
+            [archive_batch(runtime, first.rule_set, at, [table]) for at, table in zip(times, tables, strict=True)],
         )
 
 
@@ -119,10 +120,10 @@ def _measured(place: Site, days: int, options: argparse.Namespace, asked: str, *
     elif last:
         scanned = _seconds(place, "why", f"old-{options.events // 2:012d}", "--from", f"{added + 1}d", code=0)
     cpu = time.process_time()
-    with closing(place.open()) as work:
-        index_events(Run(work, 86_400.0, dry_run=False))
+    with closing(place.open()) as runtime:
+        index_events(Run(runtime, 86_400.0, dry_run=False))
         index_cpu = time.process_time() - cpu
-        size = sum((place.folder / "home" / "store" / path).stat().st_size for path in work.store.list("index/"))
+        size = sum((place.folder / "home" / "store" / path).stat().st_size for path in runtime.store.list("index/"))
     return Row(
         days=days,
         events=days * options.events,

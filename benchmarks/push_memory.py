@@ -35,8 +35,8 @@ def memory_is_flat(receiver: CompiledReceiver, pending: int) -> bool:
         http = {"type": "http", "allow_http": True, "timeout": "1s"}
         rules = {name: {"target": http | {"url": receiver.url(f"/{how}/{name}")}} for name, how in _MEMORY.items()}
         place.write_rules(rules, types={"dead": ["bench", "few"], "healthy": ["few"]})
-        with closing(place.open()) as work:
-            work.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
+        with closing(place.open()) as runtime:
+            runtime.ledger.set_target_status("dead", "target", "degraded", "this benchmark says so")
         each = max(1, min(50_000, pending // 2))
         for first in range(0, pending, each):
             few = max(1, each // 50)
@@ -60,10 +60,10 @@ _MEMORY = {"dead": "hang", "healthy": "ok"}
 
 
 def _settle(place: Site, batch_id: str) -> None:
-    with closing(place.open()) as work:
-        write_dead_letters(work, batch_id)
-        schedule_retries(work, batch_id)
-        commit(work, batch_id)
+    with closing(place.open()) as runtime:
+        write_dead_letters(runtime, batch_id)
+        schedule_retries(runtime, batch_id)
+        commit(runtime, batch_id)
 
 
 def _retry(place: Site) -> None:
@@ -71,6 +71,6 @@ def _retry(place: Site) -> None:
     stop = Stop()
     timer = threading.Timer(3.0, stop.set)
     timer.start()
-    with closing(place.open()) as work:
-        deliver_retries(work, RUNNER, stop)
+    with closing(place.open()) as runtime:
+        deliver_retries(runtime, RUNNER, stop)
     timer.cancel()

@@ -69,7 +69,7 @@ class Progress:
 
 
 def watch(
-    work: Runtime, rules: RuleSet, published: Callable[[], int], total: int, check: Callable[[], None]
+    runtime: Runtime, rules: RuleSet, published: Callable[[], int], total: int, check: Callable[[], None]
 ) -> Progress:
     """Return once `total` events are published and settled and the targets that can take theirs have them.
 
@@ -80,7 +80,7 @@ def watch(
     last: Progress | None = None
     while True:
         check()
-        now = Progress.of(status(work, batches=_ALL), rules, published())
+        now = Progress.of(status(runtime, batches=_ALL), rules, published())
         if now != last:
             moved = time.monotonic()
         done = now.done(total)

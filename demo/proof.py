@@ -17,14 +17,14 @@ Say = Callable[[str], None]
 _COLUMNS = ("matched", "delivered", "pending", "dead")
 
 
-def differences(work: Runtime, books: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
+def differences(runtime: Runtime, books: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
     """Say what became of every delivery, and return what is wrong with it; `received` is the receiver's record."""
-    tallies = tally(work)
+    tallies = tally(runtime)
     _say_table(table(tallies, books), say)
-    _say_pending(work, say)
-    problems = [*books.differences, *say_books(books, say), *_say_standings(work, books, say)]
+    _say_pending(runtime, say)
+    problems = [*books.differences, *say_books(books, say), *_say_standings(runtime, books, say)]
     record = read_record(received)
-    compared = dict(compare(rules, tallies, record, work.settings.file_target_folders[0]))
+    compared = dict(compare(rules, tallies, record, runtime.settings.file_target_folders[0]))
     say(
         f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
         f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"
@@ -57,8 +57,8 @@ def say_verdict(problems: Sequence[str], say: Say) -> int:
     return 1 if problems else 0
 
 
-def _say_standings(work: Runtime, books: Audit, say: Say) -> list[str]:
-    rules, statuses = work.rule_set(), work.ledger.target_statuses()
+def _say_standings(runtime: Runtime, books: Audit, say: Say) -> list[str]:
+    rules, statuses = runtime.rule_set(), runtime.ledger.target_statuses()
     say("\nTargets:")
     for line in standings(rules, statuses):
         say(f"  {line}")
@@ -66,8 +66,8 @@ def _say_standings(work: Runtime, books: Audit, say: Say) -> list[str]:
     return list(unexpected(rules, statuses, matched))
 
 
-def _say_pending(work: Runtime, say: Say) -> None:
-    waiting = [row for row in work.ledger.pending_counts() if row.state != "closed"]
+def _say_pending(runtime: Runtime, say: Say) -> None:
+    waiting = [row for row in runtime.ledger.pending_counts() if row.state != "closed"]
     if waiting:
         say("\nPending:")
         for row in waiting:

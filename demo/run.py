@@ -67,25 +67,25 @@ def _demo(services: Services, total: int) -> int:
     if places.receiver_port != RECEIVER_PORT:
         _say(f"Receiver: http://127.0.0.1:{places.receiver_port}")
     settings = Settings.from_mapping(product_settings(places))
-    with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as work:
-        _deliver(services, work, total)
+    with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as runtime:
+        _deliver(services, runtime, total)
         _say("Everything that can be delivered is; ending the services, then auditing what they left:")
         services.stop(but=["s3", "postgresql", "bus"])  # they hold what is audited
         rules = load_rules(ROOT / places.rules_folder)
-        return say_verdict(differences(work, audit(work), rules, places.received, _say), _say)
+        return say_verdict(differences(runtime, audit(runtime), rules, places.received, _say), _say)
 
 
-def _deliver(services: Services, work: Runtime, total: int) -> None:
+def _deliver(services: Services, runtime: Runtime, total: int) -> None:
     _say(f"Publishing {total:,} flights while the DAGs deliver them:")
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     with (
-        closing(work.open_publisher(rules.buses[_BUS])) as bus,
+        closing(runtime.open_publisher(rules.buses[_BUS])) as bus,
         closing(Airflow(services.places)) as airflow,
     ):
         publisher = _Publisher(bus, total)
         publisher.start()
         try:
-            watch(work, rules, lambda: publisher.published, total, lambda: _check(services, publisher, airflow))
+            watch(runtime, rules, lambda: publisher.published, total, lambda: _check(services, publisher, airflow))
         finally:
             publisher.stop()
 

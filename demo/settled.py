@@ -17,22 +17,22 @@ _PATIENCE_SECONDS = 120.0
 _LOOK_SECONDS = 0.2
 
 
-def unsettled(work: Runtime) -> list[str]:
+def unsettled(runtime: Runtime) -> list[str]:
     """Say what goes on without a person: events that wait, open batches, deliveries that are tried again."""
-    found = status(work, batches=0)
+    found = status(runtime, batches=0)
     lags = [
         f"{partition.runner}: lag {partition.lag} of {partition.partition}"
         for partition in found.partitions
         if partition.lag
     ]
     new = [f"{each.runner} has never run" for each in found.unregistered]
-    batches = [batch for batch in work.ledger.batches(limit=None) if batch.state != "committed"]
+    batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.state != "committed"]
     opened = [f"{batch.kind} batch {batch.batch_id} of {batch.runner}: {batch.state}" for batch in batches]
     return [
         *lags,
         *new,
         *opened,
-        *(f"pending: {row}" for row in work.ledger.pending_counts() if row.state == "scheduled"),
+        *(f"pending: {row}" for row in runtime.ledger.pending_counts() if row.state == "scheduled"),
     ]
 
 
@@ -40,13 +40,15 @@ def main() -> int:
     """Return the exit code: 0 when everything is settled, 1 after two minutes or where there is nothing to look at."""
     until = time.monotonic() + _PATIENCE_SECONDS
     try:
-        with closing(Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))) as work:
-            while waiting := unsettled(work):
+        with closing(
+            Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+        ) as runtime:
+            while waiting := unsettled(runtime):
                 if time.monotonic() > until:
                     print("\n".join(["Still under way:", *waiting]), file=sys.stderr)  # noqa: T201
                     return 1
                 time.sleep(_LOOK_SECONDS)
-            held = sum(row.count for row in work.ledger.pending_counts() if row.state == "on_hold")
+            held = sum(row.count for row in runtime.ledger.pending_counts() if row.state == "on_hold")
     except EventBridgeError as error:
         print(error, file=sys.stderr)  # noqa: T201
         return 1

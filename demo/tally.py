@@ -31,14 +31,14 @@ class Tally:
         return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
 
-def tally(work: Runtime) -> dict[tuple[str, str], Tally]:
+def tally(runtime: Runtime) -> dict[tuple[str, str], Tally]:
     """Read every settlement and outcome of the committed batches; by (rule, target)."""
     tallies: dict[tuple[str, str], Tally] = defaultdict(Tally)
-    for batch in work.ledger.batches(limit=None):
+    for batch in runtime.ledger.batches(limit=None):
         if batch.state == "committed":
-            for verdict in read_verdicts(work, batch.batch_id):
+            for verdict in read_verdicts(runtime, batch.batch_id):
                 _take(tallies[verdict.rule, verdict.target], verdict)
-            for row in _attempts(work, batch.batch_id):
+            for row in _attempts(runtime, batch.batch_id):
                 tallies[row["rule"], row["target"]].retried.add(delivery_id_text(row["delivery_id"]))
     return tallies
 
@@ -66,9 +66,9 @@ def _take(found: Tally, verdict: Verdict) -> None:
         found.dead.add(webhook_id)
 
 
-def _attempts(work: Runtime, batch_id: str) -> Iterator[dict[str, Any]]:
+def _attempts(runtime: Runtime, batch_id: str) -> Iterator[dict[str, Any]]:
     """Yield the outcomes of attempts after a delivery's first."""
-    for file in segments(work, batch_id):
+    for file in segments(runtime, batch_id):
         if file.path is not None:
-            rows = read_table(work.store, file.path, columns=["delivery_id", "rule", "target", "attempt"])
+            rows = read_table(runtime.store, file.path, columns=["delivery_id", "rule", "target", "attempt"])
             yield from (row for row in rows.to_pylist() if row["attempt"] > 1)

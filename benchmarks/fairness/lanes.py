@@ -78,8 +78,8 @@ def measure_lanes(receiver: CompiledReceiver, seconds: float) -> dict[str, LaneF
         load = _Load(place, Executor(SLOTS, SHARED_POOLS), Stop())
         end = datetime.now(UTC) + timedelta(seconds=seconds)
         _run(load, seconds)
-        with closing(place.open()) as work:
-            return {lane: _found(work, lane, load.delivered[lane], end) for lane in _LANES}
+        with closing(place.open()) as runtime:
+            return {lane: _found(runtime, lane, load.delivered[lane], end) for lane in _LANES}
 
 
 def _run(load: _Load, seconds: float) -> None:
@@ -120,34 +120,34 @@ def _publish(load: _Load) -> None:
 
 def _deliver(load: _Load, lane: str) -> None:
     """Do what a DAG run of the lane's runner does, one after the other."""
-    with closing(load.place.open()) as work:
-        router = InProcessRouter(work.store)
+    with closing(load.place.open()) as runtime:
+        router = InProcessRouter(runtime.store)
         while not load.stop.is_set():
-            batch_id = listen(work, lane, load.executor.standing())
+            batch_id = listen(runtime, lane, load.executor.standing())
             if batch_id is None:
                 load.stop.wait(_LOOK_SECONDS)
                 continue
-            buffer(work, batch_id)
-            route(work, batch_id, router, load.executor.standing())
-            _push_and_settle(load, work, batch_id)
+            buffer(runtime, batch_id)
+            route(runtime, batch_id, router, load.executor.standing())
+            _push_and_settle(load, runtime, batch_id)
 
 
 def _retry(load: _Load) -> None:
     """Do what runs of `eventbridge_retry_deliveries` do, one after the other."""
-    with closing(load.place.open()) as work:
+    with closing(load.place.open()) as runtime:
         while not load.stop.wait(_LOOK_SECONDS * 5):
-            if work.ledger.anything_due(work.ledger.now()):
-                settle_stale(work)
-                batch_id = plan_retries(work, pools=load.executor.standing()).batch_id
+            if runtime.ledger.anything_due(runtime.ledger.now()):
+                settle_stale(runtime)
+                batch_id = plan_retries(runtime, pools=load.executor.standing()).batch_id
                 if batch_id is not None:
-                    _push_and_settle(load, work, batch_id)
+                    _push_and_settle(load, runtime, batch_id)
 
 
-def _push_and_settle(load: _Load, work: Runtime, batch_id: str) -> None:
+def _push_and_settle(load: _Load, runtime: Runtime, batch_id: str) -> None:
     """Push a batch's chunks in slots; it is settled when all are done, or when its time is over, as in Airflow."""
-    batch = work.ledger.batch(batch_id)
+    batch = runtime.ledger.batch(batch_id)
     futures = []
-    for chunk in work.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks(batch_id):
         if chunk.map_index is not None:
             retried = batch.kind == "retry"
             pool, weight = (SLOW_LANE_POOL, SLOW_LANE_WEIGHT) if retried else (chunk.pool, chunk.weight)
@@ -156,32 +156,32 @@ def _push_and_settle(load: _Load, work: Runtime, batch_id: str) -> None:
         while not load.stop.is_set() and not future.done():
             time.sleep(_LOOK_SECONDS / 10)
     if not load.stop.is_set():
-        write_dead_letters(work, batch_id)
-        schedule_retries(work, batch_id)
-        commit(work, batch_id)
+        write_dead_letters(runtime, batch_id)
+        schedule_retries(runtime, batch_id)
+        commit(runtime, batch_id)
 
 
 def _push(load: _Load, batch_id: str, chunk_id: int) -> None:
     with ExitStack() as stack:
-        work = stack.enter_context(closing(load.place.open()))
-        report = push(work, batch_id, chunk_id, load.stop)
+        runtime = stack.enter_context(closing(load.place.open()))
+        report = push(runtime, batch_id, chunk_id, load.stop)
     for target in report.targets:
         load.delivered[target.rule] += target.delivered
 
 
-def _found(work: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
-    waits = [(answered - published).total_seconds() for published, answered in _settled(work, lane)]
-    open_since = _oldest_open(work, lane)
+def _found(runtime: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
+    waits = [(answered - published).total_seconds() for published, answered in _settled(runtime, lane)]
+    open_since = _oldest_open(runtime, lane)
     if open_since is not None:
         waits.append((end - open_since).total_seconds())
-    pending = sum(row.count for row in work.ledger.pending_counts() if row.rule == lane and row.state != "closed")
+    pending = sum(row.count for row in runtime.ledger.pending_counts() if row.rule == lane and row.state != "closed")
     return LaneFound(settled, max(waits, default=0.0), pending)
 
 
-def _settled(work: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
+def _settled(runtime: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
     found = []
-    for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
+    for batch in runtime.ledger.batches(limit=None):
+        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             found += [
                 (row["published_at"], row["settled_at"])
                 for row in table.to_pylist()
@@ -190,12 +190,12 @@ def _settled(work: Runtime, lane: str) -> Sequence[tuple[datetime, datetime]]:
     return found
 
 
-def _oldest_open(work: Runtime, lane: str) -> datetime | None:
+def _oldest_open(runtime: Runtime, lane: str) -> datetime | None:
     """Return when the first message was published that the lane's runner has not committed, None if there is none."""
-    (bus,) = [bus for bus in work.rule_set().buses.values() if bus.name == BUS]
+    (bus,) = [bus for bus in runtime.rule_set().buses.values() if bus.name == BUS]
     oldest: list[datetime] = []
-    with closing(work.open_source(bus)) as source:
-        for row in work.ledger.consumer_offsets(lane):
+    with closing(runtime.open_source(bus)) as source:
+        for row in runtime.ledger.consumer_offsets(lane):
             end = source.end(row.partition)
             for block in source.read(row.partition, row.offset, end):
                 texts = [bytes(body or b"") for body in block["body"].to_pylist()]

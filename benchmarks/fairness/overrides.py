@@ -111,15 +111,15 @@ def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect
         url = receiver.url("/ok/orders")
         place.write_rules({"orders": {_TARGET: {"type": "http", "allow_http": True, "url": url}}})
         place.publish(1, 256, 90_000_000)
-        with _running(place) as failures, closing(place.open()) as work:
+        with _running(place) as failures, closing(place.open()) as runtime:
             time.sleep(seconds)
             found = []
             for action, of_target, value, look in _WORDS:
-                operate(work, action, "orders", _TARGET if of_target else "", value, by="bench-fairness")
+                operate(runtime, action, "orders", _TARGET if of_target else "", value, by="bench-fairness")
                 said = datetime.now(UTC)
                 end = time.monotonic() + _LAST_SECONDS
                 time.sleep(seconds)
-                while math.isnan(took := look(_seen(work, said))) and time.monotonic() < end and not failures:
+                while math.isnan(took := look(_seen(runtime, said))) and time.monotonic() < end and not failures:
                     time.sleep(0.5)
                 found.append(Effect(action, took))
         for failure in failures:
@@ -139,17 +139,17 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
                 bus.publish([(event(number := number + 1, 256), None)])
 
     def deliver() -> None:
-        with closing(place.open()) as work:
-            router = InProcessRouter(work.store)
+        with closing(place.open()) as runtime:
+            router = InProcessRouter(runtime.store)
             while not stop.is_set():
-                if deliver_batch(work, RUNNER, router, stop) is None:
+                if deliver_batch(runtime, RUNNER, router, stop) is None:
                     stop.wait(0.05)
 
     def retry() -> None:
-        with closing(place.open()) as work:
+        with closing(place.open()) as runtime:
             while not stop.wait(0.1):
-                if work.ledger.anything_due(work.ledger.now()):
-                    deliver_retries(work, RUNNER, stop)
+                if runtime.ledger.anything_due(runtime.ledger.now()):
+                    deliver_retries(runtime, RUNNER, stop)
 
     def guarded(body: Callable[[], None]) -> None:
         try:
@@ -168,19 +168,19 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
             thread.join()
 
 
-def _seen(work: Runtime, said: datetime) -> _Seen:
+def _seen(runtime: Runtime, said: datetime) -> _Seen:
     sent: list[datetime] = []
     chunks: list[Chunk] = []
-    for batch in work.ledger.batches(limit=400):
+    for batch in runtime.ledger.batches(limit=400):
         chunks += [
             each
-            for each in work.ledger.chunks(batch.batch_id)
+            for each in runtime.ledger.chunks(batch.batch_id)
             if batch.kind == "normal" and each.started_at is not None and each.started_at >= said
         ]
         if batch.committed_at is not None and batch.committed_at < said:
             continue
-        for file in segments(work, batch.batch_id):
+        for file in segments(runtime, batch.batch_id):
             if file.path is not None:
-                rows = read_table(work.store, file.path, ["sent", "started_at"]).to_pylist()
+                rows = read_table(runtime.store, file.path, ["sent", "started_at"]).to_pylist()
                 sent += [row["started_at"] for row in rows if row["sent"] and row["started_at"] >= said]
     return _Seen(said, sorted(sent), chunks)

@@ -41,8 +41,8 @@ def measure_topic(
             with _running(place) as failures:
                 published = _publish(bus, seconds, {"quiet": quiet_rate, "hot": hot_rate})
                 end = time.monotonic() + _LAST_SECONDS
-                with closing(place.open()) as work:
-                    while len(took := list(_took(work))) <= published["quiet"] and not failures:
+                with closing(place.open()) as runtime:
+                    while len(took := list(_took(runtime))) <= published["quiet"] and not failures:
                         if time.monotonic() > end:
                             raise RuntimeError("the quiet topic's events are not delivered")
                         time.sleep(0.2)
@@ -72,10 +72,10 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
 
     def deliver() -> None:
         try:
-            with closing(place.open()) as work:
-                router = InProcessRouter(work.store)
+            with closing(place.open()) as runtime:
+                router = InProcessRouter(runtime.store)
                 while not stop.is_set():
-                    if deliver_batch(work, RUNNER, router, Stop()) is None:
+                    if deliver_batch(runtime, RUNNER, router, Stop()) is None:
                         stop.wait(0.1)
         except BaseException as error:
             failures.append(error)
@@ -89,9 +89,9 @@ def _running(place: Site) -> Iterator[list[BaseException]]:
         thread.join()
 
 
-def _took(work: Runtime) -> Iterator[float]:
-    for batch in work.ledger.batches(limit=None):
-        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
+def _took(runtime: Runtime) -> Iterator[float]:
+    for batch in runtime.ledger.batches(limit=None):
+        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["rule", "published_at", "settled_at"]):
             for row in table.to_pylist():
                 if row["rule"] == "quiet":
                     yield (row["settled_at"] - row["published_at"]).total_seconds()

@@ -72,10 +72,10 @@ class Shipped:
         """Count a flight that is published."""
         self._flights += 1
 
-    def is_settled(self, work: Runtime, published: int) -> bool:
+    def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Tell whether every target that can take its deliveries has all of them."""
-        return Progress.of(status(work, batches=_BATCHES), self._rules, published).done(self._flights)
+        return Progress.of(status(runtime, batches=_BATCHES), self._rules, published).done(self._flights)
 
-    def differences(self, work: Runtime, books: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
         """Say what books, receiver and files have, and return what is wrong with it."""
-        return proof.differences(work, books, self._rules, self._received, say)
+        return proof.differences(runtime, books, self._rules, self._received, say)

@@ -46,10 +46,10 @@ class Proof(Protocol):
     def expect(self, event: Mapping[str, Any]) -> None:
         """Note a flight that is published."""
 
-    def is_settled(self, work: Runtime, published: int) -> bool:
+    def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Tell whether all that can be delivered is."""
 
-    def differences(self, work: Runtime, books: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
         """Say what became of the flights, and return what is wrong with it."""
 
 
@@ -59,8 +59,8 @@ def smoke(supervisor: Supervisor, total: int, say: Say, proof: Proof, mortal: Co
     One process of each service of `mortal` is killed while a batch is open.
     """
     environ = supervisor.environment("eventbridge-api")
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as work:
-        run = _Run(supervisor, work, total, say, proof, mortal)
+    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+        run = _Run(supervisor, runtime, total, say, proof, mortal)
         run.deliver()
         supervisor.stop(but=_HOLD)
         return run.prove()
@@ -68,10 +68,10 @@ def smoke(supervisor: Supervisor, total: int, say: Say, proof: Proof, mortal: Co
 
 class _Run:
     def __init__(
-        self, supervisor: Supervisor, work: Runtime, total: int, say: Say, proof: Proof, mortal: Collection[str]
+        self, supervisor: Supervisor, runtime: Runtime, total: int, say: Say, proof: Proof, mortal: Collection[str]
     ) -> None:
         self._supervisor = supervisor
-        self._work = work
+        self._runtime = runtime
         self._total = total
         self._say = say
         self._proof = proof
@@ -96,7 +96,7 @@ class _Run:
             if time.monotonic() - said >= _SAY_SECONDS:
                 said = time.monotonic()
                 self._say(f"  {said - began:4.0f} s  {now}")
-            if not publisher.is_alive() and self._proof.is_settled(self._work, self._published):
+            if not publisher.is_alive() and self._proof.is_settled(self._runtime, self._published):
                 break
             if time.monotonic() - moved > _STALL_SECONDS:
                 raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}; {unsettled(self._work)}")
@@ -105,8 +105,8 @@ class _Run:
 
     def prove(self) -> int:
         """Compare the books with the events published, and with what the targets have."""
-        books = audit(self._work)
-        problems = self._proof.differences(self._work, books, self._say)
+        books = audit(self._runtime)
+        problems = self._proof.differences(self._runtime, books, self._say)
         if books.events["valid"] != self._total:
             problems.append(f"{self._total:,} flights were published, {books.events['valid']:,} are in the books")
         if "failed" in (self._supervisor.folder / "logs" / "airflow-clean.log").read_text():
@@ -146,7 +146,7 @@ class _Run:
 
     def _kill_one(self) -> None:
         """Kill a Celery worker while it runs a task, and then Spark's master and a worker while batches are routed."""
-        if not self._mortal or not any(b.state != "committed" for b in self._work.ledger.batches(limit=20)):
+        if not self._mortal or not any(b.state != "committed" for b in self._runtime.ledger.batches(limit=20)):
             return
         killed = self._kill_celery() if self._mortal[0] == "airflow-worker" else self._kill_spark(self._mortal[0])
         if killed:
@@ -162,7 +162,7 @@ class _Run:
         return False
 
     def _kill_spark(self, service: str) -> bool:
-        if not any(batch.state == "buffered" for batch in self._work.ledger.batches(limit=20)):
+        if not any(batch.state == "buffered" for batch in self._runtime.ledger.batches(limit=20)):
             return False
         name = self._names(service)[0]
         executors = _children(self._supervisor.running[name].pid)
@@ -174,7 +174,7 @@ class _Run:
         return sorted(name for name in self._supervisor.running if name.startswith(service))
 
     def _progress(self) -> str:
-        batches = self._work.ledger.batches(limit=None)
+        batches = self._runtime.ledger.batches(limit=None)
         committed = sum(batch.state == "committed" for batch in batches)
         opened = ", ".join(f"{batch.state}" for batch in batches if batch.state != "committed")
         return f"published {self._published:>7,}   batches {committed:>3} committed; open: {opened or 'none'}"

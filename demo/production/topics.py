@@ -29,12 +29,12 @@ class Topics:
         elif event["data"]["dep_delay"] > 15:
             self._expected["delayed-departures"] += 1
 
-    def is_settled(self, work: Runtime, published: int) -> bool:
+    def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Tell whether nothing goes on any more."""
-        done = any(batch.state == "committed" for batch in work.ledger.batches(limit=20))
-        return done and not unsettled(work)
+        done = any(batch.state == "committed" for batch in runtime.ledger.batches(limit=20))
+        return done and not unsettled(runtime)
 
-    def differences(self, work: Runtime, books: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
         """Say what the books and the topics have, and return what is wrong with it."""
         problems = [*books.differences, *say_books(books, say)]
         for key, row in sorted(books.deliveries.items()):

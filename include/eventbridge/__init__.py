@@ -26,8 +26,8 @@ def publish(
     from eventbridge.stages.operate.publish import bodies_of, publish_events
     from eventbridge.stages.runtime.runtime import Runtime
 
-    work = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+    runtime = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
     try:
-        return publish_events(work, bus, topic, bodies_of(events))[1]
+        return publish_events(runtime, bus, topic, bodies_of(events))[1]
     finally:
-        work.close()
+        runtime.close()

@@ -70,8 +70,8 @@ def deliver(made: Installation, first: int, behind: timedelta) -> int:
         bodies = (json.dumps(order(number)).encode() for number in range(first, first + count))
         bus.publish([(body, None) for body in bodies])
     settings, connections = Settings.from_mapping(made.env), connections_from_environment(made.env)
-    with closing(Runtime.open(settings, connections, clock=clock)) as work:
-        deliver_until_idle(work, "orders", InProcessRouter(work.store), wait_seconds=0.0)
+    with closing(Runtime.open(settings, connections, clock=clock)) as runtime:
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store), wait_seconds=0.0)
     return first + count
 
 

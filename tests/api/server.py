@@ -75,24 +75,24 @@ class Installation:
 
     def deliver(self, runner: str) -> None:
         """Deliver what waits for a runner, in this process and without Spark."""
-        with self.opened() as work:
-            deliver_until_idle(work, runner, InProcessRouter(work.store), wait_seconds=1.0)
+        with self.opened() as runtime:
+            deliver_until_idle(runtime, runner, InProcessRouter(runtime.store), wait_seconds=1.0)
 
     def replay(self, replay_id: str) -> None:
         """Carry out a replay that is recorded, in this process."""
-        with self.opened() as work:
-            deliver_replay(work, replay_id, InProcessRouter(work.store))
+        with self.opened() as runtime:
+            deliver_replay(runtime, replay_id, InProcessRouter(runtime.store))
 
     def redrive(self, redrive_id: str) -> None:
         """Carry out a redrive that is recorded, in this process."""
-        with self.opened() as work:
-            deliver_redrive(work, redrive_id, InProcessRouter(work.store))
+        with self.opened() as runtime:
+            deliver_redrive(runtime, redrive_id, InProcessRouter(runtime.store))
 
     def backtest(self, rule: str) -> str:
         """Run a rule over the last day's archive, in this process, keep the report and return its id."""
-        with self.opened() as work:
-            report = backtest_rules(work, rule, BacktestRequest("1d"), InProcessRouter(work.store))
-            keep_report(work, report)
+        with self.opened() as runtime:
+            report = backtest_rules(runtime, rule, BacktestRequest("1d"), InProcessRouter(runtime.store))
+            keep_report(runtime, report)
         return report.backtest_id
 
     def opened(self) -> AbstractContextManager[Runtime]:
@@ -106,8 +106,8 @@ class Installation:
 
     def token(self, name: str, *scopes: str, owners: Sequence[str] = ()) -> str:
         """Make a token, limited to `owners` if there are any, and return it; in this process."""
-        with self.opened() as work:
-            return create_token(work, name, scopes, None, owners)[1]
+        with self.opened() as runtime:
+            return create_token(runtime, name, scopes, None, owners)[1]
 
     def bodies(self, topic: str = "placed", bus: str = "orders") -> dict[tuple[int, int], bytes]:
         """Return what lies on a topic, by partition and offset."""

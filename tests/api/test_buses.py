@@ -10,7 +10,7 @@ from api.server import Installation
 
 from eventbridge.api.buses import Buses
 from eventbridge.api.writer import BusWriter
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import BusError
 
 
@@ -22,8 +22,8 @@ def test_calls_that_found_a_bus_before_it_changed_are_answered(tmp_path: Path, m
     monkeypatch.setattr("eventbridge.api.buses.BELIEVED_SECONDS", -1.0)
 
     async def publish() -> int:
-        with runtime() as work:
-            buses = Buses(work)
+        with open_runtime() as runtime:
+            buses = Buses(runtime)
             before, topic = await buses.find("orders", None)
             await buses.publish(before, topic, [(b"first", None)])
             made.write_rules(", max_backlog: 1000")

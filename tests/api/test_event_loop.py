@@ -16,7 +16,7 @@ import pytest
 from api.server import Installation, order
 
 from eventbridge.api.app import create_app
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.stages.operate import submissions
 
 HOOK = ", webhooks: {code: {signature: github, connection: code}}"
@@ -61,8 +61,8 @@ def test_clock_and_parser_run_in_threads(what: str, path: str, tmp_path: Path, m
             monkeypatch.setattr(f"eventbridge.api.{module}.read_submissions", noting(submissions.read_submissions))
 
     async def post() -> int:
-        with runtime() as work:
-            app = create_app(dataclasses.replace(work, clock=noting(work.clock)) if what == "clock" else work)
+        with open_runtime() as runtime:
+            app = create_app(dataclasses.replace(runtime, clock=noting(runtime.clock)) if what == "clock" else runtime)
             transport = httpx.ASGITransport(app)
             async with (
                 app.router.lifespan_context(app),

@@ -77,16 +77,16 @@ def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_books(looking: htt
 
 def test_a_page_of_a_chunk_has_some_of_its_pieces_and_goes_on(told: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages together have every attempt once, those of a page that were not delivered first."""
-    with told.installation.opened() as work:
-        (batch,) = (each for each in work.ledger.batches() if each.runner == "orders")
-        whole = chunk_account.chunk_account(work, batch.batch_id, 0)
+    with told.installation.opened() as runtime:
+        (batch,) = (each for each in runtime.ledger.batches() if each.runner == "orders")
+        whole = chunk_account.chunk_account(runtime, batch.batch_id, 0)
         told_by_pages: list[str] = []
         pieces: set[Piece] = set()
         monkeypatch.setattr(chunk_account, "MOST_PIECES", 1)
         monkeypatch.setattr(chunk_account, "MOST_ATTEMPTS", 1)
         cursor: str | None = ""
         while cursor is not None:
-            page = chunk_account.chunk_account(work, batch.batch_id, 0, cursor)
+            page = chunk_account.chunk_account(runtime, batch.batch_id, 0, cursor)
             (attempt,) = page.attempts
             told_by_pages.append(attempt.delivery_id)
             pieces.update(page.pieces)

@@ -23,7 +23,7 @@ HEADERS = {"content-type": "application/cloudevents-batch+json"}
 
 
 @pytest.fixture
-def work(server: Server) -> Iterator[Runtime]:
+def runtime(server: Server) -> Iterator[Runtime]:
     """What the server's installation is worked on with, beside it."""
     environ = {**os.environ, **server.installation.environ}
     settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
@@ -60,13 +60,13 @@ def test_no_token_no_figures(server: Server, scraper: httpx.Client, client: http
 
 
 def test_a_scrape_is_what_was_delivered(
-    server: Server, scraper: httpx.Client, client: httpx.Client, work: Runtime
+    server: Server, scraper: httpx.Client, client: httpx.Client, runtime: Runtime
 ) -> None:
     """Counters, lag and the histogram, read by the official parsers of both formats."""
     before = values(scraper.get("/metrics"))
     assert ("lag_events", "orders", "orders") not in before, "no runner is registered yet"
     client.post("/buses/orders/events", json=[order(number) for number in range(7)], headers=HEADERS)
-    deliver_until_idle(work, "orders", InProcessRouter(work.store))
+    deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     client.post("/buses/orders/events", json=[order(7)], headers=HEADERS)
 
     found = values(scraper.get("/metrics"))

@@ -74,9 +74,9 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
 def test_dead_letters_of_others_are_not_there(told: Server) -> None:
     """Neither those of their rules, in a list or by name, nor what came to their buses and was no event."""
     env = told.installation.env
-    with closing(Runtime.open(Settings.from_mapping(env), connections_from_environment(env))) as work:
-        all_of_them = list(dead_letters(work, Selection()))
-        others = work.seen_by({"billing"})
+    with closing(Runtime.open(Settings.from_mapping(env), connections_from_environment(env))) as runtime:
+        all_of_them = list(dead_letters(runtime, Selection()))
+        others = runtime.seen_by({"billing"})
 
         assert sorted(each["rule"] or "" for each in all_of_them) == ["", "refused"]
         assert list(dead_letters(others, Selection())) == []

@@ -130,7 +130,7 @@ def test_below_a_base_path_every_link_has_it(told: Server) -> None:
         cookies = {"eventbridge_token": token}
         async with httpx.AsyncClient(transport=transport, base_url="http://airflow", cookies=cookies) as browser:
             found = {route: await browser.get(f"/page{path}") for route, path in pages_of(told).items()}
-        app.state.work.close()
+        app.state.runtime.close()
         return found
 
     with ThreadPoolExecutor(1) as threads:  # an open browser has an event loop in this one

@@ -25,7 +25,7 @@ RULE = """  rule-{number:03d}:  # of number {number}
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     """An installation with many rules in two files."""
     folder = tmp_path_factory.mktemp("many")
     (folder / "rules" / "below").mkdir(parents=True)
@@ -38,53 +38,53 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     opened.close()
 
 
-def test_every_rule_and_target_is_on_one_page(work: Runtime) -> None:
+def test_every_rule_and_target_is_on_one_page(runtime: Runtime) -> None:
     """Each page goes on behind the last name of the one before; the last one says that it is the last."""
     rules: list[str] = []
     targets: list[str] = []
     after: str | None = ""
     while after is not None:
-        page = views.rules(work, after, "")
+        page = views.rules(runtime, after, "")
         rules += [each.name for each in page["rules"]]
         after = page["cursor"]
     after = ""
     while after is not None:
-        page = views.targets(work, after, "")
+        page = views.targets(runtime, after, "")
         targets += [each.rule for each in page["targets"]]
         after = page["cursor"]
 
     assert rules == targets == [f"rule-{number:03d}" for number in range(COUNT)]
 
 
-def test_rules_are_found_by_a_part_of_their_name(work: Runtime) -> None:
+def test_rules_are_found_by_a_part_of_their_name(runtime: Runtime) -> None:
     """Also the targets of such rules."""
-    assert [each.name for each in views.rules(work, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
-    assert len(views.targets(work, "", "e-13")["targets"]) == 10
+    assert [each.name for each in views.rules(runtime, "", "e-13")["rules"]] == [f"rule-13{end}" for end in range(10)]
+    assert len(views.targets(runtime, "", "e-13")["targets"]) == 10
 
 
-def test_a_rule_is_shown_as_it_is_written(work: Runtime) -> None:
+def test_a_rule_is_shown_as_it_is_written(runtime: Runtime) -> None:
     """With its file and its line; a comment that only names it is not taken for it."""
-    found = rule_text(work, work.rule_set(), "rule-007")
+    found = rule_text(runtime, runtime.rule_set(), "rule-007")
 
     assert found is not None
-    file = Path(work.settings.rules_folder) / found.file
+    file = Path(runtime.settings.rules_folder) / found.file
     assert found.text == RULE.format(number=7).rstrip()
     assert file.read_text().splitlines()[found.line - 1].startswith("  rule-007:")
 
 
-def test_the_overview_shows_the_first_of_many_that_are_not_well(work: Runtime) -> None:
+def test_the_overview_shows_the_first_of_many_that_are_not_well(runtime: Runtime) -> None:
     """And says how many there are."""
     for number in range(30):
-        work.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
+        runtime.ledger.set_target_status(f"rule-{number:03d}", "file", "disabled", "by hand")
 
     request = Request({"type": "http", "method": "GET", "path": "/page", "headers": []})
-    found = views.overview(work, request, "hour")
+    found = views.overview(runtime, request, "hour")
 
     assert [each.rule for each in found["unwell"]] == [f"rule-{number:03d}" for number in range(20)]
     assert len(found["status"].targets) == 30
 
 
-def test_a_rule_in_json_has_no_text(tmp_path: Path, work: Runtime) -> None:
+def test_a_rule_in_json_has_no_text(tmp_path: Path, runtime: Runtime) -> None:
     """One that is not written in lines of its own is not cut out."""
     (tmp_path / "rules").mkdir()
     bus = '"buses": {"b": {"source": {"type": "embedded"}}}'

@@ -120,8 +120,8 @@ def test_a_dead_letter_shows_that_it_was_redriven(told: Server, operator: httpx.
     redriven = re.compile(r"<td>[-\d]+ [\d:]+, dead_lettered</td>")
     before = operator.get("/page/dead-letters?rule=refused").text
     post(operator, "/redrive", rule="refused", again="1")
-    with told.installation.opened() as work:
-        newest = max(work.ledger.redrives(), key=lambda each: each.started_at)
+    with told.installation.opened() as runtime:
+        newest = max(runtime.ledger.redrives(), key=lambda each: each.started_at)
     told.installation.redrive(newest.redrive_id)
     after = operator.get("/page/dead-letters?rule=refused").text
 

@@ -105,11 +105,13 @@ class Shop:
 
     def deliver(self, **settings: str) -> Idle:
         """Deliver until idle, routing in this process: what `eventbridge deliver` does with Spark."""
-        work = Runtime.open(Settings.from_mapping(self.environ | settings), connections_from_environment(self.environ))
+        runtime = Runtime.open(
+            Settings.from_mapping(self.environ | settings), connections_from_environment(self.environ)
+        )
         try:
-            return deliver_until_idle(work, "orders", InProcessRouter(work.store), wait_seconds=SOON_SECONDS)
+            return deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store), wait_seconds=SOON_SECONDS)
         finally:
-            work.close()
+            runtime.close()
 
     @contextmanager
     def process(self, *arguments: str, **options: Any) -> Iterator[subprocess.Popen[str]]:

@@ -378,17 +378,17 @@ def test_enabling_a_target(delivered: Any, eventbridge: Callable[..., Any]) -> N
 
 def test_enabling_a_target_ends_its_pause(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """It is told so, once; a pause that is over is none."""
-    work = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
-    until = work.clock() + timedelta(minutes=30)
-    work.ledger.note_attempts([Tally("all-orders", "archive", paused_until=until)])
+    runtime = Runtime.open(Settings.from_mapping(delivered.environ), connections_from_environment(delivered.environ))
+    until = runtime.clock() + timedelta(minutes=30)
+    runtime.ledger.note_attempts([Tally("all-orders", "archive", paused_until=until)])
 
     first = eventbridge("targets", "enable", "all-orders", "archive")
     again = eventbridge("targets", "enable", "all-orders", "archive")
 
     assert first.out == "all-orders/archive was paused and is enabled; 0 deliveries that had to wait are due now\n"
     assert again.out == "all-orders/archive was enabled already\n"
-    assert work.ledger.target_statuses()["all-orders", "archive"].paused_until is None
-    work.close()
+    assert runtime.ledger.target_statuses()["all-orders", "archive"].paused_until is None
+    runtime.close()
 
 
 def test_enabling_a_target_tells_what_holds_it_still(delivered: Any, eventbridge: Callable[..., Any]) -> None:

@@ -47,13 +47,13 @@ def write_rules(shop: Any, *, enabled: bool = True) -> None:
 def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     """A shop whose rule `costly` is on hold with three events of two batches, all other rules delivered."""
     write_rules(shop)
-    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
         for amounts in ((1, 2), (3,)):
             eventbridge("bus", "publish", "orders", shop.orders(*amounts))
-            deliver_until_idle(work, "orders", Crashing(work.store))
+            deliver_until_idle(runtime, "orders", Crashing(runtime.store))
     finally:
-        work.close()
+        runtime.close()
     return shop
 
 
@@ -149,11 +149,11 @@ def strict(shop: Any, eventbridge: Callable[..., Any]) -> Any:
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     rules.write_text(rules.read_text() + more.replace("TRANSFORM", transform))
     eventbridge("bus", "publish", "orders", shop.orders(1))
-    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
     try:
-        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     finally:
-        work.close()
+        runtime.close()
     return shop
 
 

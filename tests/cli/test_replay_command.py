@@ -13,11 +13,11 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 def test_a_cancelled_replay_is_not_resumed(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """Nothing of it is under way: that is a mistake, told with what begins another one."""
-    work = Runtime.open(Settings.from_mapping(delivered.environ), {})
+    runtime = Runtime.open(Settings.from_mapping(delivered.environ), {})
     begun = begin_replay(
-        work, ReplayOptions(since="1h").of("orders").read(work.ledger.now(), work.rule_set()), "a test"
+        runtime, ReplayOptions(since="1h").of("orders").read(runtime.ledger.now(), runtime.rule_set()), "a test"
     )
-    work.close()
+    runtime.close()
     name = begun.replay_id[:8]
 
     assert eventbridge("replay", "pause", name).out == f"{begun.replay_id} is paused\n"

@@ -246,9 +246,9 @@ def test_a_connection_that_cannot_be_used_is_told_without_what_it_holds(
     shop.environ["EVENTBRIDGE_CONN_CRM"] = json.dumps(held)
     shop.write_rules(more='      crm: {type: http, url: "https://crm.example/", connection: crm}')
     eventbridge("bus", "publish", "orders", shop.orders(500))
-    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
-    with closing(work):
-        deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
+    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment(shop.environ))
+    with closing(runtime):
+        deliver_batch(runtime, "orders", InProcessRouter(runtime.store), Stop())
     written = [*texts(shop.folder), ("the log", caplog.text.encode())]
 
     assert [where for where, text in written if MARK.encode() in text] == []

@@ -129,11 +129,11 @@ def _stopped(process: subprocess.Popen[str]) -> tuple[float, str]:
 def _attempts(shop: Any) -> dict[tuple[str, str | None, int], int]:
     """Return outcome, reason and number of the attempts of the target that were recorded as sent."""
     found: Counter[tuple[str, str | None, int]] = Counter()
-    work = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment({}))
-    with closing(work):
-        for batch in work.ledger.batches(limit=None):
-            for file in work.ledger.files(batch.batch_id, "outcome"):
-                for row in read_table(work.store, file.path).to_pylist() if file.path else ():
+    runtime = Runtime.open(Settings.from_mapping(shop.environ), connections_from_environment({}))
+    with closing(runtime):
+        for batch in runtime.ledger.batches(limit=None):
+            for file in runtime.ledger.files(batch.batch_id, "outcome"):
+                for row in read_table(runtime.store, file.path).to_pylist() if file.path else ():
                     if row["target"] == "crm" and row["sent"]:
                         found[row["outcome"], row["reason"], row["attempt"]] += 1
     return dict(found)

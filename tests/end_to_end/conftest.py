@@ -110,10 +110,10 @@ def _environment(folder: Path, rules: Path, store: str, settings: Mapping[str, s
         services.start()
         given = product_settings(services.places)
         with (
-            closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as work,
+            closing(Runtime.open(Settings.from_mapping(given), connections_from_environment(given))) as runtime,
             closing(Airflow(services.places)) as airflow,
         ):
-            yield Running(services, airflow, work)
+            yield Running(services, airflow, runtime)
     finally:
         services.stop()
         signal.signal(signal.SIGTERM, before)

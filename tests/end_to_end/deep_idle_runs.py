@@ -30,7 +30,7 @@ def test_a_run_that_finds_nothing_starts_one_task(directed: Running) -> None:
 
 def test_a_run_of_a_replay_that_waits_starts_two_tasks(directed: Running) -> None:
     """What plans and what goes on; while the store is at its quota runs follow each other, then one delivers."""
-    ledger = directed.work.ledger
+    ledger = directed.runtime.ledger
     before = len(directed.requests("/healthy/accounts"))
     ledger.set_store_count(QUOTA, ledger.now())
     form = {"bus": "orders", "from": (datetime.now(UTC) - timedelta(hours=1)).isoformat(), "rules": ["accounts"]}

@@ -45,7 +45,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
     while time.monotonic() - began < _SECONDS:
         directed.publish(QUICK, range(number, number + 1))
         number += 1
-        lease = directed.work.ledger.streaming_lease(QUICK)
+        lease = directed.runtime.ledger.streaming_lease(QUICK)
         if lease is not None:
             holders.setdefault(lease.holder, time.monotonic() - began)
         time.sleep(0.05)
@@ -70,9 +70,9 @@ def _late(directed: Running) -> list[float]:
     """Return how long after it was published each event was answered, but for those that the first streaming task began
     with.
     """
-    work, found = directed.work, []
-    for batch in work.ledger.batches(limit=None, runner=QUICK):
-        for _, table in settled_as(work, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
+    runtime, found = directed.runtime, []
+    for batch in runtime.ledger.batches(limit=None, runner=QUICK):
+        for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             found += [(row["published_at"], row["settled_at"]) for row in table.to_pylist()]
     first = min(published for published, _ in found)
     return [(at - published).total_seconds() for published, at in found if (published - first).total_seconds() > 20]
@@ -166,13 +166,13 @@ def at_work(directed: Running, number: int) -> psutil.Process:
     seen = distinct(directed)
     directed.publish(QUICK, range(number, number + 1))
     directed.until("a streaming task delivers", lambda: distinct(directed) > seen)
-    directed.until("it has an open batch", lambda: directed.work.ledger.batches(state="open"))
+    directed.until("it has an open batch", lambda: directed.runtime.ledger.batches(state="open"))
     return psutil.Process(holder(directed))
 
 
 def holder(directed: Running) -> int:
     """Return the number of the process that has the lease."""
-    lease = directed.until("somebody has the lease", lambda: directed.work.ledger.streaming_lease(QUICK))
+    lease = directed.until("somebody has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
@@ -195,8 +195,8 @@ def run_of(directed: Running, run_id: str) -> str:
 
 def until_books_are_closed(directed: Running) -> None:
     """Wait until the streaming task has ended, as nothing comes, and its batches are committed."""
-    directed.until("its streaming task ends", lambda: directed.work.ledger.streaming_lease(QUICK) is None)
-    directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
+    directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None)
+    directed.until("its books are closed", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     directed.until_settled()
 
 

@@ -19,8 +19,8 @@ from eventbridge.store.parquet import read_table
 
 def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk | None:
     """Return a chunk of the runner that is being pushed and has some answers written down; with `rule`, one of it."""
-    unfinished = running.work.ledger.unfinished_batch(runner)
-    for chunk in running.work.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
+    unfinished = running.runtime.ledger.unfinished_batch(runner)
+    for chunk in running.runtime.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
         if of_rule and chunk.state == "started" and answered(running, chunk):
             return chunk
@@ -29,8 +29,8 @@ def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk 
 
 def answered(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
     """Return the webhook-ids of the chunk's deliveries whose answers, or those of one outcome, are written down."""
-    files = [file.path for file in segments(running.work, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
-    tables = (read_table(running.work.store, path, columns=["delivery_id", "outcome"]) for path in files)
+    files = [file.path for file in segments(running.runtime, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
+    tables = (read_table(running.runtime.store, path, columns=["delivery_id", "outcome"]) for path in files)
     rows = [row for table in tables for row in table.to_pylist() if outcome in (None, row["outcome"])]
     return {delivery_id_text(row["delivery_id"]) for row in rows}
 
@@ -50,7 +50,7 @@ def earlier(running: Running, hours: int) -> Iterator[tuple[datetime, datetime]]
     """Have the archive's batches be planned hours earlier, as what is over is looked at; gives their hours."""
     moved = sql.update(batch).where(batch.c.kind == "normal")
     ago = timedelta(hours=hours)
-    engine, store = sql.create_engine(running.work.settings.ledger_url), running.work.store
+    engine, store = sql.create_engine(running.runtime.settings.ledger_url), running.runtime.store
     with engine.begin() as connection:
         names = connection.execute(
             sql.select(batch.c.batch_id, batch.c.planned_at).where(batch.c.kind == "normal")

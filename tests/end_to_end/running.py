@@ -40,11 +40,11 @@ Found = TypeVar("Found")
 
 @dataclass
 class Running:
-    """One running environment: drive it by `airflow` and `publish`, look at it by `work` and the receiver's record."""
+    """One running environment: drive it by `airflow` and `publish`, look at it by `runtime` and the receiver's record."""
 
     services: Services
     airflow: Airflow
-    work: Runtime
+    runtime: Runtime
 
     @property
     def places(self) -> Places:
@@ -54,12 +54,12 @@ class Running:
     def publish(self, bus: str, numbers: range) -> None:
         """Publish one CloudEvent a number, all durable on return; the number is in its id, its subject and data.n."""
         # by the files alone: a test may have taken the ledger away
-        source = self.work.rule_files().buses[bus].source
+        source = self.runtime.rule_files().buses[bus].source
         assert isinstance(source, EmbeddedFields)
         # whoever opens it first makes it: with more partitions than its rules say, order would be promised within each
         # only
         with EmbeddedBus(
-            self.work.settings.bus_folder, bus, partitions=source.partitions, clock=self.work.clock
+            self.runtime.settings.bus_folder, bus, partitions=source.partitions, clock=self.runtime.clock
         ) as log:
             for start in range(0, len(numbers), 1_000):
                 log.publish([(_event(bus, number), f"customer-{number}") for number in numbers[start : start + 1_000]])
@@ -90,12 +90,12 @@ class Running:
 
     def unsettled(self) -> list[str]:
         """Say what still waits: events, open batches, pending deliveries."""
-        held = [f"pending: {row}" for row in self.work.ledger.pending_counts() if row.state == "on_hold"]
-        return [*unsettled(self.work), *held]
+        held = [f"pending: {row}" for row in self.runtime.ledger.pending_counts() if row.state == "on_hold"]
+        return [*unsettled(self.runtime), *held]
 
     def open(self) -> list[Batch]:
         """Return the batches that are not committed."""
-        return [batch for batch in self.work.ledger.batches(limit=None) if batch.state != "committed"]
+        return [batch for batch in self.runtime.ledger.batches(limit=None) if batch.state != "committed"]
 
     def requests(self, path: str) -> list[str]:
         """Return the webhook-id of every request the receiver took on a path, in order."""
@@ -106,9 +106,9 @@ class Running:
 
     def differences(self) -> list[str]:
         """Audit all books, then compare them with the receiver's own record; only when everything is settled."""
-        found = list(audit(self.work).differences)
-        files = self.work.settings.file_target_folders[0]
-        compared = compare(self.work.rule_set(), tally(self.work), read_record(self.places.received), files)
+        found = list(audit(self.runtime).differences)
+        files = self.runtime.settings.file_target_folders[0]
+        compared = compare(self.runtime.rule_set(), tally(self.runtime), read_record(self.places.received), files)
         return found + [f"{name}: {difference}" for name, difference in compared if difference]
 
     def runs(self, dag_id: str) -> list[dict[str, Any]]:

@@ -49,6 +49,6 @@ def _written(running: Running) -> Iterator[tuple[str, bytes]]:
     for name, text in texts(running.places.folder):
         if name not in held:
             yield name, text
-    store = running.work.store
+    store = running.runtime.store
     for path in store.list("") if store.uri.startswith("s3:") else ():
         yield from texts_of(f"{store.uri}/{path}", store.get(path))

@@ -40,7 +40,7 @@ def test_published_events_are_delivered_retried_or_dead_lettered(running: Runnin
     assert len(set(running.requests("/healthy/invoices"))) == 300
     assert Counter(running.requests("/flaky/recovering")).most_common()[-1][1] == 3
     assert len(set(running.requests("/flaky/recovering"))) == 3
-    given_up = list(dead_letters(running.work, Selection(rule="refused"), whole=True))
+    given_up = list(dead_letters(running.runtime, Selection(rule="refused"), whole=True))
     assert {letter["reason"] for letter in given_up} == {"MaximumRetryAttempts"}
     assert {delivery_id_text(letter["delivery_id"]) for letter in given_up} == set(running.requests("/status/503"))
     assert len(given_up) == 4
@@ -80,7 +80,7 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     running.until_settled()
 
     assert "the task shouldn't be running anymore" in told, "it was Airflow that ended it"
-    assert running.work.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
+    assert running.runtime.ledger.chunk(chunk.batch_id, chunk.chunk_id).state in ("timeout", "error")
     ended = running.airflow.call("GET", task)
     assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
     received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
@@ -96,19 +96,19 @@ def test_a_spark_server_killed_while_it_routes_costs_time_only(running: Running)
     running.publish("readings", range(40_000))
     batch_id = running.until("Spark has written some deliveries", lambda: routing(running, "readings"))
     os.killpg(running.services.groups["spark"], signal.SIGKILL)
-    state = running.work.ledger.batch(batch_id).state
+    state = running.runtime.ledger.batch(batch_id).state
     running.services.start_spark_again()
     running.until_settled()
 
     assert state == "buffered"
-    assert running.work.ledger.batch(batch_id).state == "committed"
+    assert running.runtime.ledger.batch(batch_id).state == "committed"
     assert len(set(running.requests("/healthy/rare-reading"))) == 200
     assert running.differences() == []
 
 
 def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running) -> None:
     """A pool cut to 0 slots: the runner's other rules go on after `dagrun_timeout`; reopened, nothing is missing."""
-    limit = run_limit(running.work.settings).total_seconds()
+    limit = run_limit(running.runtime.settings).total_seconds()
     running.publish("stock", range(200))
     first = running.until("one chunk runs and one waits", lambda: one_of_two_waits(running))
     set_slots(running, "eventbridge.rule.narrow", 0)
@@ -128,17 +128,17 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     assert "failed" in states  # by its time-out
     assert took < limit + 30
     assert 130 <= kept < 230
-    assert running.work.ledger.batch(first).state == "committed"
+    assert running.runtime.ledger.batch(first).state == "committed"
     assert len(set(running.requests("/delay/50"))) == 230
     assert running.differences() == []
 
 
 def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
     """The import error in the UI lists the mistakes in the words of `eventbridge rules check`; mended, it goes."""
-    broken = running.work.settings.rules_folder / "broken.yaml"
+    broken = running.runtime.settings.rules_folder / "broken.yaml"
     broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
     with pytest.raises(RuleFileError) as raised:
-        load_rules(running.work.settings.rules_folder)
+        load_rules(running.runtime.settings.rules_folder)
     try:
         shown = running.until("Airflow shows an import error", running.airflow.import_errors)
         checked = rules_check(running)
@@ -158,7 +158,7 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
     """Without its ledger a runner delivers nothing and names the remedy; with it again, it goes on where it was."""
     running.until_settled()
     before = Counter(running.requests("/healthy/invoices"))
-    running.work.ledger.close()
+    running.runtime.ledger.close()
     lost = [(file, file.rename(tmp_path / file.name)) for file in ledger_files(running.places)]
     try:
         running.publish("orders", range(1_000, 1_010))
@@ -169,7 +169,7 @@ def test_a_lost_ledger_is_never_taken_for_a_first_start(running: Running, tmp_pa
         told = running.task_log("eventbridge_deliver_orders", run_id, "listen")
         meanwhile = Counter(running.requests("/healthy/invoices"))
     finally:
-        running.work.ledger.close()
+        running.runtime.ledger.close()
         for file in ledger_files(running.places):
             file.unlink()
         for place, kept in lost:
@@ -212,7 +212,7 @@ def test_no_secret_was_written_by_any_of_it(running: Running) -> None:
     Targets were signed for, authenticated to, refused and repeated what they were sent.
     """
     running.until_settled()
-    repeated = list(dead_letters(running.work, Selection(rule="repeating"), whole=True))
+    repeated = list(dead_letters(running.runtime, Selection(rule="repeating"), whole=True))
 
     assert len(repeated) == 7, "four of the first story, three of that of the backfills"
     assert all("authorization: Basic *****" in json.dumps(letter, default=str) for letter in repeated)
@@ -246,25 +246,27 @@ def kill(running: Running, push: psutil.Process, victim: str) -> None:
 
 def routing(running: Running, runner: str) -> str | None:
     """Return the runner's batch while Spark's workers have written some of its delivery files, and not all."""
-    batch = running.work.ledger.unfinished_batch(runner)
+    batch = running.runtime.ledger.unfinished_batch(runner)
     if batch is None or batch.state != "buffered":
         return None
-    return batch.batch_id if any(batch.batch_id in path for path in running.work.store.list("deliveries/")) else None
+    return batch.batch_id if any(batch.batch_id in path for path in running.runtime.store.list("deliveries/")) else None
 
 
 def one_of_two_waits(running: Running) -> str | None:
     """Return the batch of which one of the two narrow chunks is being pushed, and the other waits for a slot."""
-    batch = running.work.ledger.unfinished_batch("stock")
+    batch = running.runtime.ledger.unfinished_batch("stock")
     if batch is None or batch.state != "routed":
         return None
-    chunks = [chunk for chunk in running.work.ledger.chunks(batch.batch_id) if chunk.pool == "eventbridge.rule.narrow"]
+    chunks = [
+        chunk for chunk in running.runtime.ledger.chunks(batch.batch_id) if chunk.pool == "eventbridge.rule.narrow"
+    ]
     states = sorted(chunk.state for chunk in chunks if chunk.handed_out)
     return batch.batch_id if states == ["new", "started"] else None
 
 
 def held(running: Running, rule: str) -> int:
     """Return how many deliveries of a rule are pending and on hold because its pool is closed."""
-    rows = [row for row in running.work.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
+    rows = [row for row in running.runtime.ledger.pending_counts() if row.rule == rule and row.state == "on_hold"]
     return sum(row.count for row in rows)
 
 

@@ -71,9 +71,9 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     assert second != first
     assert len(watcher_runs(directed)) <= begun + 2
     directed.until(
-        "its streaming task ends, as nothing comes", lambda: directed.work.ledger.streaming_lease(QUICK) is None
+        "its streaming task ends, as nothing comes", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None
     )
-    directed.until("its books are closed", lambda: directed.work.ledger.unfinished_batch(QUICK) is None)
+    directed.until("its books are closed", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
 
 
@@ -84,7 +84,7 @@ def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
     directed.until("the other rule delivers", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until("the batch is committed", lambda: directed.open() == [])
     waiting = directed.requests("/healthy/invoices")
-    (said,) = status(directed.work).operators
+    (said,) = status(directed.runtime).operators
 
     ran(directed, "eventbridge_operate_rules", {"action": "resume rule", "rule": "invoices"})
     directed.until("the rule delivers", lambda: takes(directed, "/healthy/invoices", 3))
@@ -92,7 +92,7 @@ def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
 
     assert waiting == []
     assert (said.rule, said.word, said.said_by) == ("invoices", "paused", "admin")
-    assert status(directed.work).operators == ()
+    assert status(directed.runtime).operators == ()
 
 
 def test_a_priority_that_is_said_moves_the_next_push(directed: Running) -> None:
@@ -153,7 +153,9 @@ def test_the_store_is_maintained(directed: Running) -> None:
     assert any(
         line.startswith("removed: ") for line in told(directed, "eventbridge_maintain_store", run_id, "maintain")
     )
-    assert {batch.in_index for batch in directed.work.ledger.batches(limit=None) if batch.kind == "normal"} == {"yes"}
+    assert {batch.in_index for batch in directed.runtime.ledger.batches(limit=None) if batch.kind == "normal"} == {
+        "yes"
+    }
 
 
 def test_an_hour_is_checked(directed: Running) -> None:
@@ -162,11 +164,11 @@ def test_an_hour_is_checked(directed: Running) -> None:
     with earlier(directed, 3) as hours:
         ran(directed, "eventbridge_check_quality", {"hour": hours[1].isoformat()})
 
-    (check,) = [each for each in directed.work.ledger.quality_checks() if each.hour == hours[1]]
-    record = json.loads(directed.work.store.get(check.record))
+    (check,) = [each for each in directed.runtime.ledger.quality_checks() if each.hour == hours[1]]
+    record = json.loads(directed.runtime.store.get(check.record))
     measured = {(each["subject"]["kind"], each["subject"]["name"]) for each in record["measures"]}
     assert {("bus", "orders"), ("target", "accounts"), ("target", "invoices")} <= measured
-    assert directed.work.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
+    assert directed.runtime.store.get(record["page"]).startswith(b"<!DOCTYPE html>")
 
 
 def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> None:
@@ -179,7 +181,7 @@ def test_a_backfill_without_parameters_delivers_nothing(directed: Running) -> No
     log = directed.task_log("eventbridge_replay_archive", run["dag_run_id"], "begin_replay")
     assert "tick 'Override parameters on existing runs'" in log
     assert "error_detail" not in log
-    assert directed.work.ledger.replays() == []
+    assert directed.runtime.ledger.replays() == []
 
 
 @pytest.mark.parametrize(
@@ -257,14 +259,14 @@ def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None
 
 def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
     """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
-    directed.work.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
+    directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
     enabled = ran(
         directed, "eventbridge_operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"}
     )
     released = ran(directed, "eventbridge_operate_rules", {"action": "release rule", "rule": "crew-duty"})
 
-    assert directed.work.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
-    done = [(each.by, each.call, each.status) for each in directed.work.ledger.actions(2)]
+    assert directed.runtime.ledger.target_statuses()["crew-duty", "crew"].state == "ok"
+    done = [(each.by, each.call, each.status) for each in directed.runtime.ledger.actions(2)]
     assert done == [("Airflow, admin", "DAG eventbridge_operate_rules", 0)] * 2
     assert "crew-duty/crew: enabled, by admin" in directed.task_log("eventbridge_operate_rules", enabled, "operate")
     assert "crew-duty is not on hold" in directed.task_log("eventbridge_operate_rules", released, "operate")
@@ -291,15 +293,15 @@ def test_a_replay_is_cancelled_with_its_run_where_no_triggerer_runs(directed: Ru
         (hour, hour),
         {"dag_run_conf": {"bus": "orders", "rules": ["*"], "dry_run": False}},
     )
-    (replay,) = directed.until("the run has begun a replay", directed.work.ledger.replays)
+    (replay,) = directed.until("the run has begun a replay", directed.runtime.ledger.replays)
     (run,) = [each for each in directed.runs("eventbridge_replay_archive") if each["state"] != "failed"]
     directed.airflow.call(
         "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run['dag_run_id']}", json={"state": "failed"}
     )
-    assert directed.work.ledger.replay(replay.replay_id).state == "running"
+    assert directed.runtime.ledger.replay(replay.replay_id).state == "running"
 
     directed.airflow.call("PATCH", "/dags/eventbridge_replay_events", json={"is_paused": False})
-    directed.until("it is cancelled", lambda: directed.work.ledger.replay(replay.replay_id).state == "cancelled")
+    directed.until("it is cancelled", lambda: directed.runtime.ledger.replay(replay.replay_id).state == "cancelled")
     directed.services.start_again("triggerer")
 
     assert len(directed.requests("/healthy/accounts")) == before
@@ -331,12 +333,12 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
 
     While the store is at its quota that waits.
     """
-    ledger, before = directed.work.ledger, len(directed.requests("/healthy/accounts"))
+    ledger, before = directed.runtime.ledger, len(directed.requests("/healthy/accounts"))
     request = WrittenReplayRequest("orders", since="1d", rules=["accounts"]).read(
-        ledger.now(), directed.work.rule_set()
+        ledger.now(), directed.runtime.rule_set()
     )
-    replay_id = begin_replay(directed.work, request, "eventbridge_replay_events manual__died").replay_id
-    archived = survey(directed.work, request).deliveries["accounts/team"]
+    replay_id = begin_replay(directed.runtime, request, "eventbridge_replay_events manual__died").replay_id
+    archived = survey(directed.runtime, request).deliveries["accounts/team"]
     ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
     ledger.set_store_count(QUOTA, ledger.now())
     ran(directed, "eventbridge_retry_deliveries")
@@ -363,8 +365,8 @@ def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:
 
 def holder(directed: Running) -> int:
     """Wait for a streaming task that delivers, and return the number of its process."""
-    directed.until("a streaming task has a batch open", lambda: directed.work.ledger.batches(state="open"))
-    lease = directed.until("somebody has the lease", lambda: directed.work.ledger.streaming_lease(QUICK))
+    directed.until("a streaming task has a batch open", lambda: directed.runtime.ledger.batches(state="open"))
+    lease = directed.until("somebody has the lease", lambda: directed.runtime.ledger.streaming_lease(QUICK))
     return int(lease.holder.split(":")[1])
 
 
@@ -376,8 +378,8 @@ def watcher_runs(directed: Running) -> list[str]:
 
 def late_runners(directed: Running) -> set[str]:
     """Return the runners whose batches were reported as late, on the bus or still in the ledger."""
-    waiting = [(each.type, each.subject) for each in directed.work.ledger.waiting_operational_events(1_000)]
-    published = [(each["type"], each["subject"]) for each in operational_events(directed.work)]
+    waiting = [(each.type, each.subject) for each in directed.runtime.ledger.waiting_operational_events(1_000)]
+    published = [(each["type"], each["subject"]) for each in operational_events(directed.runtime)]
     return {subject for kind, subject in waiting + published if kind == "batch.late"}
 
 

@@ -96,14 +96,14 @@ def test_hours_of_archive_are_backfilled(operating: Running, browser: Browser) -
             "its rule has them again", lambda: delivered(operating)["accounts"] == before["accounts"] + archived
         )
         operating.until("the runs succeed", lambda: set(archive_runs(operating).values()) == {"success"})
-        assert {each.state for each in operating.work.ledger.replays()} == {"done"}
+        assert {each.state for each in operating.runtime.ledger.replays()} == {"done"}
 
         with closed(operating, "eventbridge.replay"):
             backfill(operating, hours, "completed")
             operating.until(
                 "the triggerer waits for them", lambda: waiting(operating) == sorted(archive_runs(operating))
             )
-            going_on = [each.replay_id for each in operating.work.ledger.replays() if each.state == "running"]
+            going_on = [each.replay_id for each in operating.runtime.ledger.replays() if each.state == "running"]
             for run in archive_runs(operating):
                 operating.airflow.call(
                     "PATCH", f"/dags/eventbridge_replay_archive/dagRuns/{run}", json={"state": "failed"}
@@ -158,7 +158,7 @@ def waiting(operating: Running) -> list[str]:
 
 def state_of(operating: Running, replay_id: str) -> str:
     """Return the state of a replay."""
-    return operating.work.ledger.replay(replay_id).state
+    return operating.runtime.ledger.replay(replay_id).state
 
 
 def delivered(operating: Running) -> dict[str, int]:
@@ -183,12 +183,12 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     frame.get_by_role("link", name="invoices").click()
     frame.get_by_role("button", name="Pause", exact=True).click()
     expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
-    said = [(each.rule, each.word, each.said_by) for each in operating.work.ledger.operator_states()]
+    said = [(each.rule, each.word, each.said_by) for each in operating.runtime.ledger.operator_states()]
     frame.get_by_role("button", name="Resume", exact=True).click()
     expect(frame.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
     assert said == [("invoices", "paused", "admin")]
-    assert operating.work.ledger.operator_states() == []
+    assert operating.runtime.ledger.operator_states() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
     frame.get_by_text("Try it, or a change, on archived events").click()

@@ -46,20 +46,20 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     running.until("the others have what it has not", lambda: takes(running, "/healthy/invoices", 50))
     running.until("a task of its retries gives way to those of new events", lambda: gives_way(running))
 
-    running.until("that batch is committed", lambda: running.work.ledger.unfinished_batch(_RUNNER) is None)
+    running.until("that batch is committed", lambda: running.runtime.ledger.unfinished_batch(_RUNNER) is None)
     running.publish("orders", range(50, 90))
     batch_id = running.until(
-        "the next one is under way", lambda: running.work.ledger.unfinished_batch(_RUNNER)
+        "the next one is under way", lambda: running.runtime.ledger.unfinished_batch(_RUNNER)
     ).batch_id
     kill(running, "s3")
     running.services.start_again("s3")
-    running.until("the batch is committed", lambda: running.work.ledger.batch(batch_id).state == "committed")
+    running.until("the batch is committed", lambda: running.runtime.ledger.batch(batch_id).state == "committed")
 
     running.publish("orders", range(90, 130))
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
     written_down = answered(running, chunk)
-    backlog = [row for row in running.work.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
+    backlog = [row for row in running.runtime.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
     mortal.start()
     running.services.start_again("scheduler")
@@ -103,9 +103,9 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     runs["no rule file names a rule 'clams', and no dead letter does. Did you mean claims?"] = mistyped
     dry = running.trigger(REDRIVE_DAG, {"rule": "claims"})
     running.until("the dry run has ended", lambda: run_state(running, REDRIVE_DAG, dry) == "success")
-    begun_by_a_dry_run = running.work.ledger.redrives()
+    begun_by_a_dry_run = running.runtime.ledger.redrives()
     right = running.trigger(REDRIVE_DAG, {"rule": "claims", "reason": "NonRetryable", "rate": 50, "dry_run": False})
-    running.until("the redrive is done", lambda: [each.state for each in running.work.ledger.redrives()] == ["done"])
+    running.until("the redrive is done", lambda: [each.state for each in running.runtime.ledger.redrives()] == ["done"])
     running.until("its run has ended", lambda: run_state(running, REDRIVE_DAG, right) == "success")
     running.until_settled()
 
@@ -121,8 +121,8 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     assert "would be taken: 5 dead letters of claims/office" in running.task_log(REDRIVE_DAG, dry, PLAN_REDRIVE)
     assert begun_by_a_dry_run == []
     assert Counter(running.requests("/told/claims")) == Counter([*wanted, *wanted])
-    (redrive,) = running.work.ledger.redrives()
-    assert Marks(running.work).counts(redrive) == {"delivered": 5}
+    (redrive,) = running.runtime.ledger.redrives()
+    assert Marks(running.runtime).counts(redrive) == {"delivered": 5}
     assert running.differences() == []
 
 
@@ -131,7 +131,7 @@ def test_no_secret_was_written_by_any_of_it(healing: tuple[Running, MortalServer
     running, _ = healing
 
     assert b"of the form" in airflow_logs(running)
-    assert len(running.work.store.list("")) >= 10
+    assert len(running.runtime.store.list("")) >= 10
     assert written_secrets(running) == []
 
 
@@ -142,14 +142,14 @@ def ids(numbers: Iterable[int], rule: str, target: str) -> set[str]:
 
 def dead_claims(running: Running) -> int:
     """Return how many dead letters of the claims there are, of committed batches."""
-    if running.work.ledger.unfinished_batch(_RUNNER) is not None:
+    if running.runtime.ledger.unfinished_batch(_RUNNER) is not None:
         return 0
-    return sum(1 for _ in dead_letters(running.work, Selection(rule="claims")))
+    return sum(1 for _ in dead_letters(running.runtime, Selection(rule="claims")))
 
 
 def standing(running: Running) -> str:
     """Return how the target `crm` stands."""
-    status = running.work.ledger.target_statuses().get(("partners", "crm"))
+    status = running.runtime.ledger.target_statuses().get(("partners", "crm"))
     return status.state if status is not None else "ok"
 
 
@@ -194,7 +194,7 @@ def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> l
 
     Those that were under way when the scheduler died, and those that served as probes, are left out.
     """
-    ledger = running.work.ledger
+    ledger = running.runtime.ledger
     status = ledger.target_statuses()["partners", "crm"]
     closed = {row.pending_id: row.closed_by for row in ledger.pending()}
     turns = []
@@ -211,7 +211,7 @@ def taken_too_early(running: Running, backlog: Iterable[PendingDeliveries]) -> l
 
 def operational_events(running: Running) -> list[dict[str, Any]]:
     """Return what was told on the bus `eventbridge` about targets."""
-    with closing(running.work.open_source(OPERATIONS_BUS)) as bus:
+    with closing(running.runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
         events = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
     return [event for event in events if event["type"].startswith("target.")]

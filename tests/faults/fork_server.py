@@ -88,9 +88,9 @@ def _live_through() -> None:
         world.make_world(folder, "normal", kind.events, world.Size())
         os.chdir(folder)
         for what, hours in (("normal.all", 0.0), ("recovery:2,4", 2.0)):
-            work = world.open_world(folder, {"urls": urls, "ahead_hours": hours, "spark": ""})
-            runs.run(work, what, lambda _: None, lambda: None)
-            work.close()
+            runtime = world.open_world(folder, {"urls": urls, "ahead_hours": hours, "spark": ""})
+            runs.run(runtime, what, lambda _: None, lambda: None)
+            runtime.close()
         os.chdir(where)
     assert threading.enumerate() == threads
     assert _open_files() == before
@@ -167,9 +167,9 @@ def _run(order: dict[str, Any], tell: int, wait: int) -> int:
     gc.disable()  # it ends before that would pay
     hook = Hook(Fault(**order["fault"]), ask) if order["fault"] else None
     try:
-        work = world.open_world(folder, order["visit"])
-        runs.run(work, order["stage"], say, begin=hook.install if hook else lambda: None)
-        work.close()
+        runtime = world.open_world(folder, order["visit"])
+        runs.run(runtime, order["stage"], say, begin=hook.install if hook else lambda: None)
+        runtime.close()
     except EventBridgeError as error:
         traceback.print_exc()
         say(["refused", f"{type(error).__name__}: {error}"])

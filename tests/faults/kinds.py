@@ -119,90 +119,90 @@ class Kind:
     requests: int | None = None
 
 
-def _listen(work: World, _: BatchKind) -> None:
-    listen(work, RUNNER)
+def _listen(runtime: World, _: BatchKind) -> None:
+    listen(runtime, RUNNER)
 
 
-def _buffer(work: World, kind: BatchKind) -> None:
-    buffer(work, batch_of(work, kind))
+def _buffer(runtime: World, kind: BatchKind) -> None:
+    buffer(runtime, batch_of(runtime, kind))
 
 
-def _route(work: World, kind: BatchKind) -> None:
-    route(work, batch_of(work, kind), work.router)
+def _route(runtime: World, kind: BatchKind) -> None:
+    route(runtime, batch_of(runtime, kind), runtime.router)
 
 
-def _plan_retries(work: World, _: BatchKind) -> None:
-    plan_retries(work, RUNNER)
+def _plan_retries(runtime: World, _: BatchKind) -> None:
+    plan_retries(runtime, RUNNER)
 
 
-def _plan_references(work: World, _: BatchKind) -> None:
-    plan_references(work, RUNNER)
+def _plan_references(runtime: World, _: BatchKind) -> None:
+    plan_references(runtime, RUNNER)
 
 
-def _plan_redrive(work: World, _: BatchKind) -> None:
-    plan_redrive(work, ask_for_redrive(work, retransform=False).redrive_id)
+def _plan_redrive(runtime: World, _: BatchKind) -> None:
+    plan_redrive(runtime, ask_for_redrive(runtime, retransform=False).redrive_id)
 
 
-def _plan_retransform(work: World, _: BatchKind) -> None:
-    plan_redrive(work, ask_for_redrive(work, retransform=True).redrive_id)
+def _plan_retransform(runtime: World, _: BatchKind) -> None:
+    plan_redrive(runtime, ask_for_redrive(runtime, retransform=True).redrive_id)
 
 
-def _plan_replay(work: World, _: BatchKind) -> None:
-    plan_replay(work, ask_for_replay(work).replay_id)
+def _plan_replay(runtime: World, _: BatchKind) -> None:
+    plan_replay(runtime, ask_for_replay(runtime).replay_id)
 
 
-def _push(work: World, kind: BatchKind) -> None:
-    batch_id = batch_of(work, kind)
-    for chunk in work.ledger.chunks(batch_id):
+def _push(runtime: World, kind: BatchKind) -> None:
+    batch_id = batch_of(runtime, kind)
+    for chunk in runtime.ledger.chunks(batch_id):
         if chunk.handed_out:
-            push(work, batch_id, chunk.chunk_id)
+            push(runtime, batch_id, chunk.chunk_id)
 
 
-def _write_dead_letters(work: World, kind: BatchKind) -> None:
-    write_dead_letters(work, batch_of(work, kind))
+def _write_dead_letters(runtime: World, kind: BatchKind) -> None:
+    write_dead_letters(runtime, batch_of(runtime, kind))
 
 
-def _schedule_retries(work: World, kind: BatchKind) -> None:
-    schedule_retries(work, batch_of(work, kind))
+def _schedule_retries(runtime: World, kind: BatchKind) -> None:
+    schedule_retries(runtime, batch_of(runtime, kind))
 
 
-def _commit(work: World, kind: BatchKind) -> None:
-    commit(work, batch_of(work, kind))
+def _commit(runtime: World, kind: BatchKind) -> None:
+    commit(runtime, batch_of(runtime, kind))
 
 
-def _repair(work: World, kind: BatchKind) -> None:
-    repair(work)
+def _repair(runtime: World, kind: BatchKind) -> None:
+    repair(runtime)
 
 
-def _maintain(work: World, kind: BatchKind) -> None:
-    maintain(work)
+def _maintain(runtime: World, kind: BatchKind) -> None:
+    maintain(runtime)
 
 
-def _listen_moved(work: World, _: BatchKind) -> None:
-    listen(work, MOVED_RUNNER)
+def _listen_moved(runtime: World, _: BatchKind) -> None:
+    listen(runtime, MOVED_RUNNER)
 
 
-def _finish_old(work: World, kind: BatchKind) -> None:
+def _finish_old(runtime: World, kind: BatchKind) -> None:
     for body in (_route, *_SETTLING.values()):
-        body(work, kind)
+        body(runtime, kind)
 
 
-def run_streaming_task(work: World, bounds: Bounds = _UNTIL_IDLE) -> StreamingSummary:
+def run_streaming_task(runtime: World, bounds: Bounds = _UNTIL_IDLE) -> StreamingSummary:
     """Deliver as events come, until none has come for a moment."""
-    return deliver_streaming(work, RUNNER, Stop(), bounds)
+    return deliver_streaming(runtime, RUNNER, Stop(), bounds)
 
 
-def _run_streaming_task(work: World, _: BatchKind) -> None:
-    run_streaming_task(work)
+def _run_streaming_task(runtime: World, _: BatchKind) -> None:
+    run_streaming_task(runtime)
 
 
-def _hand_over(work: World, _: BatchKind) -> None:
+def _hand_over(runtime: World, _: BatchKind) -> None:
     """End a streaming task for what waits, and plan that: the first task of a streaming runner does no more of it."""
-    if run_streaming_task(work, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
-        listen(work, RUNNER)
+    if run_streaming_task(runtime, replace(_UNTIL_IDLE, backlog_seconds=1e-6)).backlog:
+        listen(runtime, RUNNER)
 
 
-def _change(work: World, _: BatchKind) -> None:
+def _change(runtime: World, _: BatchKind) -> None:
     """Hand a streaming task with events in its batch over to the standby; the former closes it meanwhile."""
     streaming_lease._RENEW_SECONDS = 0.05
     streaming_handover._CLOSE_SECONDS = _CLOSE_SECONDS
@@ -210,30 +210,30 @@ def _change(work: World, _: BatchKind) -> None:
 
     def first() -> None:
         try:
-            run_streaming_task(work, replace(_UNTIL_IDLE, idle_seconds=1.0))
+            run_streaming_task(runtime, replace(_UNTIL_IDLE, idle_seconds=1.0))
         except EventBridgeError as error:
             failed.append(error)
 
     former = threading.Thread(target=first)
     former.start()
-    while former.is_alive() and not _is_under_way(work):
+    while former.is_alive() and not _is_under_way(runtime):
         threading.Event().wait(0.01)
     try:
-        run_streaming_task(work, replace(_UNTIL_IDLE, is_standby=True, patience_seconds=5.0))
+        run_streaming_task(runtime, replace(_UNTIL_IDLE, is_standby=True, patience_seconds=5.0))
     finally:
         former.join()
     for error in failed:
         raise error
 
 
-def _is_under_way(work: World) -> bool:
-    spans = [each for batch in work.ledger.batches(state="open") for each in work.ledger.ranges(batch.batch_id)]
+def _is_under_way(runtime: World) -> bool:
+    spans = [each for batch in runtime.ledger.batches(state="open") for each in runtime.ledger.ranges(batch.batch_id)]
     return any(each.end > each.start for each in spans)
 
 
-def _do_books(work: World, kind: BatchKind) -> None:
+def _do_books(runtime: World, kind: BatchKind) -> None:
     """Do what a committer does when it is asked to."""
-    do_books(work, batch_of(work, kind), None)
+    do_books(runtime, batch_of(runtime, kind), None)
 
 
 _SETTLING: Mapping[str, Body] = {
@@ -361,71 +361,73 @@ KINDS: dict[KindName, Kind] = {
 }
 
 
-def hold(work: World) -> None:
+def hold(runtime: World) -> None:
     """Hold the costly rule: all of its events become references."""
-    version = work.rule_set().rules[COSTLY_RULE].version
-    work.ledger.hold_rule(COSTLY_RULE, version, "a person has a look at it")
+    version = runtime.rule_set().rules[COSTLY_RULE].version
+    runtime.ledger.hold_rule(COSTLY_RULE, version, "a person has a look at it")
 
 
-def release(work: World) -> None:
+def release(runtime: World) -> None:
     """Let the costly rule go on."""
-    release_rule(work, COSTLY_RULE)
+    release_rule(runtime, COSTLY_RULE)
 
 
-def damage(work: World) -> None:
+def damage(runtime: World) -> None:
     """Cut a delivery file of the newest batch short, and remove its settlement and a segment with answers."""
     files = {
-        kind: next(file.path for file in work.ledger.files(batch_of(work, "normal"), kind) if file.path)
+        kind: next(file.path for file in runtime.ledger.files(batch_of(runtime, "normal"), kind) if file.path)
         for kind in ("delivery", "outcome", "settlement")
     }
-    whole = work.store.get(files["delivery"])
+    whole = runtime.store.get(files["delivery"])
     for path in files.values():
-        work.store.delete(path)
-    work.store.put(files["delivery"], whole[: len(whole) // 2])
-    (work.folder / "damaged.json").write_text(json.dumps(sorted(files.values())))
+        runtime.store.delete(path)
+    runtime.store.put(files["delivery"], whole[: len(whole) // 2])
+    (runtime.folder / "damaged.json").write_text(json.dumps(sorted(files.values())))
 
 
-def finish(work: World) -> None:
+def finish(runtime: World) -> None:
     """Have all that can be delivered delivered within hours, and leave a file behind that nothing names."""
-    clock = work.clock
+    clock = runtime.clock
     assert isinstance(clock, Clock)
     began = clock.ahead - KINDS["retention"].ahead
     for turn in range(1, 5):
         clock.ahead = began + turn * LATER
-        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+        idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
         if idle.next_due_at is None:
             break
     assert idle.next_due_at is None, "something still waits"
-    batch = work.ledger.batch(batch_of(work, "normal"))
-    work.store.put(layout.deliveries(batch.planned_at, batch.batch_id, "lost", "0"), b"of an attempt that died")
+    batch = runtime.ledger.batch(batch_of(runtime, "normal"))
+    runtime.store.put(layout.deliveries(batch.planned_at, batch.batch_id, "lost", "0"), b"of an attempt that died")
 
 
-def maintain_once(work: World) -> None:
+def maintain_once(runtime: World) -> None:
     """Have the batches so far indexed, by a file of their own."""
-    maintain(work)
+    maintain(runtime)
 
 
-def leave(work: World) -> None:
+def leave(runtime: World) -> None:
     """Begin a streaming task, and die as soon as something of its batch is recorded."""
 
     def die(point: str) -> None:
-        if point == "ledger.commit.done" and work.store.list("outcomes/"):
+        if point == "ledger.commit.done" and runtime.store.list("outcomes/"):
             os._exit(0)
 
     fault_points.install(die)
-    run_streaming_task(work, _LONGER)
+    run_streaming_task(runtime, _LONGER)
     raise AssertionError("nothing of the batch was recorded")
 
 
-def plan_open_batch(work: World) -> None:
+def plan_open_batch(runtime: World) -> None:
     """Run a streaming task, and die as soon as its batch is planned: its committer is to do the books."""
 
     def die(point: str) -> None:
-        if point == "ledger.commit.done" and any(each.state == "planned" for each in work.ledger.batches(limit=None)):
+        if point == "ledger.commit.done" and any(
+            each.state == "planned" for each in runtime.ledger.batches(limit=None)
+        ):
             os._exit(0)
 
     fault_points.install(die)
-    run_streaming_task(work, _LONGER)
+    run_streaming_task(runtime, _LONGER)
     raise AssertionError("no batch was planned")
 
 
@@ -441,23 +443,23 @@ STEPS: Mapping[StepName, Callable[[World], None]] = {
 }
 
 
-def repair(work: World) -> None:
+def repair(runtime: World) -> None:
     """Make what `damage` did good again."""
-    repair_batch(work, batch_of(work, "normal"), work.router, dry_run=False)
+    repair_batch(runtime, batch_of(runtime, "normal"), runtime.router, dry_run=False)
 
 
-def ask_for_redrive(work: World, *, retransform: bool) -> Redrive:
+def ask_for_redrive(runtime: World, *, retransform: bool) -> Redrive:
     """Ask to redrive every dead letter; who asks again gets the redrive there is."""
-    return begin_redrive(work, Selection(), "redrive", rate=None, retransform=retransform, again=False)
+    return begin_redrive(runtime, Selection(), "redrive", rate=None, retransform=retransform, again=False)
 
 
-def ask_for_replay(work: World) -> Replay:
+def ask_for_replay(runtime: World) -> Replay:
     """Ask to replay everything for the rule whose target has refused it; who asks again gets the replay there is."""
-    now = work.ledger.now()
-    request = WrittenReplayRequest("orders", since="1d", rules=["refused-orders"]).read(now, work.rule_set())
-    return begin_replay(work, request, "replay")
+    now = runtime.ledger.now()
+    request = WrittenReplayRequest("orders", since="1d", rules=["refused-orders"]).read(now, runtime.rule_set())
+    return begin_replay(runtime, request, "replay")
 
 
-def batch_of(work: World, kind: BatchKind) -> str:
+def batch_of(runtime: World, kind: BatchKind) -> str:
     """Return the batch of a kind that was planned last, as an Airflow run would hand it from stage to stage."""
-    return next(batch.batch_id for batch in work.ledger.batches(limit=None) if batch.kind == kind)
+    return next(batch.batch_id for batch in runtime.ledger.batches(limit=None) if batch.kind == kind)

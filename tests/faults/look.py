@@ -15,47 +15,47 @@ from eventbridge.store.parquet import read_table
 _COLUMNS = ["delivery_id", "target", "outcome"]
 
 
-def look(work: World) -> dict[str, Any]:
+def look(runtime: World) -> dict[str, Any]:
     """Return what recorded segments say was `delivered` (delivery ids by target) and what is `dead` (delivery ids),
     and `wrong`, whatever is committed and not durable; changes nothing.
     """
     dead: set[str] = set()
     delivered: dict[str, list[str]] = {}
-    for row in _outcomes(work):
+    for row in _outcomes(runtime):
         if row["outcome"] == "dead_lettered":
             dead.add(delivery_id_text(row["delivery_id"]))
         if row["outcome"] == "delivered":
             delivered.setdefault(row["target"], []).append(delivery_id_text(row["delivery_id"]))
-    return {"dead": sorted(dead), "delivered": delivered, "wrong": [*_ahead(work), *_not_durable(work)]}
+    return {"dead": sorted(dead), "delivered": delivered, "wrong": [*_ahead(runtime), *_not_durable(runtime)]}
 
 
-def _outcomes(work: World) -> Iterator[dict[str, Any]]:
-    whole = [batch for batch in work.ledger.batches(limit=None) if batch.kept == "all"]
+def _outcomes(runtime: World) -> Iterator[dict[str, Any]]:
+    whole = [batch for batch in runtime.ledger.batches(limit=None) if batch.kept == "all"]
     for batch in whole:
-        for file in work.ledger.files(batch.batch_id, "outcome"):
+        for file in runtime.ledger.files(batch.batch_id, "outcome"):
             try:
-                yield from read_table(work.store, file.path or "", columns=_COLUMNS).to_pylist()
+                yield from read_table(runtime.store, file.path or "", columns=_COLUMNS).to_pylist()
             except StoreFileMissing:
-                if work.kind != "repair":  # there a file was taken away, and what it said is not known
+                if runtime.kind != "repair":  # there a file was taken away, and what it said is not known
                     raise
 
 
-def _not_durable(work: World) -> list[str]:
+def _not_durable(runtime: World) -> list[str]:
     """Return what of the committed batches does not follow from their files; the offsets must rest on these alone."""
-    if not any(batch.state == "committed" for batch in work.ledger.batches(limit=None)):
-        moved = [row for row in work.ledger.consumer_offsets() if row.offset != 0]
+    if not any(batch.state == "committed" for batch in runtime.ledger.batches(limit=None)):
+        moved = [row for row in runtime.ledger.consumer_offsets() if row.offset != 0]
         return [f"no batch is committed, and {row.partition} stands at {row.offset}" for row in moved]
-    return list(audit(work).differences)
+    return list(audit(runtime).differences)
 
 
-def _ahead(work: World) -> list[str]:
+def _ahead(runtime: World) -> list[str]:
     """Return the partitions whose bus was told of more than the ledger has committed."""
     wrong = []
-    for bus in work.rule_set().buses.values():
-        source = work.open_source(bus)
+    for bus in runtime.rule_set().buses.values():
+        source = runtime.open_source(bus)
         try:
-            for group in {row.group for row in work.ledger.consumer_offsets()}:
-                standing = work.ledger.committed_offsets(group)
+            for group in {row.group for row in runtime.ledger.consumer_offsets()}:
+                standing = runtime.ledger.committed_offsets(group)
                 told = source.committed(group)
                 wrong += [
                     f"{partition}: bus {told[partition]}"

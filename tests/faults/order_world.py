@@ -81,51 +81,51 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
 
 def publish(folder: Path, first: int) -> None:
     """Publish the orders of one batch, those of a customer to one partition."""
-    work = open_world(folder)
-    source = work.open_source(work.rule_set().buses["orders"])
+    runtime = open_world(folder)
+    source = runtime.open_source(runtime.rule_set().buses["orders"])
     for number in range(first, first + ORDERS):
         for customer in CUSTOMERS:
             event = {"specversion": "1.0", "id": f"{customer}{number}", "source": "/shop", "type": "order.placed"}
             body = json.dumps(event | {"data": {"customer": customer, "number": number}})
             source.publish([(body.encode(), customer)])  # type: ignore[attr-defined]
     source.close()
-    work.close()
+    runtime.close()
 
 
-def run_route(work: Runtime) -> None:
+def run_route(runtime: Runtime) -> None:
     """Do what comes before push."""
-    batch_id = listen(work, RUNNER)
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None, "orders were published"
-    buffer(work, batch_id)
-    route(work, batch_id, InProcessRouter(work.store))
+    buffer(runtime, batch_id)
+    route(runtime, batch_id, InProcessRouter(runtime.store))
 
 
-def run_push(work: Runtime) -> None:
+def run_push(runtime: Runtime) -> None:
     """Push, settle, schedule retries and commit the batch under way."""
-    batch = work.ledger.unfinished_batch(RUNNER)
+    batch = runtime.ledger.unfinished_batch(RUNNER)
     assert batch is not None, "a batch was routed"
-    _push_and_commit(work, batch.batch_id)
+    _push_and_commit(runtime, batch.batch_id)
 
 
-def run_retries(work: Runtime) -> None:
+def run_retries(runtime: Runtime) -> None:
     """Run a whole retry batch."""
-    plan = plan_retries(work, RUNNER)
+    plan = plan_retries(runtime, RUNNER)
     assert plan.batch_id is not None, "the first of each customer is due"
-    _push_and_commit(work, plan.batch_id)
+    _push_and_commit(runtime, plan.batch_id)
 
 
-def run_recovery(work: Runtime) -> None:
+def run_recovery(runtime: Runtime) -> None:
     """Do what the product does after a crash: go on until nothing is available and nothing is due."""
-    deliver_until_idle(work, RUNNER, InProcessRouter(work.store), wait_seconds=0.0)
+    deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store), wait_seconds=0.0)
 
 
-def _push_and_commit(work: Runtime, batch_id: str) -> None:
-    for chunk in work.ledger.chunks(batch_id):
+def _push_and_commit(runtime: Runtime, batch_id: str) -> None:
+    for chunk in runtime.ledger.chunks(batch_id):
         if chunk.handed_out:
-            push(work, batch_id, chunk.chunk_id)
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    commit(work, batch_id)
+            push(runtime, batch_id, chunk.chunk_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)
 
 
 def forked(body: Callable[[Runtime], None], folder: Path, *, later: timedelta, die_at: int = 0) -> int:
@@ -196,10 +196,10 @@ def main() -> None:
         if stage == "push":
             publish(folder, ORDERS)
         codes = [died, *(forked(run_recovery, folder, later=later + n * LATER) for n in (1, 2, 3))]
-        work = open_world(folder)
-        books = audit(work)
+        runtime = open_world(folder)
+        books = audit(runtime)
         left = sum(row["pending"] for row in books.deliveries.values())
-        work.close()
+        runtime.close()
         told = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
         sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in books.differences]}) + "\n")
         sys.stdout.flush()

@@ -34,7 +34,7 @@ BY_STREAMING_TASK = "recovery-by-streaming-task"
 Tell = Callable[[list[Any]], None]
 
 
-def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
+def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
@@ -46,65 +46,65 @@ def run(work: World, what: str, tell: Tell, begin: Callable[[], None]) -> None:
     streaming._RETRY_SECONDS = 0.05
     name, _, detail = what.partition(":")
     if name.startswith("recovery"):
-        tell(["look", look(work)])
+        tell(["look", look(runtime)])
         begin()
-        _recover(work, [float(hours) for hours in detail.split(",")], by_streaming_task=name == BY_STREAMING_TASK)
-        tell(["books", _books(work)])
+        _recover(runtime, [float(hours) for hours in detail.split(",")], by_streaming_task=name == BY_STREAMING_TASK)
+        tell(["books", _books(runtime)])
         return
     begin()
     if name in STEPS:
-        STEPS[name](work)  # type: ignore[index]
+        STEPS[name](runtime)  # type: ignore[index]
         return
     kind, _, which = name.partition(".")
     found = KINDS[kind]  # type: ignore[index]
     for body in found.stages.values() if which == "all" else [found.stages[which]]:
-        body(work, found.batch)
+        body(runtime, found.batch)
 
 
-def _recover(work: World, hours: list[float], *, by_streaming_task: bool) -> None:
-    clock = work.clock
+def _recover(runtime: World, hours: list[float], *, by_streaming_task: bool) -> None:
+    clock = runtime.clock
     assert isinstance(clock, Clock)
     began = clock.ahead
     for each in hours:
         clock.ahead = began + timedelta(hours=each)
         if by_streaming_task:
-            run_streaming_task(work)
-        if _go_on(work):
+            run_streaming_task(runtime)
+        if _go_on(runtime):
             return
 
 
-def _go_on(work: World) -> bool:
+def _go_on(runtime: World) -> bool:
     """Do what the product does by itself, and what a person who asked for something asks for again; True: at rest."""
-    if work.kind == "repair":
-        repair(work)
-    if work.kind in ("retention", "index"):
-        maintain(work)
-    idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
-    if work.kind == "handover":  # once more: what waited for the old runner has its turn
-        deliver_until_idle(work, MOVED_RUNNER, work.router, wait_seconds=0.0)
-        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
-    if work.kind == "index":
-        maintain(work)
-    if work.kind in ("redrive", "retransform"):
-        request = ask_for_redrive(work, retransform=work.kind == "retransform")
-        if deliver_redrive(work, request.redrive_id, work.router):
-            idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
-    if work.kind == "replay" and deliver_replay(work, ask_for_replay(work).replay_id, work.router):
-        idle = deliver_until_idle(work, RUNNER, work.router, wait_seconds=0.0)
+    if runtime.kind == "repair":
+        repair(runtime)
+    if runtime.kind in ("retention", "index"):
+        maintain(runtime)
+    idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
+    if runtime.kind == "handover":  # once more: what waited for the old runner has its turn
+        deliver_until_idle(runtime, MOVED_RUNNER, runtime.router, wait_seconds=0.0)
+        idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
+    if runtime.kind == "index":
+        maintain(runtime)
+    if runtime.kind in ("redrive", "retransform"):
+        request = ask_for_redrive(runtime, retransform=runtime.kind == "retransform")
+        if deliver_redrive(runtime, request.redrive_id, runtime.router):
+            idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
+    if runtime.kind == "replay" and deliver_replay(runtime, ask_for_replay(runtime).replay_id, runtime.router):
+        idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
     return idle.next_due_at is None
 
 
-def _books(work: World) -> dict[str, Any]:
-    books = audit(work)
+def _books(runtime: World) -> dict[str, Any]:
+    books = audit(runtime)
     return {
         "differences": [
             *books.differences,
-            *_unrecorded(work),
-            *_marked_wrong(work),
-            *_replayed_wrong(work),
-            *_left_behind(work),
-            *_not_indexed(work),
-            *_figured_wrong(work, books),
+            *_unrecorded(runtime),
+            *_marked_wrong(runtime),
+            *_replayed_wrong(runtime),
+            *_left_behind(runtime),
+            *_not_indexed(runtime),
+            *_figured_wrong(runtime, books),
         ],
         "open": books.open_batches,
         "events": books.events,
@@ -112,10 +112,10 @@ def _books(work: World) -> dict[str, Any]:
     }
 
 
-def _figured_wrong(work: World, books: Audit) -> Iterator[str]:
+def _figured_wrong(runtime: World, books: Audit) -> Iterator[str]:
     """Yield where the figures of rules' targets, or of buses, say something else than the books."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for each in work.ledger.figures("target"):
+    for each in runtime.ledger.figures("target"):
         key = each.key
         counts[key.rule, key.target, key.outcome] += each.count
     for key, sums in books.deliveries.items():
@@ -123,56 +123,56 @@ def _figured_wrong(work: World, books: Audit) -> Iterator[str]:
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
             yield f"figures of {key} are {found}, the books {wanted}"
-    if difference := books_difference(work.ledger.moment(of_targets=False)):
+    if difference := books_difference(runtime.ledger.moment(of_targets=False)):
         yield f"{difference} deliveries are neither ended nor pending, by the figures"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
-        of_buses = sum(each.count for each in work.ledger.figures("bus") if each.key.outcome == outcome)
+        of_buses = sum(each.count for each in runtime.ledger.figures("bus") if each.key.outcome == outcome)
         if of_targets != of_buses:
             yield f"{of_targets} are {outcome} by target, and {of_buses} by bus"
 
 
-def _unrecorded(work: World) -> Iterator[str]:
+def _unrecorded(runtime: World) -> Iterator[str]:
     """Yield what was damaged and stands in no record of a repair: whoever repaired it must have written one."""
-    path = work.folder / "damaged.json"
+    path = runtime.folder / "damaged.json"
     if path.exists():
-        records = [json.loads(work.store.get(record)) for record in work.store.list("repairs/")]
+        records = [json.loads(runtime.store.get(record)) for record in runtime.store.list("repairs/")]
         told = {file for record in records for file in record["unreadable"]}
         yield from (
             f"no repair says that {file} was unreadable" for file in json.loads(path.read_text()) if file not in told
         )
 
 
-def _left_behind(work: World) -> Iterator[str]:
+def _left_behind(runtime: World) -> Iterator[str]:
     """Yield what retention did not remove, if it was at work: a file but for manifests, or a batch but for its row."""
-    if work.kind == "retention":
+    if runtime.kind == "retention":
         areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")
-        yield from (path for path in work.store.list("") if path.startswith(areas))
-        kept = {(batch.kept, batch.cleared) for batch in work.ledger.batches(limit=None)}
+        yield from (path for path in runtime.store.list("") if path.startswith(areas))
+        kept = {(batch.kept, batch.cleared) for batch in runtime.ledger.batches(limit=None)}
         if kept != {("manifest", "manifest")}:
             yield f"of batches is kept: {kept}"
-        if work.ledger.pending():
+        if runtime.ledger.pending():
             yield "pending rows are left"
 
 
-def _not_indexed(work: World) -> Iterator[str]:
+def _not_indexed(runtime: World) -> Iterator[str]:
     """Yield which events the index does not lead to, if it was at work, and which of its files are not whole."""
-    if work.kind == "index":
-        files = work.ledger.index_files()
-        if len(files) != 1 or work.ledger.batches_to_index(1):
+    if runtime.kind == "index":
+        files = runtime.ledger.index_files()
+        if len(files) != 1 or runtime.ledger.batches_to_index(1):
             yield f"the index has {len(files)} files, and not every batch"
-        for name in valid_events_of(work):
-            found = why(work, name)
+        for name in valid_events_of(runtime):
+            found = why(runtime, name)
             if found.looked.files != 1 or found.unreadable:
                 yield f"{name} is found in {found.looked.files} files {found.unreadable}"
 
 
-def _marked_wrong(work: World) -> Iterator[str]:
+def _marked_wrong(runtime: World) -> Iterator[str]:
     """Yield what is wrong with the marks of dead letters that a redrive took, or left, if there was one."""
-    if work.ledger.redrives():
-        marks = Marks(work)
+    if runtime.ledger.redrives():
+        marks = Marks(runtime)
         found: Counter[str] = Counter()
-        for letter in letters(work):
+        for letter in letters(runtime):
             if letter.record["delivery_id"] is not None:
                 mark = marks.of(letter)
                 found["never redriven" if mark is None else mark.outcome] += 1
@@ -180,10 +180,10 @@ def _marked_wrong(work: World) -> Iterator[str]:
             yield f"dead letters that were redriven came to {dict(found)}"
 
 
-def _replayed_wrong(work: World) -> Iterator[str]:
+def _replayed_wrong(runtime: World) -> Iterator[str]:
     """Yield what is wrong with a replay, if there was one: it is one, it is done, and all of it was delivered."""
-    replays = work.ledger.replays()
+    replays = runtime.ledger.replays()
     for each in replays:
-        account = account_of(work, each)
+        account = account_of(runtime, each)
         if (len(replays), each.state, set(account.outcomes)) != (1, "done", {"delivered"}):
             yield f"of {len(replays)} replays one is {each.state} and came to {dict(account.outcomes)}"

@@ -174,9 +174,9 @@ def moved_rule_set() -> RuleSet:
     return RuleSet(buses=rules.buses, rules={**rules.rules, MOVED_RULE: moved})
 
 
-def move_rule(work: World) -> None:
+def move_rule(runtime: World) -> None:
     """Have the rule files give the ordered rule to another runner from now on."""
-    (work.folder / _MOVED).touch()
+    (runtime.folder / _MOVED).touch()
 
 
 @dataclass(frozen=True)
@@ -287,9 +287,9 @@ def valid_events(events: str, size: Size) -> Iterator[tuple[dict[str, object], s
             moved[item] += 1
 
 
-def valid_events_of(work: World) -> list[str]:
+def valid_events_of(runtime: World) -> list[str]:
     """Return the ids of the valid events of a world of orders."""
-    made = json.loads((work.folder / "made.json").read_text())
+    made = json.loads((runtime.folder / "made.json").read_text())
     return [str(event["id"]) for event, _ in valid_events("orders", Size(**made["size"]))]
 
 

@@ -50,11 +50,11 @@ def scraped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def _deliver(made: Installation) -> None:
     environ = {**os.environ, **made.environ}
     settings = Settings.from_mapping({name: value for name, value in environ.items() if name.startswith("EVENTBRIDGE")})
-    work = Runtime.open(settings, connections_from_environment(environ))
+    runtime = Runtime.open(settings, connections_from_environment(environ))
     try:
-        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     finally:
-        work.close()
+        runtime.close()
 
 
 def _wait(url: str, expression: str) -> None:

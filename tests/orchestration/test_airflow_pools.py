@@ -122,8 +122,8 @@ def test_broken_rule_files_make_no_pool_and_stop_no_task(
     """A batch under way needs the pools there are, not today's rules; an alarm lists the mistakes."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW", f"http://admin:right@127.0.0.1:{airflow.server_port}/http")
-    with stage() as work:
-        found = confirmed_pools(work)
+    with stage() as runtime:
+        found = confirmed_pools(runtime)
 
     assert {"default_pool": PoolSlots(128, 128)} == found
     assert "wrong.yaml" in caplog.text
@@ -131,17 +131,17 @@ def test_broken_rule_files_make_no_pool_and_stop_no_task(
 
 def test_an_operators_slots_win_until_the_file_says_something_else(airflow: FakeAirflow, home: Path) -> None:
     """Made by the file, changed by hand and kept, over a restart too; another number in the file counts again."""
-    with stage() as work, AirflowPools(airflow.connection()) as client:
-        apply_slots(work.ledger, client, rules(big=(None, 3)))
+    with stage() as runtime, AirflowPools(airflow.connection()) as client:
+        apply_slots(runtime.ledger, client, rules(big=(None, 3)))
         airflow.add("eventbridge.rule.big", 7)
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
-    with stage() as work, AirflowPools(airflow.connection()) as client:
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
-        (seen,) = work.ledger.applied_slots().values()
+        assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
+    with stage() as runtime, AirflowPools(airflow.connection()) as client:
+        assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 7
+        (seen,) = runtime.ledger.applied_slots().values()
         assert (seen.pool, seen.slots, seen.seen_slots) == ("eventbridge.rule.big", 3, 7)
 
-        assert apply_slots(work.ledger, client, rules(big=(None, 4)))["eventbridge.rule.big"].slots == 4
-        (seen,) = work.ledger.applied_slots().values()
+        assert apply_slots(runtime.ledger, client, rules(big=(None, 4)))["eventbridge.rule.big"].slots == 4
+        (seen,) = runtime.ledger.applied_slots().values()
 
     assert airflow.pools["eventbridge.rule.big"]["slots"] == 4
     assert (seen.slots, seen.seen_slots) == (4, 4)
@@ -152,6 +152,6 @@ def test_a_pool_that_was_there_before_its_file_gave_it_slots_stays_the_operators
 ) -> None:
     """Nobody knows who made it: it is left alone, until the file changes."""
     airflow.add("eventbridge.rule.big", 0)
-    with stage() as work, AirflowPools(airflow.connection()) as client:
-        assert apply_slots(work.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 0
-        assert apply_slots(work.ledger, client, rules(big=(None, 5)))["eventbridge.rule.big"].slots == 5
+    with stage() as runtime, AirflowPools(airflow.connection()) as client:
+        assert apply_slots(runtime.ledger, client, rules(big=(None, 3)))["eventbridge.rule.big"].slots == 0
+        assert apply_slots(runtime.ledger, client, rules(big=(None, 5)))["eventbridge.rule.big"].slots == 5

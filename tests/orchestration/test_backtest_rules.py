@@ -45,17 +45,17 @@ def archive(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sett
     rules = Path(tmp_path / "rules" / "orders.yaml")
     rules.write_text(rules.read_text().replace("/tmp/never-written.jsonl", str(tmp_path / "out.jsonl")))
     monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
-    monkeypatch.setattr(spark, "open_router", lambda work: InProcessRouter(work.store))
+    monkeypatch.setattr(spark, "open_router", lambda runtime: InProcessRouter(runtime.store))
     settings = airflow_settings()
-    work = Runtime.open(settings, connections_from_environment({}))
+    runtime = Runtime.open(settings, connections_from_environment({}))
     try:
         with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
             bus.publish([(_event(number), None) for number in range(3)])
-        batch_id = listen(work, "orders") or ""
-        buffer(work, batch_id)
-        push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), Stop())
+        batch_id = listen(runtime, "orders") or ""
+        buffer(runtime, batch_id)
+        push_and_settle(runtime, batch_id, route(runtime, batch_id, InProcessRouter(runtime.store)), Stop())
     finally:
-        work.close()
+        runtime.close()
     return settings
 
 
@@ -108,7 +108,7 @@ def test_a_form_that_makes_no_sense_fails_at_once(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The task is not tried again, and says what to do."""
-    monkeypatch.setattr(spark, "open_router", lambda work: InProcessRouter(work.store))
+    monkeypatch.setattr(spark, "open_router", lambda runtime: InProcessRouter(runtime.store))
     told = {
         "Did you mean big?": {"candidate": "bigg"},
         "from is missing": {"candidate": "big", "from": None},

@@ -118,13 +118,13 @@ def test_a_bus_on_a_broker_is_known_to_all_and_ends(tmp_path: Path, bus: str) ->
     try:
         running._start_broker()
         running._make_ledger()
-        work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
-        with closing(work), closing(work.open_publisher(work.rule_set().buses["flights"])) as publisher:
+        runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        with closing(runtime), closing(runtime.open_publisher(runtime.rule_set().buses["flights"])) as publisher:
             places_of = publisher.publish([(b"{}", None)] * 4)
         running.stop()
         running._start_broker()
-        work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
-        with closing(work), closing(work.open_publisher(work.rule_set().buses["flights"])) as publisher:
+        runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+        with closing(runtime), closing(runtime.open_publisher(runtime.rule_set().buses["flights"])) as publisher:
             later = publisher.publish([(b"{}", None)] * 4)
     finally:
         running.stop()

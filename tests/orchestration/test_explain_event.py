@@ -28,12 +28,12 @@ def landed(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One event of the bus `orders` in the archive."""
     monkeypatch.setenv("EVENTBRIDGE_DISK_MIN_FREE_SIZE", "0")
     settings = airflow_settings()
-    work = Runtime.open(settings, connections_from_environment({}))
+    runtime = Runtime.open(settings, connections_from_environment({}))
     event = json.dumps({"specversion": "1.0", "id": "o-1", "source": "/shop", "type": "order.placed"}).encode()
     with EmbeddedBus(settings.home / "bus", "orders", topics=("events",), clock=lambda: datetime.now(UTC)) as bus:
         bus.publish([(event, None)])
-    buffer(work, listen(work, "orders") or "")
-    work.close()
+    buffer(runtime, listen(runtime, "orders") or "")
+    runtime.close()
 
 
 def run(**filled_in: Any) -> None:

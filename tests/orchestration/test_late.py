@@ -22,17 +22,17 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 @pytest.fixture
-def work(home: Path) -> Iterator[Runtime]:
+def runtime(home: Path) -> Iterator[Runtime]:
     """A runtime whose clock stands still."""
     settings = Settings(home=home, rules_folder=home.parent / "rules", batch_late_after=90)
-    with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as work:
-        yield work
+    with closing(Runtime.open(settings, connections_from_environment({}), lambda: NOW)) as runtime:
+        yield runtime
 
 
-def planned(work: Runtime, runner: str, seconds_ago: float, state: BatchState = "planned") -> Batch:
+def planned(runtime: Runtime, runner: str, seconds_ago: float, state: BatchState = "planned") -> Batch:
     """Plan a batch of no events, so long ago."""
     batch = Batch(f"of-{runner}", "normal", runner, "orders", state, "cafe", NOW - timedelta(seconds=seconds_ago))
-    assert work.ledger.plan_batch(batch, [])
+    assert runtime.ledger.plan_batch(batch, [])
     return batch
 
 
@@ -41,15 +41,15 @@ def test_no_dag_has_a_deadline(dags: dict[str, DAG]) -> None:
     assert {name for name, dag in dags.items() if dag.deadline} == set()
 
 
-def test_a_late_batch_is_reported_once(work: Runtime, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_late_batch_is_reported_once(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     """Only the batch that is older than the setting: an alarm in the log and one event `batch.late`."""
-    planned(work, "slow", 91)
-    planned(work, "quick", 89)
+    planned(runtime, "slow", 91)
+    planned(runtime, "quick", 89)
     with caplog.at_level(logging.ERROR):
-        known = report_late_batches(work, NOW, ())
-        assert report_late_batches(work, NOW, known) == known == {"of-slow"}
+        known = report_late_batches(runtime, NOW, ())
+        assert report_late_batches(runtime, NOW, known) == known == {"of-slow"}
 
-    (event,) = work.ledger.waiting_operational_events(9)
+    (event,) = runtime.ledger.waiting_operational_events(9)
     assert (event.type, event.subject) == ("batch.late", "slow")
     assert event.time == NOW - timedelta(seconds=1)
     assert event.data == {
@@ -64,13 +64,13 @@ def test_a_late_batch_is_reported_once(work: Runtime, caplog: pytest.LogCaptureF
     assert line.startswith("ALARM: the normal batch of-slow of runner slow is late: planned at 11:58:29 UTC")
 
 
-def test_the_watcher_reports_late_batches(work: Runtime) -> None:
+def test_the_watcher_reports_late_batches(runtime: Runtime) -> None:
     """It looks at the ledger anyway; a batch that is committed, or the open batch of a streaming task, is not late."""
-    planned(work, "orders", 91, "open")
-    watch = Watch(work)
+    planned(runtime, "orders", 91, "open")
+    watch = Watch(runtime)
     watch.look()
-    assert work.ledger.waiting_operational_events(9) == []
+    assert runtime.ledger.waiting_operational_events(9) == []
 
-    planned(work, "night", 91)
-    Watch(work).look()
-    assert [each.subject for each in work.ledger.waiting_operational_events(9)] == ["night"]
+    planned(runtime, "night", 91)
+    Watch(runtime).look()
+    assert [each.subject for each in runtime.ledger.waiting_operational_events(9)] == ["night"]

@@ -23,19 +23,19 @@ from eventbridge.store import layout
 @pytest.fixture
 def old(home: Path) -> Batch:
     """A batch that was committed two years ago, and was not the last of its runner."""
-    work = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
-    claim_runner(work, "orders")
-    work.ledger.register_partitions("orders", "orders", {Partition("events", "", 0): 0})
+    runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    claim_runner(runtime, "orders")
+    runtime.ledger.register_partitions("orders", "orders", {Partition("events", "", 0): 0})
     made = []
     for days in (730, 1):
         at = datetime.now(UTC) - timedelta(days=days)
         made.append(Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at))
-        assert work.ledger.plan_batch(made[-1], [])
-        work.ledger.move_batch(made[-1].batch_id, "planned", "settling")
-        assert work.ledger.commit_batch(made[-1].batch_id, "orders", [], at, "000000")
-        work.ledger.mark_bus_committed(made[-1].batch_id)
-        work.store.put(layout.manifest(at, made[-1].batch_id), b"{}")
-    work.close()
+        assert runtime.ledger.plan_batch(made[-1], [])
+        runtime.ledger.move_batch(made[-1].batch_id, "planned", "settling")
+        assert runtime.ledger.commit_batch(made[-1].batch_id, "orders", [], at, "000000")
+        runtime.ledger.mark_bus_committed(made[-1].batch_id)
+        runtime.store.put(layout.manifest(at, made[-1].batch_id), b"{}")
+    runtime.close()
     return made[0]
 
 
@@ -44,12 +44,12 @@ def test_the_task_removes_what_is_old_and_logs_it(home: Path, old: Batch, caplog
     with caplog.at_level(logging.INFO):
         maintain.function()
 
-    work = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
+    runtime = Runtime.open(Settings.from_mapping({"EVENTBRIDGE_HOME": str(home)}), lambda name: pytest.fail(name))
     with pytest.raises(NotFoundError):
-        work.ledger.batch(old.batch_id)
-    assert not work.store.exists(layout.manifest(old.planned_at, old.batch_id))
-    assert len(work.ledger.batches()) == 1
-    work.close()
+        runtime.ledger.batch(old.batch_id)
+    assert not runtime.store.exists(layout.manifest(old.planned_at, old.batch_id))
+    assert len(runtime.ledger.batches()) == 1
+    runtime.close()
     assert "'manifest': 1" in caplog.text
 
 

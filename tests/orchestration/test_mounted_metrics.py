@@ -34,9 +34,9 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     environ = {"EVENTBRIDGE_HOME": str(tmp_path / "home"), "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules")}
     for name, value in environ.items():
         monkeypatch.setenv(name, value)
-    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
-    _, secret = create_token(work, "prometheus", ["metrics"], None)
-    work.close()
+    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))
+    _, secret = create_token(runtime, "prometheus", ["metrics"], None)
+    runtime.close()
     return secret
 
 

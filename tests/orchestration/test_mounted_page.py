@@ -30,7 +30,7 @@ rules:
 
 
 @pytest.fixture(scope="module")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     """An installation with one rule."""
     folder = tmp_path_factory.mktemp("mounted")
     (folder / "rules").mkdir()
@@ -40,17 +40,17 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runtime]:
     # All of Airflow's database that is asked: whether somebody has logged out.
     RevokedToken.metadata.create_all(airflow_settings.get_engine(), [RevokedToken.__table__])
     (mounted,) = EventBridgePlugin.fastapi_apps
-    mounted["app"].state.work = None  # of another test of this process
+    mounted["app"].state.runtime = None  # of another test of this process
     yield opened
-    mounted["app"].state.work = None
+    mounted["app"].state.runtime = None
     opened.close()
 
 
 @pytest.fixture(autouse=True)
-def told(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def told(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the environment name the installation, as that of Airflow's processes does."""
-    monkeypatch.setenv("EVENTBRIDGE_HOME", str(work.settings.home))
-    monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(work.settings.rules_folder))
+    monkeypatch.setenv("EVENTBRIDGE_HOME", str(runtime.settings.home))
+    monkeypatch.setenv("EVENTBRIDGE_RULES_FOLDER", str(runtime.settings.rules_folder))
     monkeypatch.setenv("AIRFLOW__API_AUTH__JWT_SECRET", "x" * 64)
 
 
@@ -62,7 +62,7 @@ def airflow_app() -> FastAPI:
 
 
 @pytest.fixture(scope="module")
-def airflow(work: Runtime) -> FastAPI:
+def airflow(runtime: Runtime) -> FastAPI:
     """Airflow's application at the root of its server."""
     return airflow_app()
 
@@ -122,7 +122,7 @@ def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
     assert "no rule" in unknown.text
 
 
-def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, work: Runtime) -> None:
+def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, runtime: Runtime) -> None:
     """A role that may trigger our DAGs pauses a rule; one that may only look is refused, and so is another site."""
     key = {
         role: key_of(ask(airflow, role, "GET", "/eventbridge/page/rules/all/test").text) for role in ("viewer", "user")
@@ -134,14 +134,14 @@ def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, work: Runtime) -> 
         return ask(airflow, role, "POST", "/eventbridge/page/rules/all/operate", **content).status_code
 
     refused = [pause("viewer", own), pause("user", foreign), pause("user", {})]
-    before = work.ledger.operator_states()
+    before = runtime.ledger.operator_states()
     done = pause("user", own)
 
     assert (refused, before, done) == ([403, 403, 403], [], 303)
-    assert [(each.word, each.said_by) for each in work.ledger.operator_states()] == [("paused", "ann")]
+    assert [(each.word, each.said_by) for each in runtime.ledger.operator_states()] == [("paused", "ann")]
 
 
-def test_a_program_uses_airflows_bearer(airflow: FastAPI, work: Runtime) -> None:
+def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> None:
     """The API is there with the rights of the page, noted by Airflow's user; a cookie, which others send, is nobody."""
     from airflow.api_fastapi.app import get_auth_manager
 
@@ -157,7 +157,7 @@ def test_a_program_uses_airflows_bearer(airflow: FastAPI, work: Runtime) -> None
         call("user", "POST", "/eventbridge/operate", json=word).status_code,
         ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
     ]
-    said = [each.said_by for each in work.ledger.operator_states() if each.target == "file" and each.rule == "all"]
+    said = [each.said_by for each in runtime.ledger.operator_states() if each.target == "file" and each.rule == "all"]
     call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
 
     assert statuses == [401, 200, 403, 200, 403]

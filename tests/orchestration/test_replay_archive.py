@@ -35,108 +35,108 @@ EMPTY = {name: param.value for name, param in archive_params().items()}
 
 
 @pytest.fixture
-def work(home: Path) -> Iterator[Runtime]:
+def runtime(home: Path) -> Iterator[Runtime]:
     """The runtime of a task."""
-    with stage() as work:
-        yield work
+    with stage() as runtime:
+        yield runtime
 
 
-def asked(work: Runtime, times: int = 0, **filled_in: Any) -> Replay:
+def asked(runtime: Runtime, times: int = 0, **filled_in: Any) -> Replay:
     """Return the replay of the hour for a run that was cleared so many times."""
     form = EMPTY | {"bus": "orders", "rules": ["*"], "dry_run": False} | filled_in
-    found = replay_of_hour(work, form, HOUR, RUN, times)
+    found = replay_of_hour(runtime, form, HOUR, RUN, times)
     assert found is not None
     return found
 
 
-def test_a_run_replays_its_hour(work: Runtime) -> None:
+def test_a_run_replays_its_hour(runtime: Runtime) -> None:
     """Its data interval, and the conf that the backfill was given; tried again, it has the same replay."""
-    begun = asked(work, rules=["big"], rate=5)
+    begun = asked(runtime, rules=["big"], rate=5)
 
     assert (begun.since, begun.until) == HOUR
     assert (begun.bus, begun.selection["rules"], begun.rate, begun.state) == ("orders", ["big"], 5, "running")
-    assert asked(work, rules=["big"], rate=5) == begun
+    assert asked(runtime, rules=["big"], rate=5) == begun
 
 
-def test_a_run_without_parameters_is_refused(work: Runtime) -> None:
+def test_a_run_without_parameters_is_refused(runtime: Runtime) -> None:
     """Airflow's dialogue hands on its form only where a box is ticked: the message says which; nothing is recorded."""
     with pytest.raises(UserError, match=r"no bus is named.*tick 'Override parameters on existing runs'"):
-        replay_of_hour(work, EMPTY, HOUR, RUN, 0)
+        replay_of_hour(runtime, EMPTY, HOUR, RUN, 0)
 
-    assert work.ledger.replays() == []
+    assert runtime.ledger.replays() == []
 
 
-def test_to_deliver_to_all_rules_takes_a_word(work: Runtime) -> None:
+def test_to_deliver_to_all_rules_takes_a_word(runtime: Runtime) -> None:
     """No rule is chosen: refused; `*` stands for all of them, and alone."""
     with pytest.raises(UserError, match=r"Fill in rules \(their names, or \* for all rules of the bus\)"):
-        asked(work, rules=[])
+        asked(runtime, rules=[])
     with pytest.raises(UserError, match=r"\* stands for all rules"):
-        asked(work, rules=["*", "big"])
-    assert work.ledger.replays() == []
+        asked(runtime, rules=["*", "big"])
+    assert runtime.ledger.replays() == []
 
-    assert "rules" not in asked(work, rules=["*"]).selection
+    assert "rules" not in asked(runtime, rules=["*"]).selection
 
 
-def test_a_dry_run_begins_nothing(work: Runtime) -> None:
+def test_a_dry_run_begins_nothing(runtime: Runtime) -> None:
     """It is logged only, and it is what a form does that nobody switched to deliver."""
     form = EMPTY | {"bus": "orders", "rules": ["*"]}
 
-    assert replay_of_hour(work, form, HOUR, RUN, 0) is None
-    assert work.ledger.replays() == []
+    assert replay_of_hour(runtime, form, HOUR, RUN, 0) is None
+    assert runtime.ledger.replays() == []
 
 
 @pytest.mark.parametrize("end", ["done", "cancelled"])
-def test_a_run_whose_replay_has_ended_begins_another(work: Runtime, end: Any) -> None:
+def test_a_run_whose_replay_has_ended_begins_another(runtime: Runtime, end: Any) -> None:
     """To reprocess a completed run, or one that was marked failed, delivers the hour again."""
-    first = asked(work)
-    work.ledger.end_replay(first.replay_id, end)
+    first = asked(runtime)
+    runtime.ledger.end_replay(first.replay_id, end)
 
-    second = asked(work, 1)
+    second = asked(runtime, 1)
 
     assert second.replay_id != first.replay_id
-    assert (second.state, work.ledger.replay(first.replay_id).state) == ("running", end)
-    assert asked(work, 1) == second
+    assert (second.state, runtime.ledger.replay(first.replay_id).state) == ("running", end)
+    assert asked(runtime, 1) == second
 
 
-def test_a_run_that_took_too_long_goes_on_when_it_is_reprocessed(work: Runtime) -> None:
+def test_a_run_that_took_too_long_goes_on_when_it_is_reprocessed(runtime: Runtime) -> None:
     """The replay was paused and the run failed; the run of the same hour has it go on under its id."""
-    first = asked(work)
+    first = asked(runtime)
     with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
-        say_end(work, first.replay_id, "late")
-    assert work.ledger.replay(first.replay_id).state == "paused"
+        say_end(runtime, first.replay_id, "late")
+    assert runtime.ledger.replay(first.replay_id).state == "paused"
 
-    again = asked(work, 1)
+    again = asked(runtime, 1)
 
     assert (again.replay_id, again.state) == (first.replay_id, "running")
-    assert asked(work, 1) == again
-    assert len(work.ledger.replays()) == 1
+    assert asked(runtime, 1) == again
+    assert len(runtime.ledger.replays()) == 1
 
 
-def test_a_paused_replay_of_other_parameters_is_cancelled(work: Runtime) -> None:
+def test_a_paused_replay_of_other_parameters_is_cancelled(runtime: Runtime) -> None:
     """Parameters that are overridden are those of a new replay."""
-    first = asked(work)
-    work.ledger.set_replay_state(first.replay_id, "running", "paused")
+    first = asked(runtime)
+    runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
 
-    second = asked(work, 1, rate=7)
+    second = asked(runtime, 1, rate=7)
 
-    assert (second.rate, second.state, work.ledger.replay(first.replay_id).state) == (7, "running", "cancelled")
+    assert (second.rate, second.state, runtime.ledger.replay(first.replay_id).state) == (7, "running", "cancelled")
 
 
-def test_a_run_that_is_cleared_while_it_waits_begins_another(work: Runtime) -> None:
+def test_a_run_that_is_cleared_while_it_waits_begins_another(runtime: Runtime) -> None:
     """Its replay is cancelled, and the trigger of before, which is told to stop later, leaves the new one alone."""
-    first = asked(work)
-    second = asked(work, 1)
+    first = asked(runtime)
+    second = asked(runtime, 1)
     asyncio.run(ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00").on_kill())
 
-    assert (work.ledger.replay(first.replay_id).state, second.state) == ("cancelled", "running")
+    assert (runtime.ledger.replay(first.replay_id).state, second.state) == ("cancelled", "running")
 
 
-def test_only_a_replay_that_is_done_makes_the_run_succeed(work: Runtime) -> None:
+def test_only_a_replay_that_is_done_makes_the_run_succeed(runtime: Runtime) -> None:
     """One that was cancelled, by whomever, fails it."""
-    begun = asked(work)
-    say_end(work, begun.replay_id, "done")
+    begun = asked(runtime)
+    say_end(runtime, begun.replay_id, "done")
     with pytest.raises(AirflowFailException, match="was cancelled"):
-        say_end(work, begun.replay_id, "cancelled")
+        say_end(runtime, begun.replay_id, "cancelled")
 
 
 def told(trigger: ReplayEnd) -> Any:
@@ -148,13 +148,13 @@ def told(trigger: ReplayEnd) -> Any:
     return asyncio.run(first()).payload
 
 
-def test_the_trigger_tells_how_the_replay_ended(work: Runtime) -> None:
+def test_the_trigger_tells_how_the_replay_ended(runtime: Runtime) -> None:
     """It looks at the ledger until then; past its time it says so."""
-    begun = asked(work)
-    now = work.ledger.now()
+    begun = asked(runtime)
+    now = runtime.ledger.now()
 
     assert told(ReplayEnd(begun.replay_id, RUN, now.isoformat())) == {"state": "late"}
-    work.ledger.end_replay(begun.replay_id, "done")
+    runtime.ledger.end_replay(begun.replay_id, "done")
     assert told(ReplayEnd(begun.replay_id, RUN, (now + timedelta(hours=1)).isoformat())) == {"state": "done"}
 
 
@@ -166,96 +166,96 @@ def test_the_trigger_is_made_again_from_what_it_serializes() -> None:
     assert ReplayEnd(**arguments).serialize() == (path, arguments)
 
 
-def test_a_task_that_is_marked_failed_cancels_its_replay(work: Runtime) -> None:
+def test_a_task_that_is_marked_failed_cancels_its_replay(runtime: Runtime) -> None:
     """Not one that goes on for another run by now."""
-    first = asked(work)
+    first = asked(runtime)
     killed = ReplayEnd(first.replay_id, first.run, "2099-01-01T00:00:00+00:00")
-    work.ledger.set_replay_state(first.replay_id, "running", "paused")
-    asked(work, 1)
+    runtime.ledger.set_replay_state(first.replay_id, "running", "paused")
+    asked(runtime, 1)
     asyncio.run(killed.on_kill())
-    assert work.ledger.replay(first.replay_id).state == "running"
+    assert runtime.ledger.replay(first.replay_id).state == "running"
 
-    asyncio.run(ReplayEnd(first.replay_id, work.ledger.replay(first.replay_id).run, killed.until).on_kill())
-    assert work.ledger.replay(first.replay_id).state == "cancelled"
+    asyncio.run(ReplayEnd(first.replay_id, runtime.ledger.replay(first.replay_id).run, killed.until).on_kill())
+    assert runtime.ledger.replay(first.replay_id).state == "cancelled"
 
 
 @pytest.mark.parametrize("times", [0, 2])
-def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(work: Runtime, times: int) -> None:
+def test_a_replay_whose_run_failed_is_cancelled_at_its_next_batch(runtime: Runtime, times: int) -> None:
     """Also where no trigger did it; the run is found under its id, however often it was cleared."""
-    begun = asked(work, times)
+    begun = asked(runtime, times)
     looked_for = []
 
     def failed(run_id: str) -> str:
         looked_for.append(run_id)
         return "failed"
 
-    assert cancel_unwanted(work, begun.replay_id, failed)
-    assert work.ledger.replay(begun.replay_id).state == "cancelled"
+    assert cancel_unwanted(runtime, begun.replay_id, failed)
+    assert runtime.ledger.replay(begun.replay_id).state == "cancelled"
     assert looked_for == ["backfill__2026-11-22T08:00:00+00:00"]
 
 
 @pytest.mark.parametrize("state", ["queued", "running", "success", None])
-def test_a_replay_whose_run_has_not_failed_goes_on(work: Runtime, state: str | None) -> None:
+def test_a_replay_whose_run_has_not_failed_goes_on(runtime: Runtime, state: str | None) -> None:
     """Also if Airflow has no such run any more, or cannot say."""
-    begun = asked(work)
+    begun = asked(runtime)
 
-    assert not cancel_unwanted(work, begun.replay_id, lambda run_id: state)
-    assert work.ledger.replay(begun.replay_id).state == "running"
+    assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: state)
+    assert runtime.ledger.replay(begun.replay_id).state == "running"
 
 
-def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(work: Runtime) -> None:
+def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(runtime: Runtime) -> None:
     """Its run waited for too long and failed; *Go on with* makes it that of the run of `eventbridge_replay_events`."""
-    begun = asked(work)
+    begun = asked(runtime)
     with pytest.raises(AirflowFailException):
-        say_end(work, begun.replay_id, "late")
+        say_end(runtime, begun.replay_id, "late")
 
     resume_for(
-        work, work.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "failed"
+        runtime, runtime.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "failed"
     )
 
-    found = work.ledger.replay(begun.replay_id)
+    found = runtime.ledger.replay(begun.replay_id)
     assert (found.state, found.run) == ("running", "eventbridge_replay_events manual__1")
-    assert not cancel_unwanted(work, begun.replay_id, lambda run_id: "failed")
+    assert not cancel_unwanted(runtime, begun.replay_id, lambda run_id: "failed")
 
 
-def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(work: Runtime) -> None:
+def test_a_paused_replay_that_its_run_waits_for_stays_that_of_its_run(runtime: Runtime) -> None:
     """A person paused it and goes on with it: to mark its run failed still cancels it."""
-    begun = asked(work)
-    work.ledger.set_replay_state(begun.replay_id, "running", "paused")
+    begun = asked(runtime)
+    runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
 
     resume_for(
-        work, work.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "running"
+        runtime, runtime.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "running"
     )
 
-    found = work.ledger.replay(begun.replay_id)
+    found = runtime.ledger.replay(begun.replay_id)
     assert (found.state, found.run) == ("running", begun.run)
 
 
-def test_a_replay_that_no_run_moves_is_left(work: Runtime) -> None:
+def test_a_replay_that_no_run_moves_is_left(runtime: Runtime) -> None:
     """Once two runs could have planned its next batch; one that a command moves never is; who goes on minds it."""
-    begun = asked(work)
-    ago = work.ledger.now() - 2 * run_limit(work.settings)
+    begun = asked(runtime)
+    ago = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     by_command = replace(begun, replay_id="by command", run="command 3f2a", next_at=ago - timedelta(hours=1))
-    work.ledger.begin_replay(by_command)
+    runtime.ledger.begin_replay(by_command)
 
-    assert left_replay(work) is None
-    work.ledger.defer_replay(begun.replay_id, ago - timedelta(seconds=1))
-    found = left_replay(work)
+    assert left_replay(runtime) is None
+    runtime.ledger.defer_replay(begun.replay_id, ago - timedelta(seconds=1))
+    found = left_replay(runtime)
     assert found is not None
     assert found.replay_id == begun.replay_id
-    work.ledger.set_replay_state(begun.replay_id, "running", "paused")
-    assert left_replay(work) is None
+    runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
+    assert left_replay(runtime) is None
 
 
-def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(work: Runtime) -> None:
+def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(runtime: Runtime) -> None:
     """Until somebody begins it: a run, or the command; what Airflow's own page records is triggered by that."""
-    replay = work.ledger.begin_replay(replace(asked(work), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
+    replay = runtime.ledger.begin_replay(replace(asked(runtime), replay_id="recorded", run=f"{RECORDED}page, ann, 1"))
     how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}
-    redrives = [begin_redrive(work, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
+    redrives = [begin_redrive(runtime, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
 
-    left = left_replay(work), left_redrive(work)
-    work.ledger.defer_replay(replay.replay_id, work.ledger.now())
-    work.ledger.defer_redrive(redrives[0].redrive_id, work.ledger.now())
+    left = left_replay(runtime), left_redrive(runtime)
+    runtime.ledger.defer_replay(replay.replay_id, runtime.ledger.now())
+    runtime.ledger.defer_redrive(redrives[0].redrive_id, runtime.ledger.now())
 
     assert left == (replay, redrives[0])
-    assert (left_replay(work), left_redrive(work)) == (None, None)
+    assert (left_replay(runtime), left_redrive(runtime)) == (None, None)

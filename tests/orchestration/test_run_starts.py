@@ -153,14 +153,14 @@ def watch(home: Path, clock: Clock) -> Iterator[Watch]:
     opened = Watch(Runtime.open(settings, connections_from_environment({}), clock))
     with bus(opened) as orders:
         for runner in ("orders", "night"):
-            opened.work.ledger.register_partitions(runner, "orders", dict.fromkeys(orders.partitions(), 0))
+            opened.runtime.ledger.register_partitions(runner, "orders", dict.fromkeys(orders.partitions(), 0))
     yield opened
     opened.close()
 
 
 def bus(watch: Watch) -> EmbeddedBus:
     """Open the bus to publish on."""
-    return EmbeddedBus(watch.work.settings.bus_folder, "orders", clock=watch.work.clock)
+    return EmbeddedBus(watch.runtime.settings.bus_folder, "orders", clock=watch.runtime.clock)
 
 
 def publish(watch: Watch, count: int = 1) -> None:
@@ -171,17 +171,17 @@ def publish(watch: Watch, count: int = 1) -> None:
 
 def take(watch: Watch, runner: str) -> Batch:
     """Plan a batch of all that waits for a runner."""
-    batch = Batch(f"{runner}-{watch.work.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
-    committed = watch.work.ledger.committed_offsets(runner)
+    batch = Batch(f"{runner}-{watch.runtime.clock():%S%f}", "normal", runner, "orders", "planned", "cafe", NOW)
+    committed = watch.runtime.ledger.committed_offsets(runner)
     with bus(watch) as orders:
         ranges = [Range(partition, committed[partition], end) for partition, end in orders.ends().items()]
-    assert watch.work.ledger.plan_batch(batch, ranges)
+    assert watch.runtime.ledger.plan_batch(batch, ranges)
     return batch
 
 
 def settle(watch: Watch, batch: Batch) -> None:
     """Move a planned batch on to where its pushes are over."""
-    ledger = watch.work.ledger
+    ledger = watch.runtime.ledger
     assert ledger.move_batch(batch.batch_id, "planned", "buffered")
     assert ledger.publish_chunks(batch.batch_id, NOW + timedelta(days=1), [])
     assert ledger.begin_settlement(batch.batch_id)
@@ -189,7 +189,7 @@ def settle(watch: Watch, batch: Batch) -> None:
 
 def commit(watch: Watch, batch: Batch) -> None:
     """Move a planned batch through all states."""
-    ledger = watch.work.ledger
+    ledger = watch.runtime.ledger
     settle(watch, batch)
     assert ledger.commit_batch(batch.batch_id, batch.runner, ledger.ranges(batch.batch_id), NOW, "000000")
 
@@ -230,7 +230,7 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
     watch.look()
     done = take(watch, "night")
     commit(watch, done)
-    watch.work.ledger.mark_bus_committed(done.batch_id)
+    watch.runtime.ledger.mark_bus_committed(done.batch_id)
     take(watch, "orders")
     clock.later(59)
     assert watch.look() == []
@@ -242,7 +242,7 @@ def test_a_batch_whose_run_died_is_rung_for_each_minute(watch: Watch, clock: Clo
 
 def test_a_streaming_task_that_ends_soon_has_a_run_started_until_there_is_a_standby(watch: Watch, clock: Clock) -> None:
     """Else it takes what comes by itself, and no run starts."""
-    ledger = watch.work.ledger
+    ledger = watch.runtime.ledger
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=60))
     publish(watch)
     assert watch.look() == ["events_night"]
@@ -258,7 +258,7 @@ def test_a_streaming_task_that_ends_soon_has_a_run_started_until_there_is_a_stan
 
 def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(watch: Watch, clock: Clock) -> None:
     """Though its batch is open, and a run started just before: a second run takes it over."""
-    ledger = watch.work.ledger
+    ledger = watch.runtime.ledger
     publish(watch)
     assert "events_orders" in watch.look()
     ledger.acquire_streaming_lease("orders", "one", NOW + timedelta(seconds=6))
@@ -276,7 +276,7 @@ def test_a_streaming_task_that_died_has_a_run_started_when_its_lease_is_over(wat
 
 def test_a_streaming_task_whose_process_is_gone_has_a_run_started_at_once(watch: Watch, clock: Clock) -> None:
     """Of the same host: that of another is waited for until its lease is over."""
-    ledger = watch.work.ledger
+    ledger = watch.runtime.ledger
     with subprocess.Popen(["true"]) as gone:
         gone.wait()
     publish(watch)
@@ -290,7 +290,7 @@ def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock)
     """Once, within a minute."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: night, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
-    (watch.work.settings.rules_folder / "extra.yaml").write_text(rule)
+    (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
     clock.later(3)
     assert watch.look() == []
     clock.later(60)
@@ -302,7 +302,7 @@ def test_changed_rules_are_taken_up_without_an_event(watch: Watch, clock: Clock)
 
 def looked(watch: Watch) -> datetime | None:
     """Return when the ledger says that the watcher looked last."""
-    return last_look(engine_of(watch.work.settings.ledger_url), 5)
+    return last_look(engine_of(watch.runtime.settings.ledger_url), 5)
 
 
 def test_the_ledger_knows_whether_the_watcher_lives(watch: Watch, clock: Clock) -> None:
@@ -320,7 +320,7 @@ def test_the_ledger_knows_whether_the_watcher_lives(watch: Watch, clock: Clock) 
     assert second > first
     down = "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"
     rule = "rules: {down: {bus: down, pattern: {}, targets: {t: {type: file, path: /tmp/never.jsonl}}}}\n"
-    (watch.work.settings.rules_folder / "down.yaml").write_text(down + rule)
+    (watch.runtime.settings.rules_folder / "down.yaml").write_text(down + rule)
     clock.later(20)
     watch.look()
 
@@ -349,8 +349,8 @@ def test_the_next_run_is_called_while_the_batch_before_is_settled(watch: Watch, 
     watch.look()
     clock.later(2)
     assert watch.run_starts["events_orders"].started_at == clock.now - timedelta(seconds=2)
-    assert watch.work.ledger.commit_batch(
-        batch.batch_id, "orders", watch.work.ledger.ranges(batch.batch_id), NOW, "000000"
+    assert watch.runtime.ledger.commit_batch(
+        batch.batch_id, "orders", watch.runtime.ledger.ranges(batch.batch_id), NOW, "000000"
     )
 
     assert "events_orders" not in watch.look()
@@ -421,7 +421,7 @@ def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, c
 
 def test_a_stopped_intake_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
     """Only a run finds out that there is room again."""
-    assert watch.work.ledger.stop_intake("the disk is full", "disk")
+    assert watch.runtime.ledger.stop_intake("the disk is full", "disk")
     publish(watch)
     watch.look()
 
@@ -451,7 +451,7 @@ def test_a_new_rule_file_is_seen(watch: Watch, clock: Clock) -> None:
     """A runner that is added to the files gets a run within two seconds, without a restart."""
     watch.look()
     rule = "rules: {x: {bus: orders, runner: extra, pattern: {}, targets: {log: {type: file, path: /tmp/never.jsonl}}}}"
-    (watch.work.settings.rules_folder / "extra.yaml").write_text(rule)
+    (watch.runtime.settings.rules_folder / "extra.yaml").write_text(rule)
     clock.later(2)
 
     assert watch.look() == ["events_extra"]
@@ -462,18 +462,18 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch = watch.work.ledger.batches(runner="orders")[0]
+    batch = watch.runtime.ledger.batches(runner="orders")[0]
     row = PendingDeliveries(
         batch.batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW + timedelta(seconds=5), (("f", "0"),), 1, 9
     )
-    watch.work.ledger.add_pending([row])
+    watch.runtime.ledger.add_pending([row])
     assert watch.look() == []
     clock.later(5)
     assert watch.look() == ["due_deliveries"]
-    (pending,) = watch.work.ledger.pending()
+    (pending,) = watch.runtime.ledger.pending()
     retry = replace(batch, batch_id="retry", kind="retry", state="routed", deadline_at=clock() + timedelta(seconds=60))
     assert pending.pending_id is not None
-    assert watch.work.ledger.plan_taken(retry, [], [pending.pending_id])
+    assert watch.runtime.ledger.plan_taken(retry, [], [pending.pending_id])
     clock.later(20)
 
     assert watch.look() == []
@@ -484,14 +484,14 @@ def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch:
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
+    batch_id = watch.runtime.ledger.batches(runner="orders")[0].batch_id
     first = PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)
-    watch.work.ledger.add_pending([first])
+    watch.runtime.ledger.add_pending([first])
     assert watch.look() == ["due_deliveries"]
-    watch.work.ledger.hold_pending("big", "log", "rule disabled")
+    watch.runtime.ledger.hold_pending("big", "log", "rule disabled")
     clock.later(2)
     assert watch.look() == []
-    watch.work.ledger.add_pending([replace(first, chunk_id=1)])
+    watch.runtime.ledger.add_pending([replace(first, chunk_id=1)])
     clock.later(2)
 
     assert watch.look() == ["due_deliveries"]
@@ -502,13 +502,13 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
-    batch_id = watch.work.ledger.batches(runner="orders")[0].batch_id
-    watch.work.ledger.add_pending(
+    batch_id = watch.runtime.ledger.batches(runner="orders")[0].batch_id
+    watch.runtime.ledger.add_pending(
         [PendingDeliveries(batch_id, 0, "orders", "big", "log", "retry_scheduled", 1, NOW, (("f", "0"),), 1, 9)]
     )
-    watch.work.ledger.hold_pending("big", "log", "pool closed")
+    watch.runtime.ledger.hold_pending("big", "log", "pool closed")
     with serving() as airflow:
-        watch.work = watch._pools.work = replace(watch.work, connections=lambda _: airflow.connection())
+        watch.runtime = watch._pools.runtime = replace(watch.runtime, connections=lambda _: airflow.connection())
         airflow.add("eventbridge.rule.big", 0)
         assert watch.look() == []
         asked = len(airflow.requests)
@@ -567,9 +567,9 @@ def test_a_bus_that_failed_once_is_opened_again(watch: Watch, clock: Clock, monk
     """A client may keep to an error for good; after the silence a new one asks."""
     brokers = {"up": True}
     opened: list[KeepsItsError] = []
-    open_source = watch.work.open_source
+    open_source = watch.runtime.open_source
 
-    def open_stubborn(_work: Runtime, of: Bus) -> KeepsItsError:
+    def open_stubborn(_runtime: Runtime, of: Bus) -> KeepsItsError:
         opened.append(KeepsItsError(open_source(of), brokers))
         return opened[-1]
 

@@ -20,27 +20,27 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 
 @pytest.fixture
-def work(home: Path) -> Iterator[Runtime]:
+def runtime(home: Path) -> Iterator[Runtime]:
     """Open a runtime."""
     opened = Runtime.open(Settings(home=home), connections_from_environment({}))
     yield opened
     opened.close()
 
 
-def test_a_connect_server_is_reached_at_its_url(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_connect_server_is_reached_at_its_url(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """Type spark_connect: host, port and token of the connection become the URL, by the provider's hook."""
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "spark-connect://:secret@spark.example:15002")
-    router = open_router(work)
+    router = open_router(runtime)
 
     assert isinstance(router, ConnectRouter)
     assert router._url == "sc://spark.example:15002/;token=secret"
 
 
-def test_another_type_is_refused(work: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_type_is_refused(runtime: Runtime, monkeypatch: pytest.MonkeyPatch) -> None:
     """The message names the two types that can be."""
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", "http://spark.example")
     with pytest.raises(ConnectionUnusable, match=r"'http'.*spark_connect.*spark"):
-        open_router(work)
+        open_router(runtime)
 
 
 def test_the_application_of_the_checkout_is_there() -> None:
@@ -50,7 +50,7 @@ def test_the_application_of_the_checkout_is_there() -> None:
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # the provider's hook leaves a pipe open
 def test_spark_submit_gets_the_application_and_its_arguments(
-    work: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    runtime: Runtime, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Type spark: the provider's hook calls spark-submit with master, router's arguments and our daemon."""
     told = tmp_path / "told.json"
@@ -64,7 +64,7 @@ def test_spark_submit_gets_the_application_and_its_arguments(
     fields = {"conn_type": "spark", "host": "local[1]", "extra": {"application": str(application)}}
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_SPARK", json.dumps(fields))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    router = open_router(work)
+    router = open_router(runtime)
     assert isinstance(router, SubmitRouter)
     router._submit(router._application, ["file:///store", "a/job.json"])
 

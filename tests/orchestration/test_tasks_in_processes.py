@@ -122,7 +122,7 @@ def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypa
     """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
     running = threading.Event()
 
-    def push(work: Any, batch_id: str, chunk_id: int, stop: Stop) -> PushReport:
+    def push(runtime: Any, batch_id: str, chunk_id: int, stop: Stop) -> PushReport:
         running.set()
         stop.wait(30)
         return PushReport(claimed=True, targets=(TargetReport("big", "log", 1, delivered=1),))
@@ -195,11 +195,11 @@ def test_a_form_that_makes_no_replay_is_refused(filled_in: dict[str, Any], said:
     """Before anything is recorded; and who goes on with a replay cannot change it."""
     form = {name: param.value for name, param in replay_params().items()} | filled_in
 
-    with stage() as work:
+    with stage() as runtime:
         with pytest.raises(UserError, match=said):
-            replay_id_of(work, form, "eventbridge_replay_events a run")
+            replay_id_of(runtime, form, "eventbridge_replay_events a run")
 
-        assert work.ledger.replays() == []
+        assert runtime.ledger.replays() == []
 
 
 def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
@@ -208,27 +208,29 @@ def test_a_run_that_is_tried_again_has_its_replay(home: Path) -> None:
     asked = form | {"bus": "orders", "from": "1h", "rules": ["*"], "dry_run": False}
     goes_on = form | {"dry_run": False}
 
-    with stage() as work:
-        begun = replay_id_of(work, asked, "eventbridge_replay_events manual__1")
+    with stage() as runtime:
+        begun = replay_id_of(runtime, asked, "eventbridge_replay_events manual__1")
         assert begun is not None
-        assert replay_id_of(work, asked, "eventbridge_replay_events manual__1") == begun
-        work.ledger.set_replay_state(begun, "running", "paused")
-        replay_id_of(work, goes_on | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
-        assert work.ledger.replay(begun).state == "paused"
-        replay_id_of(work, goes_on | {"replay_id": begun}, "eventbridge_replay_events manual__2")
-        assert work.ledger.replay(begun).state == "running"
+        assert replay_id_of(runtime, asked, "eventbridge_replay_events manual__1") == begun
+        runtime.ledger.set_replay_state(begun, "running", "paused")
+        replay_id_of(runtime, goes_on | {"replay_id": begun}, f"eventbridge_replay_events replay__{begun}__after_x")
+        assert runtime.ledger.replay(begun).state == "paused"
+        replay_id_of(runtime, goes_on | {"replay_id": begun}, "eventbridge_replay_events manual__2")
+        assert runtime.ledger.replay(begun).state == "running"
         assert (
-            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3")
+            replay_id_of(
+                runtime, goes_on | {"replay_id": begun, "bus": "orders"}, "eventbridge_replay_events manual__3"
+            )
             == begun
         )
         with pytest.raises(UserError, match="is of bus 'orders'"):
-            replay_id_of(work, goes_on | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3")
+            replay_id_of(runtime, goes_on | {"replay_id": begun, "bus": "night"}, "eventbridge_replay_events manual__3")
         with pytest.raises(UserError, match="Leave as they are: rules, ids"):
             replay_id_of(
-                work, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "eventbridge_replay_events x"
+                runtime, goes_on | {"replay_id": begun, "ids": "same", "rules": ["big"]}, "eventbridge_replay_events x"
             )
-        assert replay_id_of(work, asked | {"dry_run": True}, "eventbridge_replay_events manual__3") is None
-        assert len(work.ledger.replays()) == 1
+        assert replay_id_of(runtime, asked | {"dry_run": True}, "eventbridge_replay_events manual__3") is None
+        assert len(runtime.ledger.replays()) == 1
 
 
 @pytest.mark.parametrize(
@@ -253,11 +255,11 @@ def test_a_form_that_would_redrive_more_than_was_meant_is_refused(
     """Blank fields choose nothing, and who goes on with a redrive cannot change it: no dry run delivers."""
     form = {name: param.value for name, param in redrive_params().items()} | filled_in
 
-    with stage() as work:
+    with stage() as runtime:
         with pytest.raises(UserError, match=said):
-            redrive_id_of(work, form, "a run")
+            redrive_id_of(runtime, form, "a run")
 
-        assert work.ledger.redrives() == []
+        assert runtime.ledger.redrives() == []
 
 
 @pytest.mark.parametrize(
@@ -288,14 +290,14 @@ def test_a_form_is_noted_before_it_is_done(home: Path) -> None:
         "dag_run": SimpleNamespace(triggering_user_name="ada"),
         "run_id": "manual__1",
     }
-    with stage() as work:
-        with noted_form(work, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
-            (noted,) = work.ledger.actions(10)
-        with pytest.raises(UserError), noted_form(work, context, {"rule": "bgi"}):  # type: ignore[arg-type]
+    with stage() as runtime:
+        with noted_form(runtime, context, {"action": "pause rule", "rule": "big", "target": None}) as by:  # type: ignore[arg-type]
+            (noted,) = runtime.ledger.actions(10)
+        with pytest.raises(UserError), noted_form(runtime, context, {"rule": "bgi"}):  # type: ignore[arg-type]
             raise UserError("no rule 'bgi'")
-        with noted_form(work, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
+        with noted_form(runtime, context, {"rule": "big", "dry_run": True}):  # type: ignore[arg-type]
             pass
-        refused, done = work.ledger.actions(10)
+        refused, done = runtime.ledger.actions(10)
 
     assert (by, noted.by, noted.call, noted.status) == ("ada", "Airflow, ada", "DAG eventbridge_operate_rules", None)
     assert json.loads(noted.asked) == {"action": "pause rule", "rule": "big"}
@@ -310,9 +312,9 @@ def context_of(conf: dict[str, Any]) -> Any:
 
 def test_a_run_whose_next_batch_must_wait_leaves_it_to_the_next_run(home: Path) -> None:
     """Else it would end at its time-out, and its replay or redrive stand still; a batch that comes in time is taken."""
-    with stage() as work:
-        plans = iter([RedrivePlan(wait_until=work.ledger.now()), RedrivePlan("a batch")])
-        waits = RedrivePlan(wait_until=work.ledger.now() + timedelta(hours=1))
+    with stage() as runtime:
+        plans = iter([RedrivePlan(wait_until=runtime.ledger.now()), RedrivePlan("a batch")])
+        waits = RedrivePlan(wait_until=runtime.ledger.now() + timedelta(hours=1))
 
-        assert planned_in_time(work, lambda: next(plans)).batch_id == "a batch"
-        assert planned_in_time(work, lambda: waits, patience_seconds=0) == waits
+        assert planned_in_time(runtime, lambda: next(plans)).batch_id == "a batch"
+        assert planned_in_time(runtime, lambda: waits, patience_seconds=0) == waits

@@ -29,13 +29,13 @@ def test_the_watcher_starts_a_run_for_what_is_published(rocketmq: RocketMQ, tmp_
     now = datetime(2026, 3, 1, 12, tzinfo=UTC)
     settings = Settings(home=tmp_path / "home", rules_folder=tmp_path / "rules")
     connections = connections_from_environment({"EVENTBRIDGE_CONN_SHOP": rocketmq.connection})
-    work = Runtime.open(settings, connections, lambda: now)
-    with closing(Watch(work)) as watch:
-        assert listen(work, "trains") is None, "it registers the partitions"
+    runtime = Runtime.open(settings, connections, lambda: now)
+    with closing(Watch(runtime)) as watch:
+        assert listen(runtime, "trains") is None, "it registers the partitions"
         now += timedelta(seconds=2)
         assert list(watch.look()) == []
 
-        with closing(work.open_publisher(work.rule_set().buses["trains"])) as publisher:
+        with closing(runtime.open_publisher(runtime.rule_set().buses["trains"])) as publisher:
             publisher.publish([(b"{}", None)])
         now += timedelta(seconds=2)
         assert list(watch.look()) == [runner_subject("trains")]

@@ -110,52 +110,52 @@ def _batches(place: Site, server: S3Server, receiver: Receiver) -> list[Counted]
     _tell(receiver, 400, _REFUSES)
     _tell(receiver, 503, _UNWELL)
     batches = []
-    with closing(place.open()) as work:
-        router = InProcessRouter(work.store)
+    with closing(place.open()) as runtime:
+        router = InProcessRouter(runtime.store)
 
         def listened() -> tuple[str, list[int]]:
-            batch_id = counting("plan", lambda: listen(work, RUNNER))
+            batch_id = counting("plan", lambda: listen(runtime, RUNNER))
             assert batch_id is not None
-            counting("buffer", lambda: buffer(work, batch_id))
-            return batch_id, counting("route", lambda: route(work, batch_id, router))
+            counting("buffer", lambda: buffer(runtime, batch_id))
+            return batch_id, counting("route", lambda: route(runtime, batch_id, router))
 
         batch, counting = _begun("normal, 12 rules", server)
-        batches.append(_pushed(work, batch, counting, *listened()))
+        batches.append(_pushed(runtime, batch, counting, *listened()))
         _tell(receiver, 200, _REFUSES)
         _tell(receiver, 200, _UNWELL)
-        batches += _retries(work, server)
-        batches += _redrives(work, server, router)
-        assert audit(work).differences == ()
+        batches += _retries(runtime, server)
+        batches += _redrives(runtime, server, router)
+        assert audit(runtime).differences == ()
     return batches
 
 
-def _retries(work: Runtime, server: S3Server) -> list[Counted]:
+def _retries(runtime: Runtime, server: S3Server) -> list[Counted]:
     """Take up what is pending, a batch at a time, until nothing is."""
     batches: list[Counted] = []
     end = time.monotonic() + _PATIENCE_SECONDS
-    while next_due_at(work, RUNNER) is not None:
+    while next_due_at(runtime, RUNNER) is not None:
         assert time.monotonic() < end, "pending deliveries are still there"
         batch, counting = _begun(f"retry {len(batches) + 1}", server)
-        plan = counting("plan", lambda counting=counting: plan_retries(work, RUNNER))
+        plan = counting("plan", lambda counting=counting: plan_retries(runtime, RUNNER))
         if plan.batch_id is None:
             time.sleep(0.5)
         else:
-            batches.append(_pushed(work, batch, counting, plan.batch_id, plan.chunk_ids))
+            batches.append(_pushed(runtime, batch, counting, plan.batch_id, plan.chunk_ids))
     return batches
 
 
-def _redrives(work: Runtime, server: S3Server, router: InProcessRouter) -> list[Counted]:
+def _redrives(runtime: Runtime, server: S3Server, router: InProcessRouter) -> list[Counted]:
     """Redrive all dead letters: as they were, then through today's rules."""
     batches = []
     for what, retransform in (("redrive", False), ("redrive, retransform", True)):
-        request = begin_redrive(work, Selection(), what, rate=None, retransform=retransform, again=True)
+        request = begin_redrive(runtime, Selection(), what, rate=None, retransform=retransform, again=True)
         while True:
             batch, counting = _begun(what, server)
-            plan = counting("plan", lambda request=request: plan_redrive(work, request.redrive_id))
+            plan = counting("plan", lambda request=request: plan_redrive(runtime, request.redrive_id))
             if plan.batch_id is None:
                 break
-            chunk_ids = counting("route", lambda plan=plan: route(work, plan.batch_id, router))
-            batches.append(_pushed(work, batch, counting, plan.batch_id, chunk_ids))
+            chunk_ids = counting("route", lambda plan=plan: route(runtime, plan.batch_id, router))
+            batches.append(_pushed(runtime, batch, counting, plan.batch_id, chunk_ids))
     return batches
 
 
@@ -177,10 +177,10 @@ def _begun(what: str, server: S3Server) -> tuple[Counted, Counting]:
     return batch, counting
 
 
-def _pushed(work: Runtime, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
+def _pushed(runtime: Runtime, batch: Counted, counting: Counting, batch_id: str, chunk_ids: Sequence[int]) -> Counted:
     def timed(chunk_id: int) -> float:
         began = time.monotonic()
-        report = push(work, batch_id, chunk_id, Stop())
+        report = push(runtime, batch_id, chunk_id, Stop())
         batch.deliveries += report.delivered + report.dead_lettered + report.retried
         return time.monotonic() - began
 
@@ -189,10 +189,10 @@ def _pushed(work: Runtime, batch: Counted, counting: Counting, batch_id: str, ch
             return list(pool.map(timed, chunk_ids))
 
     batch.pushes = counting("push", pushes)
-    counting("write_dead_letters", lambda: write_dead_letters(work, batch_id))
-    counting("schedule_retries", lambda: schedule_retries(work, batch_id))
-    counting("commit", lambda: commit(work, batch_id))
-    assert work.ledger.batch(batch_id).state == "committed"
+    counting("write_dead_letters", lambda: write_dead_letters(runtime, batch_id))
+    counting("schedule_retries", lambda: schedule_retries(runtime, batch_id))
+    counting("commit", lambda: commit(runtime, batch_id))
+    assert runtime.ledger.batch(batch_id).state == "committed"
     return batch
 
 

@@ -108,8 +108,8 @@ def test_every_route_that_takes_a_token_asks_for_it_first(server: Server) -> Non
     """A route of the API is of the kind that does, or is one of those that need none."""
     from eventbridge.api.token_first import TokenFirst
 
-    with server.installation.opened() as work:
-        routes = create_app(work).routes
+    with server.installation.opened() as runtime:
+        routes = create_app(runtime).routes
     others = {route.path for route in routes if hasattr(route, "path") and not isinstance(route, TokenFirst)}
 
     assert {path for path in others if not path.startswith("/page")} == {"/health", "/hooks/{name}"}

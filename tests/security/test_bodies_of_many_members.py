@@ -44,8 +44,8 @@ def client(server: Server) -> Iterator[httpx.Client]:
 
 def models_of(server: Server) -> dict[str, type[BaseModel]]:
     """Return the model of the body of each route that has one, by path."""
-    with server.installation.opened() as work:
-        routes = [each for each in create_app(work).routes if isinstance(each, APIRoute)]
+    with server.installation.opened() as runtime:
+        routes = [each for each in create_app(runtime).routes if isinstance(each, APIRoute)]
     found: dict[str, type[BaseModel]] = {}
     for route in routes:
         for each in route.dependant.body_params:

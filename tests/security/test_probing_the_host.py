@@ -35,7 +35,7 @@ OTHERS = {
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Runtime]:
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
     """An installation with a rule `big`."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "r.yaml").write_text(
@@ -51,37 +51,39 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
 @pytest.mark.parametrize(
     "name", ["/etc/shadow", "/etc/hostname", "../x.yaml", "rules/r.yaml", "{folder}/rules/r.yaml", "nowhere.yml", "a/b"]
 )
-def test_a_candidate_that_is_a_path_is_not_read(work: Runtime, tmp_path: Path, name: str) -> None:
+def test_a_candidate_that_is_a_path_is_not_read(runtime: Runtime, tmp_path: Path, name: str) -> None:
     """Airflow's forms and the API take names and pasted text; a file that is there and one that is not look alike."""
     with pytest.raises(UserError, match=r"is not the name of a rule\. Write a name, RULE@VERSION, or the text"):
-        read_candidate(work, name.format(folder=tmp_path))
+        read_candidate(runtime, name.format(folder=tmp_path))
 
 
-def test_a_candidate_may_be_a_name_or_a_text(work: Runtime, tmp_path: Path) -> None:
+def test_a_candidate_may_be_a_name_or_a_text(runtime: Runtime, tmp_path: Path) -> None:
     """What is left for those who may not read the host's files."""
     text = (tmp_path / "rules" / "r.yaml").read_text().split("\n", 1)[1]
 
-    assert list(read_candidate(work, "big").rules.rules) == ["big"]
-    assert list(read_candidate(work, text).rules.rules) == ["big"]
+    assert list(read_candidate(runtime, "big").rules.rules) == ["big"]
+    assert list(read_candidate(runtime, text).rules.rules) == ["big"]
 
 
 @pytest.mark.parametrize("name", ["/etc/shadow", "/etc/hostname", "x/y"])
-def test_the_command_line_reads_rule_files_only(work: Runtime, name: str) -> None:
+def test_the_command_line_reads_rule_files_only(runtime: Runtime, name: str) -> None:
     """A path that does not end in .yaml or .yml is not opened."""
     with pytest.raises(UserError, match=r"the path of a rule file, which ends in \.yaml"):
-        read_candidate(work, name, paths=True)
+        read_candidate(runtime, name, paths=True)
 
 
 @pytest.mark.parametrize("kind", OTHERS)
 @pytest.mark.parametrize("way", ["path", "link in the folder"])
-def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(work: Runtime, tmp_path: Path, kind: str, way: str) -> None:
+def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(
+    runtime: Runtime, tmp_path: Path, kind: str, way: str
+) -> None:
     """No key, value or line of it is in an error, whoever names it or links to it; the error says what it is."""
     file = tmp_path / "other.yaml"
     file.write_text(OTHERS[kind])
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "x.yaml").symlink_to(file)
     reads: dict[str, Callable[[], object]] = {
-        "path": lambda: read_candidate(work, str(file), paths=True),
+        "path": lambda: read_candidate(runtime, str(file), paths=True),
         "link in the folder": lambda: load_rules(tmp_path / "linked"),
     }
 
@@ -95,13 +97,13 @@ def test_nothing_is_quoted_of_a_file_that_is_no_rule_file(work: Runtime, tmp_pat
     assert "rule file" in told
 
 
-def test_a_misspelt_rule_file_is_told_what_is_wrong(work: Runtime, tmp_path: Path) -> None:
+def test_a_misspelt_rule_file_is_told_what_is_wrong(runtime: Runtime, tmp_path: Path) -> None:
     """A field that is nearly one of a rule file makes the file one: its mistakes are told in full."""
     file = tmp_path / "mine.yaml"
     file.write_text("rule: {}\nbuses: {}\n")
 
     with pytest.raises(RuleFileError, match=r"unknown field 'rule' of a rule file\. Did you mean rules\?"):
-        read_candidate(work, str(file), paths=True)
+        read_candidate(runtime, str(file), paths=True)
 
 
 def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_path: Path) -> None:

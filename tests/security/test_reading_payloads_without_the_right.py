@@ -109,8 +109,8 @@ def seeing(held: Server) -> Iterator[httpx.Client]:
 
 def routes_of(held: Server) -> list[APIRoute]:
     """Return every route of the application."""
-    with held.installation.opened() as work:
-        app: FastAPI = create_app(work)
+    with held.installation.opened() as runtime:
+        app: FastAPI = create_app(runtime)
         return [each for each in app.routes if isinstance(each, APIRoute)]
 
 

@@ -246,13 +246,13 @@ def test_a_dead_letter_queue_and_a_check_are_bound_alike(receiver: Receiver, tmp
         "EVENTBRIDGE_CONN_BARE": "http://?token=hunter2",
     }
     event = b'{"specversion": "1.0", "id": "1", "source": "/s", "type": "t"}'
-    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as work:
-        destinations = work.rule_set().rules["leak"].destinations
+    with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
+        destinations = runtime.rule_set().rules["leak"].destinations
         with pytest.raises(ConnectionUnusable, match="of type 'aws'"):
-            work.open_target("leak", destinations[queue_of("crm")])
+            runtime.open_target("leak", destinations[queue_of("crm")])
         with pytest.raises(ConnectionUnusable, match="names no host"):
-            check_target(work, "leak", "crm")
+            check_target(runtime, "leak", "crm")
         with pytest.raises(ConnectionUnusable, match="names no host"):
-            send_event(work, "leak", "crm", event)
+            send_event(runtime, "leak", "crm", event)
 
     assert receiver.requests() == []

@@ -34,16 +34,16 @@ def test_spark_submit_routes_as_this_process_does(tmp_path: Path, land: Callable
 def test_spark_submit_asks_too(tmp_path: Path) -> None:
     """The submitted application evaluates `where` and SQL as Spark Connect does."""
     place = Place(tmp_path, "")
-    work = Runtime.open(place.settings, connections_from_environment({}))
-    place.router = SubmitRouter(work.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
+    runtime = Runtime.open(place.settings, connections_from_environment({}))
+    place.router = SubmitRouter(runtime.store, APPLICATION, LocalSubmit(tmp_path / "spark"))
     target = {"form": "SQL", "value": "data:n"}
     place.write_rules(
         plain={}, sql={"where": "data:n::int > 3", "targets": {"a": target, "b": {}}}, held={"where": "no"}
     )
-    work = place.deliver(*SUBJECT)
+    runtime = place.deliver(*SUBJECT)
 
     assert place.received("sql-a") == [4, 5]
     assert place.ids("sql-b") == "45"
-    assert waiting(work) == [("held", "RouteFailed", "on_hold", 6)]
-    assert [path for path in work.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
-    assert audit(work).differences == ()
+    assert waiting(runtime) == [("held", "RouteFailed", "on_hold", 6)]
+    assert [path for path in runtime.store.list("deliveries/") if "/sql/" in path and "held" not in path] == []
+    assert audit(runtime).differences == ()

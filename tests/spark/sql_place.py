@@ -66,14 +66,14 @@ class Place:
 
     def deliver(self, *events: dict[str, Any]) -> Runtime:
         """Publish events, numbered from 0, and deliver a batch of them."""
-        work = Runtime.open(self.settings, connections_from_environment({}))
-        source = work.open_source(work.rule_set().buses["orders"])
+        runtime = Runtime.open(self.settings, connections_from_environment({}))
+        source = runtime.open_source(runtime.rule_set().buses["orders"])
         base = {"specversion": "1.0", "source": "/shop", "type": "placed"}
         bodies = [write_document({**base, "id": str(number), **event}) for number, event in enumerate(events)]
         source.publish([(body.encode(), None) for body in bodies])  # type: ignore[attr-defined]
         source.close()
-        deliver_batch(work, "orders", self.router, STOP)
-        return work
+        deliver_batch(runtime, "orders", self.router, STOP)
+        return runtime
 
     def received(self, name: str) -> list[Any]:
         """Return the lines of a target, read as JSON."""
@@ -85,6 +85,6 @@ class Place:
         return "".join(event["id"] for event in self.received(name))
 
 
-def waiting(work: Runtime) -> list[tuple[str, str, str, int]]:
+def waiting(runtime: Runtime) -> list[tuple[str, str, str, int]]:
     """Return rule, reason, state and number of events of the references that wait."""
-    return [(each.rule, each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
+    return [(each.rule, each.reason, each.state, each.count) for each in runtime.ledger.waiting_references()]

@@ -63,8 +63,8 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
     def run(router: ConnectRouter, program: str, poisoned: Container[int] = (3,), budget: str = "0.5") -> Costly:
         (tmp_path / "program").write_text(program)
         settings = Settings.from_mapping(environ | {"EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET": budget})
-        work = Costly(**vars(Runtime.open(settings, connections_from_environment({}))))
-        source = work.open_source(work.rule_set().buses["orders"])
+        runtime = Costly(**vars(Runtime.open(settings, connections_from_environment({}))))
+        source = runtime.open_source(runtime.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(n), "source": "/s", "type": "t"}
             | {"subject": POISONED if n in poisoned else "good"}
@@ -72,15 +72,15 @@ def deliver(tmp_path: Path) -> Callable[..., Costly]:
         ]
         source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
         source.close()
-        deliver_batch(work, "orders", router, Stop())
-        return work
+        deliver_batch(runtime, "orders", router, Stop())
+        return runtime
 
     return run
 
 
-def lines(work: Runtime, name: str) -> list[str]:
+def lines(runtime: Runtime, name: str) -> list[str]:
     """Return the ids that a rule's target has received."""
-    path = work.settings.home / f"{name}.jsonl"
+    path = runtime.settings.home / f"{name}.jsonl"
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
@@ -89,15 +89,15 @@ def test_a_program_that_loops_delays_no_other_rule_on_spark(
 ) -> None:
     """Cheap and costly neighbours go out in its batch; the rest of its own is a reference, routed once it is mended."""
     router = ConnectRouter(spark_server.url, route_with_poison)
-    work = deliver(router, "loop")
+    runtime = deliver(router, "loop")
 
-    assert lines(work, "cheap") == lines(work, "other") == list("01234567")
-    assert lines(work, "costly") == list("012")
-    assert [(each.reason, each.count) for each in work.ledger.waiting_references()] == [("Budget", 5)]
-    (work.settings.home / "program").write_text("$.id")
-    deliver_references(work, "orders", router, Stop())
-    assert lines(work, "costly") == list("01234567")
-    assert audit(work).differences == ()
+    assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
+    assert lines(runtime, "costly") == list("012")
+    assert [(each.reason, each.count) for each in runtime.ledger.waiting_references()] == [("Budget", 5)]
+    (runtime.settings.home / "program").write_text("$.id")
+    deliver_references(runtime, "orders", router, Stop())
+    assert lines(runtime, "costly") == list("01234567")
+    assert audit(runtime).differences == ()
 
 
 JSONATA = (
@@ -130,19 +130,19 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
     """
     (tmp_path / "rules" / "rules.yaml").write_text(JSONATA.replace("FOLDER", str(tmp_path)))
     router = ConnectRouter(spark_server.url)
-    work = deliver(router, "$.id", poisoned=range(3, 8), budget="2")
+    runtime = deliver(router, "$.id", poisoned=range(3, 8), budget="2")
 
-    assert lines(work, "cheap") == lines(work, "jsonata") == list("01234567")
-    assert lines(work, "looping") == list("012")
-    (left,) = work.ledger.waiting_references()
+    assert lines(runtime, "cheap") == lines(runtime, "jsonata") == list("01234567")
+    assert lines(runtime, "looping") == list("012")
+    (left,) = runtime.ledger.waiting_references()
     assert (left.rule, left.reason) == ("looping", "Budget")
-    assert left.count + len(list(dead_letters(work))) == 5
-    deliver_references(work, "orders", router, Stop())
-    assert {letter["rule"] for letter in dead_letters(work)} == {"looping"}
-    assert {letter["reason"] for letter in dead_letters(work)} == {"TransformFailed"}
-    assert sorted(letter["event_id"] for letter in dead_letters(work)) == list("34567")
-    assert lines(work, "looping") == list("012")
-    assert audit(work).differences == ()
+    assert left.count + len(list(dead_letters(runtime))) == 5
+    deliver_references(runtime, "orders", router, Stop())
+    assert {letter["rule"] for letter in dead_letters(runtime)} == {"looping"}
+    assert {letter["reason"] for letter in dead_letters(runtime)} == {"TransformFailed"}
+    assert sorted(letter["event_id"] for letter in dead_letters(runtime)) == list("34567")
+    assert lines(runtime, "looping") == list("012")
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("program", ["die", "loop on"])
@@ -150,11 +150,11 @@ def test_a_program_that_takes_its_worker_along_holds_its_rule(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
 ) -> None:
     """Its worker dies, or never hears that time is up: the rule is on hold, with all of its share as a reference."""
-    work = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
+    runtime = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
 
-    assert lines(work, "cheap") == lines(work, "other") == list("01234567")
-    assert lines(work, "costly") == []
-    waiting = work.ledger.waiting_references()
+    assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
+    assert lines(runtime, "costly") == []
+    waiting = runtime.ledger.waiting_references()
     assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "on_hold", 8)]
-    assert list(work.ledger.rules_on_hold()) == ["costly"]
-    assert audit(work).differences == ()
+    assert list(runtime.ledger.rules_on_hold()) == ["costly"]
+    assert audit(runtime).differences == ()

@@ -41,7 +41,7 @@ EVENTS, FATAL = 12, (3, 7)
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Runtime]:
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
     """A runtime with events of three partitions, those of two of them fatal to their worker, once."""
     (tmp_path / "rules").mkdir()
     (tmp_path / "rules" / "rules.yaml").write_text(RULES.replace("FOLDER", str(tmp_path)))
@@ -51,8 +51,8 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
         "EVENTBRIDGE_PREPARE_TIMEOUT": "600",
     }
-    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
-    source = work.open_source(work.rule_set().buses["orders"])
+    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    source = runtime.open_source(runtime.rule_set().buses["orders"])
     bodies = [
         {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"}
         | ({"subject": FATAL_ONCE.decode()} if number in FATAL else {})
@@ -60,8 +60,8 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
     ]
     source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
     source.close()
-    yield work
-    work.close()
+    yield runtime
+    runtime.close()
 
 
 class Asked(ConnectRouter):
@@ -79,38 +79,38 @@ def uncosted(detail: Any) -> Any:
     return structs.replace(detail, cpu=0)
 
 
-def rows_of(work: Runtime, path: str | None) -> list[dict[str, Any]]:
+def rows_of(runtime: Runtime, path: str | None) -> list[dict[str, Any]]:
     """Return the rows of a delivery file."""
-    return [] if path is None else read_table(work.store, path).to_pylist()
+    return [] if path is None else read_table(runtime.store, path).to_pylist()
 
 
-def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(work: Runtime, tmp_path: Path) -> None:
+def test_workers_killed_before_they_answer_leave_files_that_nobody_reads(runtime: Runtime, tmp_path: Path) -> None:
     """Spark repeats their tasks in one job; each slice names one file, with the rows of a route that nothing hit.
 
     What the killed ones left is damaged here: reading it would fail. The batch is delivered, each event once.
     """
-    batch_id = listen(work, "orders") or ""
-    buffer(work, batch_id)
-    slices = slices_of(work.ledger.files(batch_id, "buffer"))
-    undisturbed = InProcessRouter(work.store).route_slices(job_of(work, work.ledger.batch(batch_id)), slices)
-    expected = {result.slice_id: (uncosted(result.detail), rows_of(work, result.path)) for result in undisturbed}
-    before = set(work.store.list("deliveries/"))
+    batch_id = listen(runtime, "orders") or ""
+    buffer(runtime, batch_id)
+    slices = slices_of(runtime.ledger.files(batch_id, "buffer"))
+    undisturbed = InProcessRouter(runtime.store).route_slices(job_of(runtime, runtime.ledger.batch(batch_id)), slices)
+    expected = {result.slice_id: (uncosted(result.detail), rows_of(runtime, result.path)) for result in undisturbed}
+    before = set(runtime.store.list("deliveries/"))
 
     with own_server(tmp_path / "spark", master="local[2,3]") as server:
         router = Asked(server.url, route_with_poison)
-        handed_out = route(work, batch_id, router)
+        handed_out = route(runtime, batch_id, router)
 
-    killed = [piece for piece in slices if work.store.exists(mark_of(piece))]
-    named = {file.key: file for file in work.ledger.files(batch_id, "delivery")}
-    left = set(work.store.list("deliveries/")) - before - {file.path for file in named.values()}
+    killed = [piece for piece in slices if runtime.store.exists(mark_of(piece))]
+    named = {file.key: file for file in runtime.ledger.files(batch_id, "delivery")}
+    left = set(runtime.store.list("deliveries/")) - before - {file.path for file in named.values()}
     assert (router.times, len(slices), len(killed), len(left)) == (1, 3, 2, 2)
-    assert {key: (uncosted(file.detail), rows_of(work, file.path)) for key, file in named.items()} == expected
+    assert {key: (uncosted(file.detail), rows_of(runtime, file.path)) for key, file in named.items()} == expected
 
     for path in left:
-        work.store.put(path, b"left over")
-    push_and_settle(work, batch_id, handed_out, Stop())
+        runtime.store.put(path, b"left over")
+    push_and_settle(runtime, batch_id, handed_out, Stop())
 
     lines = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert sorted(int(json.loads(line)["id"]) for line in lines) == list(range(EVENTS))
-    assert work.ledger.batch(batch_id).state == "committed"
-    assert audit(work).differences == ()
+    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert audit(runtime).differences == ()

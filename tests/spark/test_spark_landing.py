@@ -58,17 +58,17 @@ def server(kafka: Kafka, rocketmq: RocketMQ, tmp_path_factory: pytest.TempPathFa
 def _landed(environ: dict[str, str], home: Path, lander: ConnectLander | None) -> tuple[list[Any], list[int]]:
     """Land the topic in an installation of its own; return the rows without their time, and counts of the ranges."""
     settings = Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(home)})
-    work = Runtime.open(settings, connections_from_environment(environ))
-    batch_id = listen(work, "orders")
+    runtime = Runtime.open(settings, connections_from_environment(environ))
+    batch_id = listen(runtime, "orders")
     assert batch_id is not None
-    buffer(work, batch_id, lambda bus: lander)
-    files = work.ledger.files(batch_id, "buffer")
-    assert work.ledger.batch(batch_id).state == "buffered"
-    rows = [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]
+    buffer(runtime, batch_id, lambda bus: lander)
+    files = runtime.ledger.files(batch_id, "buffer")
+    assert runtime.ledger.batch(batch_id).state == "buffered"
+    rows = [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
     for row in rows:
         row.pop("arrived_at")
     details = [file.detail for file in files if isinstance(file.detail, LandedRange)]
-    work.close()
+    runtime.close()
     counts = [sum(getattr(each, name) for each in details) for name in ("read", "valid", "duplicate", "malformed")]
     return sorted(rows, key=lambda row: (row["partition_id"], row["offset"])), counts
 
@@ -78,16 +78,16 @@ def test_workers_land_what_one_process_lands(
 ) -> None:
     """Rows and counts are the same, with ids repeated in other parts and invalid events."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
-    work = Runtime.open(
+    runtime = Runtime.open(
         Settings.from_mapping(environ | {"EVENTBRIDGE_HOME": str(tmp_path / "publisher")}),
         connections_from_environment(environ),
     )
-    publisher = work.open_publisher(work.rule_set().buses["orders"])
+    publisher = runtime.open_publisher(runtime.rule_set().buses["orders"])
     ids = [number % 1_500 for number in range(_EVENTS)]
     events = [{"specversion": "1.0", "id": str(number), "source": "/s", "type": "t"} for number in ids]
     publisher.publish([(json.dumps(event).encode() if event["id"] != "7" else b"none", None) for event in events])
     publisher.close()
-    work.close()
+    runtime.close()
 
     rows, counts = _landed(environ, tmp_path / "shared", ConnectLander(server.url))
 

@@ -49,22 +49,22 @@ def land(tmp_path: Path) -> Iterator[Callable[..., tuple[Runtime, str]]]:
         "EVENTBRIDGE_ROUTE_SLICE_TIMEOUT": "5",
         "EVENTBRIDGE_PREPARE_TIMEOUT": "600",  # a worker that loops takes its 5 s each time it is tried
     }
-    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
 
     def make(*subjects: str) -> tuple[Runtime, str]:
-        source = work.open_source(work.rule_set().buses["orders"])
+        source = runtime.open_source(runtime.rule_set().buses["orders"])
         bodies = [
             {"specversion": "1.0", "id": str(number), "source": "/s", "type": "t", "subject": subject}
             for number, subject in enumerate(subjects)
         ]
         source.publish([(json.dumps(body).encode(), None) for body in bodies])  # type: ignore[attr-defined]
         source.close()
-        batch_id = listen(work, "orders") or ""
-        buffer(work, batch_id)
-        return work, batch_id
+        batch_id = listen(runtime, "orders") or ""
+        buffer(runtime, batch_id)
+        return runtime, batch_id
 
     yield make
-    work.close()
+    runtime.close()
 
 
 @pytest.mark.parametrize("poison", [DEADLY, ENDLESS], ids=["ends its worker", "keeps its worker"])
@@ -72,53 +72,53 @@ def test_poison_is_one_dead_letter(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]], poison: bytes
 ) -> None:
     """An event that kills the Python worker, or never lets it go, is a dead letter; its batch is routed without it."""
-    work, batch_id = land(*["good"] * 5, poison.decode(), *["good"] * 6)
+    runtime, batch_id = land(*["good"] * 5, poison.decode(), *["good"] * 6)
 
-    route(work, batch_id, ConnectRouter(spark_server.url, route_with_poison))
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    commit(work, batch_id)
+    route(runtime, batch_id, ConnectRouter(spark_server.url, route_with_poison))
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)
 
-    (record,) = dead_letters(work, whole=True)
+    (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], record["event_id"]) == ("RouteFailed", "5")
     assert "worker" in record["detail"]
-    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 11
-    assert audit(work).differences == ()
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 11
+    assert audit(runtime).differences == ()
 
 
 def test_a_spark_that_is_gone_blames_no_event(
     spark_server: SparkConnectServer, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
     """Where the server is gone with its workers the canary fails too: the stage fails, and another Spark routes."""
-    work, batch_id = land(*["good"] * 8)
+    runtime, batch_id = land(*["good"] * 8)
 
     with pytest.raises(SparkError):
-        route(work, batch_id, ConnectRouter(SparkConnectServer().url))  # which is never started
+        route(runtime, batch_id, ConnectRouter(SparkConnectServer().url))  # which is never started
 
-    assert work.ledger.tries(batch_id) == {"": 1}
-    route(work, batch_id, ConnectRouter(spark_server.url))
-    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 8
+    assert runtime.ledger.tries(batch_id) == {"": 1}
+    route(runtime, batch_id, ConnectRouter(spark_server.url))
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 8
 
 
 def test_an_event_that_kills_java_is_one_dead_letter(
     spark_server: SparkConnectServer, tmp_path: Path, land: Callable[..., tuple[Runtime, str]]
 ) -> None:
     """Spark itself goes down with it: the stage fails, counts that, and a Spark that is there again goes on without."""
-    work, batch_id = land(KILLING.decode(), "good")
-    (landed,) = work.ledger.files(batch_id, "buffer")
+    runtime, batch_id = land(KILLING.decode(), "good")
+    (landed,) = runtime.ledger.files(batch_id, "buffer")
     # what earlier runs found out: together and as a slice of two it ended Spark, and alone twice already
-    work.ledger.begin_try(batch_id, f"{landed.key}/000000")
+    runtime.ledger.begin_try(batch_id, f"{landed.key}/000000")
     for _ in range(2):
-        work.ledger.begin_try(batch_id, f"{landed.key}/000000-000001")
+        runtime.ledger.begin_try(batch_id, f"{landed.key}/000000-000001")
 
     with own_server(tmp_path / "spark") as server, pytest.raises(SparkError):
-        route(work, batch_id, ConnectRouter(server.url, route_with_poison))
-    route(work, batch_id, ConnectRouter(spark_server.url, route_with_poison))
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    commit(work, batch_id)
+        route(runtime, batch_id, ConnectRouter(server.url, route_with_poison))
+    route(runtime, batch_id, ConnectRouter(spark_server.url, route_with_poison))
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)
 
-    (record,) = dead_letters(work)
+    (record,) = dead_letters(runtime)
     assert (record["reason"], record["event_id"]) == ("RouteFailed", "0")
-    assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 1
-    assert audit(work).differences == ()
+    assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 1
+    assert audit(runtime).differences == ()

@@ -24,7 +24,7 @@ RULE = "  NAME: {bus: reloads, pattern: {subject: [SUBJECT]}, targets: {f: {type
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Runtime]:
+def runtime(tmp_path: Path) -> Iterator[Runtime]:
     """A runtime without rules."""
     (tmp_path / "rules").mkdir()
     environ = {
@@ -32,21 +32,21 @@ def work(tmp_path: Path) -> Iterator[Runtime]:
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(tmp_path),
         "EVENTBRIDGE_RULES_FOLDER": str(tmp_path / "rules"),
     }
-    work = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
-    yield work
-    work.close()
+    runtime = Runtime.open(Settings.from_mapping(environ), connections_from_environment({}))
+    yield runtime
+    runtime.close()
 
 
-def write_rules(work: Runtime, **subjects: str) -> None:
+def write_rules(runtime: Runtime, **subjects: str) -> None:
     """Write a rule for each name, which lets events of one subject through."""
     rules = "".join(RULE.replace("NAME", name).replace("SUBJECT", subject) for name, subject in subjects.items())
-    text = (BUS + rules).replace("FOLDER", str(work.settings.home))
-    (work.settings.home / "rules" / "rules.yaml").write_text(text)
+    text = (BUS + rules).replace("FOLDER", str(runtime.settings.home))
+    (runtime.settings.home / "rules" / "rules.yaml").write_text(text)
 
 
-def publish(work: Runtime, number: int) -> None:
+def publish(runtime: Runtime, number: int) -> None:
     """Publish two events, one of each subject, numbered from there on."""
-    source = work.open_source(work.rule_set().buses["reloads"])
+    source = runtime.open_source(runtime.rule_set().buses["reloads"])
     bodies = [
         {"specversion": "1.0", "id": str(number + index), "source": "/s", "type": "t", "subject": subject}
         for index, subject in enumerate(("odd", "even"))
@@ -55,14 +55,14 @@ def publish(work: Runtime, number: int) -> None:
     source.close()
 
 
-def received(work: Runtime, name: str) -> list[str]:
+def received(runtime: Runtime, name: str) -> list[str]:
     """Return the ids that a rule's target has received."""
-    path = work.settings.home / f"{name}.jsonl"
+    path = runtime.settings.home / f"{name}.jsonl"
     return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
 def test_changed_rules_are_in_force_at_the_next_batch_of_the_same_worker(
-    spark_server: SparkConnectServer, work: Runtime
+    spark_server: SparkConnectServer, runtime: Runtime
 ) -> None:
     """A rule changes and another comes: the worker compiles them once, and does not where nothing has changed."""
 
@@ -78,22 +78,22 @@ def test_changed_rules_are_in_force_at_the_next_batch_of_the_same_worker(
         return result
 
     def delivered() -> tuple[int, int]:
-        batch_id = deliver_batch(work, "reloads", ConnectRouter(spark_server.url, noting), Stop()) or ""
-        worker, program = work.store.get(f"noted/{batch_id}").split()
+        batch_id = deliver_batch(runtime, "reloads", ConnectRouter(spark_server.url, noting), Stop()) or ""
+        worker, program = runtime.store.get(f"noted/{batch_id}").split()
         return int(worker), int(program)
 
-    write_rules(work, changes="odd", goes="even")
-    publish(work, 1)
+    write_rules(runtime, changes="odd", goes="even")
+    publish(runtime, 1)
     worker, program = delivered()
-    write_rules(work, changes="even", comes="odd")
-    publish(work, 3)
+    write_rules(runtime, changes="even", comes="odd")
+    publish(runtime, 3)
     next_worker, next_program = delivered()
-    publish(work, 5)
+    publish(runtime, 5)
 
     assert delivered() == (next_worker, next_program)
     assert next_worker == worker
     assert next_program != program
-    assert received(work, "changes") == ["1", "4", "6"]
-    assert received(work, "goes") == ["2"]
-    assert received(work, "comes") == ["3", "5"]
-    assert audit(work).differences == ()
+    assert received(runtime, "changes") == ["1", "4", "6"]
+    assert received(runtime, "goes") == ["2"]
+    assert received(runtime, "comes") == ["3", "5"]
+    assert audit(runtime).differences == ()

@@ -40,11 +40,11 @@ def place(spark_server: SparkConnectServer, tmp_path: Path) -> Place:
     return Place(tmp_path, spark_server.url)
 
 
-def failures(work: Runtime) -> list[tuple[str, str, str, str]]:
+def failures(runtime: Runtime) -> list[tuple[str, str, str, str]]:
     """Return event, rule/target, reason and the beginning of the detail of the dead letters."""
     return sorted(
         (row["event_id"], f"{row['rule']}/{row['target']}", row["reason"], row["detail"].split("]")[0])
-        for row in dead_letters(work)
+        for row in dead_letters(runtime)
     )
 
 
@@ -52,14 +52,14 @@ def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tm
     """Once it is over no further rule is asked about: it waits whole, and is routed by itself in the slow lane."""
     place = Place(tmp_path, spark_server.url, total_seconds=0.001)
     place.write_rules(plain={}, one={"where": "true"}, two={"where": "true"})
-    work = place.deliver({}, {})
+    runtime = place.deliver({}, {})
 
     assert place.ids("plain-all") == "01"
     assert sorted([place.ids("one-all"), place.ids("two-all")]) == ["", "01"]
-    assert [(reason, count) for _, reason, _, count in waiting(work)] == [("Crowded", 2)]
-    deliver_references(work, "orders", place.router, STOP)
+    assert [(reason, count) for _, reason, _, count in waiting(runtime)] == [("Crowded", 2)]
+    deliver_references(runtime, "orders", place.router, STOP)
     assert place.ids("one-all") == place.ids("two-all") == "01"
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) -> None:
@@ -79,7 +79,7 @@ def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) ->
         "12345678901234567890e-5",
     ]
     bodies = [f'{{"a": 1, "n": {number}, "text": "cut \\ud83d"}}' for number in numbers]
-    work = place.deliver(*({"data": parse_value(body)} for body in bodies))
+    runtime = place.deliver(*({"data": parse_value(body)} for body in bodies))
 
     assert place.ids("where-all") == "012345"
     assert place.ids("big-all") == "02345"
@@ -87,8 +87,8 @@ def test_sql_takes_what_no_variant_and_no_string_of_spark_holds(place: Place) ->
     assert [each["n"] for each in found] == [Number(number) for number in numbers]
     assert [each["all"] for each in found] == [parse_value(body) for body in bodies]
     assert {each["text"] for each in found} == {"cut \ud83d"}
-    assert {(target, reason) for _, target, reason, _ in failures(work)} == {("text/t", "TransformFailed")}
-    assert audit(work).differences == ()
+    assert {(target, reason) for _, target, reason, _ in failures(runtime)} == {("text/t", "TransformFailed")}
+    assert audit(runtime).differences == ()
 
 
 def test_where_sees_attributes_and_data(place: Place) -> None:
@@ -101,7 +101,7 @@ def test_where_sees_attributes_and_data(place: Place) -> None:
         null={"where": "data:missing::int > 0"},
         fewer={"where": "data:n::int % 2 = 0", "targets": {"a": {"form": "JSONATA", "value": "id"}, "b": {}}},
     )
-    work = place.deliver(*SUBJECT, {"type": "other"}, {"data": None}, {})
+    runtime = place.deliver(*SUBJECT, {"type": "other"}, {"data": None}, {})
 
     assert place.ids("plain-all") == "01234578"
     assert place.ids("data-all") == "34"
@@ -110,9 +110,9 @@ def test_where_sees_attributes_and_data(place: Place) -> None:
     assert place.ids("null-all") == ""
     assert place.received("fewer-a") == ["0", "2", "4"]
     assert place.ids("fewer-b") == "024"
-    assert waiting(work) == []
-    assert [path for path in work.store.list("deliveries/") if "/sql/" in path] == []
-    assert audit(work).differences == ()
+    assert waiting(runtime) == []
+    assert [path for path in runtime.store.list("deliveries/") if "/sql/" in path] == []
+    assert audit(runtime).differences == ()
 
 
 def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place) -> None:
@@ -121,15 +121,15 @@ def test_an_event_that_where_fails_for_is_a_dead_letter_of_its_rule(place: Place
         plain={}, cast={"where": "data:n::int > 1", "targets": {"a": {}, "b": {"form": "JSONATA", "value": "id"}}}
     )
     bad = {"data": {"n": "many"}}
-    work = place.deliver(*SUBJECT[:3], bad, *SUBJECT[3:])
+    runtime = place.deliver(*SUBJECT[:3], bad, *SUBJECT[3:])
 
     assert place.ids("plain-all") == "0123456"
     assert place.ids("cast-a") == "2456"
     assert place.received("cast-b") == ["2", "4", "5", "6"]
     said = "where: [INVALID_VARIANT_CAST"
-    assert failures(work) == [("3", "cast/a", "RouteFailed", said), ("3", "cast/b", "RouteFailed", said)]
-    assert waiting(work) == []
-    assert audit(work).differences == ()
+    assert failures(runtime) == [("3", "cast/a", "RouteFailed", said), ("3", "cast/b", "RouteFailed", said)]
+    assert waiting(runtime) == []
+    assert audit(runtime).differences == ()
 
 
 def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
@@ -141,19 +141,19 @@ def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
         number={"where": "data:n::int"},
         value={"targets": {"a": {"form": "SQL", "value": "transform(id, x -> x)"}}},
     )
-    work = place.deliver(*SUBJECT)
+    runtime = place.deliver(*SUBJECT)
 
     assert place.ids("plain-all") == place.ids("good-all") == "012345"
-    held = work.ledger.rules_on_hold()
+    held = runtime.ledger.rules_on_hold()
     assert sorted(held) == ["column", "number", "value"]
     assert "[DATATYPE_MISMATCH" in held["column"].reason
-    assert sorted(waiting(work)) == [(name, "RouteFailed", "on_hold", 6) for name in sorted(held)]
-    assert audit(work).differences == ()
+    assert sorted(waiting(runtime)) == [(name, "RouteFailed", "on_hold", 6) for name in sorted(held)]
+    assert audit(runtime).differences == ()
     place.write_rules(plain={}, column={"where": "data:n::int > 3"})
-    work = Runtime.open(place.settings, connections_from_environment({}))
-    deliver_references(work, "orders", place.router, STOP)
+    runtime = Runtime.open(place.settings, connections_from_environment({}))
+    deliver_references(runtime, "orders", place.router, STOP)
     assert place.ids("column-all") == "45"
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_sql_gives_the_payload(place: Place) -> None:
@@ -168,7 +168,7 @@ def test_sql_gives_the_payload(place: Place) -> None:
         "whole": {"form": "ORIGINAL"},
     }
     place.write_rules(plain={}, sql={"where": "data:n::int < 3", "targets": targets})
-    work = place.deliver(*SUBJECT)
+    runtime = place.deliver(*SUBJECT)
 
     assert place.received("sql-text") == ["S0", "S1", "S2"]
     assert place.received("sql-json") == [{"n": n, "none": None, "km": 2.5} for n in range(3)]
@@ -177,11 +177,11 @@ def test_sql_gives_the_payload(place: Place) -> None:
     assert place.received("sql-cast") == [10.0, 5.0]
     assert place.ids("sql-whole") == "012"
     null = "the expression is null for this event"
-    assert failures(work) == [
+    assert failures(runtime) == [
         ("0", "sql/cast", "TransformFailed", "[DIVIDE_BY_ZERO"),
         *((number, "sql/must", "TransformFailed", null) for number in "012"),
     ]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
@@ -191,9 +191,9 @@ def test_the_examples_of_the_page_give_what_it_shows(place: Place) -> None:
     found = re.findall(r"^```yaml sql\n(.*?)^```\n\n```\w+ gives\n(.*?)\n```$", page, re.MULTILINE | re.DOTALL)
     targets = {f"t{number}": yaml.safe_load(text)["transform"] for number, (text, _) in enumerate(found)}
     place.write_rules(page={"targets": targets})
-    work = place.deliver(event | {"type": "placed"})
+    runtime = place.deliver(event | {"type": "placed"})
 
-    failed = {row["target"]: f"failed: {row['detail']}" for row in dead_letters(work)}
+    failed = {row["target"]: f"failed: {row['detail']}" for row in dead_letters(runtime)}
     for number, (_, shown) in enumerate(found):
         path = place.folder / f"page-t{number}.jsonl"
         got = failed.get(f"t{number}") or path.read_text().rstrip("\n")
@@ -207,12 +207,12 @@ def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -
     place.write_rules(plain={}, greedy={"where": f"data:n::int <> 3 OR length(replace({long}, 'x', {long})) > 0"})
     events = [*SUBJECT]
     events[3] = {**events[3], "data": {"n": 3, "long": "x" * 45_000}}
-    work = place.deliver(*events)
+    runtime = place.deliver(*events)
 
     assert place.ids("plain-all") == "012345"
     assert place.ids("greedy-all") == "01245"
-    assert [row[:3] for row in failures(work)] == [("3", "greedy/all", "RouteFailed")]
-    assert audit(work).differences == ()
+    assert [row[:3] for row in failures(runtime)] == [("3", "greedy/all", "RouteFailed")]
+    assert audit(runtime).differences == ()
 
 
 def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) -> None:
@@ -225,48 +225,48 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
         place.write_rules(endless={"where": f"data:n::int <> 3 OR {ENDLESS} > 0"}, other={"where": "true"}, plain={})
         events = [*SUBJECT]
         events[3] = {**events[3], "data": {"n": 3, "many": list(range(30_000))}}
-        work = place.deliver(*events)
-        routed_until(place, work, lambda: "endless" in work.ledger.rules_on_hold())
-        routed_until(place, work, lambda: {each[0] for each in waiting(work)} == {"endless"})
+        runtime = place.deliver(*events)
+        routed_until(place, runtime, lambda: "endless" in runtime.ledger.rules_on_hold())
+        routed_until(place, runtime, lambda: {each[0] for each in waiting(runtime)} == {"endless"})
 
         assert place.ids("plain-all") == place.ids("other-all") == "012345"
         done = place.ids("endless-all")
         assert "012".startswith(done)
-        assert waiting(work) == [("endless", "RouteFailed", "on_hold", 6 - len(done))]
-        assert "its SQL does not end within" in work.ledger.rules_on_hold()["endless"].reason
+        assert waiting(runtime) == [("endless", "RouteFailed", "on_hold", 6 - len(done))]
+        assert "its SQL does not end within" in runtime.ledger.rules_on_hold()["endless"].reason
         place.write_rules(endless={"where": "data:n::int <> 3"}, other={"where": "true"}, plain={})
-        routed_until(place, work, lambda: not waiting(work))
+        routed_until(place, runtime, lambda: not waiting(runtime))
         assert place.ids("endless-all") == "01245"
-        assert audit(work).differences == ()
+        assert audit(runtime).differences == ()
 
 
-def routed_until(place: Place, work: Runtime, done: Callable[[], bool]) -> None:
+def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> None:
     """Route what is referred, whenever it is due: a busy machine may spend a budget before it comes to anything."""
     for _ in range(20):
         if done():
             return
-        due_at = due_references(work)
+        due_at = due_references(runtime)
         if due_at is not None:
-            time.sleep(max(0.0, (due_at - work.clock()).total_seconds()))
-        deliver_references(work, "orders", place.router, STOP)
-    pytest.fail(f"after 20 batches there wait {waiting(work)}, held are {work.ledger.rules_on_hold()}")
+            time.sleep(max(0.0, (due_at - runtime.clock()).total_seconds()))
+        deliver_references(runtime, "orders", place.router, STOP)
+    pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules_on_hold()}")
 
 
 def test_a_mended_rule_routes_its_dead_letters_anew(place: Place) -> None:
     """A redrive with retransform asks Spark as route does: today's `where` decides, today's SQL is what is sent."""
     place.write_rules(cast={"where": "data:n::int > 1", "targets": {"a": {"form": "SQL", "value": "data:n"}}})
-    work = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})
-    assert [each[2] for each in failures(work)] == ["RouteFailed"] * 2
+    runtime = place.deliver(*SUBJECT[:2], {"data": {"n": "many"}}, {"data": {"n": "few"}})
+    assert [each[2] for each in failures(runtime)] == ["RouteFailed"] * 2
     kept = "data:n::string = 'many'"
     place.write_rules(
         cast={"where": kept, "targets": {"a": {"form": "SQL", "value": "named_struct('n', upper(data:n::string))"}}}
     )
-    left = survey(work, Selection(), retransform=False, again=False).left
+    left = survey(runtime, Selection(), retransform=False, again=False).left
 
-    request = begin_redrive(work, Selection(), "run", rate=None, retransform=True, again=False)
-    deliver_redrive(work, request.redrive_id, place.router)
+    request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=True, again=False)
+    deliver_redrive(runtime, request.redrive_id, place.router)
 
     assert left == {("cast/a", NO_REQUEST): 2}
     assert place.received("cast-a") == [{"n": "MANY"}]
-    assert Marks(work).counts(work.ledger.redrive(request.redrive_id)) == {"delivered": 1, "unmatched": 1}
-    assert audit(work).differences == ()
+    assert Marks(runtime).counts(runtime.ledger.redrive(request.redrive_id)) == {"delivered": 1, "unmatched": 1}
+    assert audit(runtime).differences == ()

@@ -40,14 +40,14 @@ def shop_on(site: Any, broker: Broker, folder: Path) -> Any:
 
 def publish(site: Any, *bodies: bytes) -> None:
     """Publish to the bus of the example, without keys."""
-    publisher = site.work.open_publisher(site.work.rule_set().buses["orders"])
+    publisher = site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])
     publisher.publish([(body, None) for body in bodies])
     publisher.close()
 
 
 def deliver(site: Any, runner: str = "orders") -> None:
     """Deliver until nothing waits, in the mode of the tests."""
-    carry(site.work, runner)
+    carry(site.runtime, runner)
 
 
 def delivered(folder: Path) -> list[str]:

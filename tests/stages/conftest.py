@@ -151,7 +151,7 @@ class Site:
     works: list[Runtime] = field(default_factory=list)
 
     @property
-    def work(self) -> Runtime:
+    def runtime(self) -> Runtime:
         """The runtime that was opened last."""
         return self.works[-1] if self.works else self.reopen()
 
@@ -214,9 +214,9 @@ def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
 
 
 @pytest.fixture
-def work(site: Site) -> Runtime:
+def runtime(site: Site) -> Runtime:
     """The runtime of `site`."""
-    return site.work
+    return site.runtime
 
 
 @pytest.fixture
@@ -263,10 +263,10 @@ def _dies(site: Site, stage: Callable[[Runtime], Any], fatal: int) -> bool:
         if reached == fatal:
             raise Killed(point)
 
-    work = site.reopen()
+    runtime = site.reopen()
     fault_points.install(hook)
     try:
-        stage(work)
+        stage(runtime)
     except Killed:
         return True
     finally:
@@ -278,8 +278,8 @@ def _dies(site: Site, stage: Callable[[Runtime], Any], fatal: int) -> bool:
 def settle_by_ledger() -> Callable[[Runtime, str], None]:
     """Move a planned batch through all its states in the ledger, as if nothing had matched."""
 
-    def settle(work: Runtime, batch_id: str) -> None:
-        ledger = work.ledger
+    def settle(runtime: Runtime, batch_id: str) -> None:
+        ledger = runtime.ledger
         batch = ledger.batch(batch_id)
         ledger.move_batch(batch_id, "planned", "buffered")
         ledger.publish_chunks(batch_id, ledger.now() + timedelta(seconds=60), [])

@@ -84,7 +84,7 @@ class Place:
         """Change the program of the costly rule's transforms."""
         (self.site.folder / "program").write_text(text)
 
-    def work(self) -> Costly:
+    def runtime(self) -> Costly:
         """Open the installation."""
         return Costly(**vars(self.site.reopen(**BUDGETS)))
 
@@ -101,35 +101,35 @@ class Place:
         return [json.loads(line)["id"] for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def router(work: Runtime) -> InProcessRouter:
+def router(runtime: Runtime) -> InProcessRouter:
     """Return a router whose costly rules run programs."""
-    return InProcessRouter(work.store, route_with_poison)
+    return InProcessRouter(runtime.store, route_with_poison)
 
 
-def landed(work: Runtime) -> str:
+def landed(runtime: Runtime) -> str:
     """Plan and land a batch."""
-    batch_id = listen(work, "orders") or ""
-    buffer(work, batch_id)
+    batch_id = listen(runtime, "orders") or ""
+    buffer(runtime, batch_id)
     return batch_id
 
 
-def settled(work: Runtime, batch_id: str) -> None:
+def settled(runtime: Runtime, batch_id: str) -> None:
     """Settle and commit a batch that nobody pushed."""
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    assert commit(work, batch_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    assert commit(runtime, batch_id)
 
 
-def waiting(work: Runtime) -> list[tuple[str, str, int]]:
+def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
     """Return reason, state and number of events of the references that wait."""
-    return [(each.reason, each.state, each.count) for each in work.ledger.waiting_references()]
+    return [(each.reason, each.state, each.count) for each in runtime.ledger.waiting_references()]
 
 
 class Crashing(InProcessRouter):
     """A router whose worker dies of every share of the rule `costly`, until it is mended."""
 
-    def __init__(self, work: Runtime) -> None:
-        super().__init__(work.store, route_with_poison)
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.store, route_with_poison)
         self.mended = False
         self.shares = 0
 

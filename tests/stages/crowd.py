@@ -52,12 +52,12 @@ class Task:
 Timeline = Iterator[Sequence[Task]]
 
 STAGES: Final[dict[str, Callable[[Runtime, Task], Any]]] = {
-    "buffer": lambda work, task: buffer(work, task.batch_id),
-    "route": lambda work, task: route(work, task.batch_id, InProcessRouter(work.store)),
-    "push": lambda work, task: push(work, task.batch_id, task.chunk_id),
-    "write_dead_letters": lambda work, task: write_dead_letters(work, task.batch_id),
-    "schedule_retries": lambda work, task: schedule_retries(work, task.batch_id),
-    "commit": lambda work, task: commit(work, task.batch_id),
+    "buffer": lambda runtime, task: buffer(runtime, task.batch_id),
+    "route": lambda runtime, task: route(runtime, task.batch_id, InProcessRouter(runtime.store)),
+    "push": lambda runtime, task: push(runtime, task.batch_id, task.chunk_id),
+    "write_dead_letters": lambda runtime, task: write_dead_letters(runtime, task.batch_id),
+    "schedule_retries": lambda runtime, task: schedule_retries(runtime, task.batch_id),
+    "commit": lambda runtime, task: commit(runtime, task.batch_id),
 }
 
 
@@ -104,10 +104,10 @@ class Crowd:
     def _live(self, what: Callable[[Runtime, Any], Any], me: int | None) -> None:
         """Do it with a runtime of one's own, in a child, and tell what came of it."""
         try:
-            work = self._site.reopen(**self._settings)
-            work.ledger.batches()
+            runtime = self._site.reopen(**self._settings)
+            runtime.ledger.batches()
             self._gate.wait(_PATIENCE_SECONDS)
-            self._told.put(what(work, me))
+            self._told.put(what(runtime, me))
         except BaseException as error:
             self._told.put(f"{what.__name__}: {error!r}")
         finally:
@@ -115,37 +115,39 @@ class Crowd:
             self._told.join_thread()
             os._exit(0)  # what pytest and its fixtures have registered is the parent's
 
-    def _work(self, work: Runtime, _: None) -> Counter[str]:
+    def _work(self, runtime: Runtime, _: None) -> Counter[str]:
         ran: Counter[str] = Counter()
         while (task := self._tasks.get()) is not None:
-            STAGES[task.stage](work, task)
+            STAGES[task.stage](runtime, task)
             ran[task.stage] += 1
             self._answers[task.scheduler].put(task)
         return ran
 
-    def _schedule(self, work: Runtime, me: int) -> tuple[int, int]:
+    def _schedule(self, runtime: Runtime, me: int) -> tuple[int, int]:
         """Plan for every runner whenever none of its runs is one's own, and hand out the tasks of one's runs."""
         runs: dict[tuple[str, str], tuple[Timeline, set[Task]]] = {}
         count, plan_at = 0, 0.0
         while True:
             if time.monotonic() >= plan_at:
                 for runner in self._runners:
-                    for kind, batch_id in self._planned(work, runner, [kind for name, kind in runs if name == runner]):
-                        runs[runner, kind] = (_timeline(work, me, kind, batch_id), set())
+                    for kind, batch_id in self._planned(
+                        runtime, runner, [kind for name, kind in runs if name == runner]
+                    ):
+                        runs[runner, kind] = (_timeline(runtime, me, kind, batch_id), set())
                         count += 1
                 plan_at = time.monotonic() + _PLAN_SECONDS
             for key, (timeline, waiting) in list(runs.items()):
                 if not waiting and not self._hand_out(timeline, waiting):
                     del runs[key]
                     plan_at = 0.0
-            if not runs and self._is_idle(work):
+            if not runs and self._is_idle(runtime):
                 return me, count
             self._take_answers(me, [waiting for _, waiting in runs.values()])
 
-    def _planned(self, work: Runtime, runner: str, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
-        if "normal" not in kinds and (batch_id := listen(work, runner)) and self._claim(batch_id):
+    def _planned(self, runtime: Runtime, runner: str, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
+        if "normal" not in kinds and (batch_id := listen(runtime, runner)) and self._claim(batch_id):
             yield "normal", batch_id
-        if "retry" not in kinds and (batch_id := plan_retries(work, runner, _LANES).batch_id):
+        if "retry" not in kinds and (batch_id := plan_retries(runtime, runner, _LANES).batch_id):
             yield "retry", batch_id
 
     def _claim(self, batch_id: str) -> bool:
@@ -175,19 +177,21 @@ class Crowd:
         except queue.Empty:
             pass
 
-    def _is_idle(self, work: Runtime) -> bool:
-        ledger = work.ledger
+    def _is_idle(self, runtime: Runtime) -> bool:
+        ledger = runtime.ledger
         return all(
-            ledger.unfinished_batch(runner) is None and listen(work, runner) is None and not next_due_at(work, runner)
+            ledger.unfinished_batch(runner) is None
+            and listen(runtime, runner) is None
+            and not next_due_at(runtime, runner)
             for runner in self._runners
         )
 
 
-def _timeline(work: Runtime, me: int, kind: str, batch_id: str) -> Timeline:
+def _timeline(runtime: Runtime, me: int, kind: str, batch_id: str) -> Timeline:
     if kind == "normal":
         yield [Task(me, "buffer", batch_id)]
         yield [Task(me, "route", batch_id)]
-    chunks = [chunk for chunk in work.ledger.chunks(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks(batch_id) if chunk.map_index is not None]
     yield [Task(me, "push", batch_id, chunk.chunk_id) for chunk in chunks]
     for stage in ("write_dead_letters", "schedule_retries", "commit"):
         yield [Task(me, stage, batch_id)]

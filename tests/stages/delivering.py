@@ -109,17 +109,17 @@ class Sending:
     _published: int = 0
 
     @property
-    def work(self) -> Runtime:
+    def runtime(self) -> Runtime:
         """The runtime."""
-        work: Runtime = self.site.work
-        return work
+        runtime: Runtime = self.site.runtime
+        return runtime
 
     def begin(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Runtime:
         """Write the rule with these targets, publish (see `publish`), and return the runtime, settings changed."""
         self.rules(**targets)
         self.publish(*orders)
-        work: Runtime = self.site.reopen(**settings) if settings else self.site.work
-        return work
+        runtime: Runtime = self.site.reopen(**settings) if settings else self.site.runtime
+        return runtime
 
     def routed(self, *orders: int | bytes, settings: Mapping[str, object] | None = None, **targets: str) -> Batch:
         """Do what `begin` does, then listen, buffer and route; return the batch, which is now to be pushed."""
@@ -157,62 +157,62 @@ class Sending:
         `idle_seconds`: how long that streaming task lasts at least after its last event, for what its targets try
         again.
         """
-        return carry_batch(self.work, runner, self.mode, idle_seconds)
+        return carry_batch(self.runtime, runner, self.mode, idle_seconds)
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due; in streaming mode a streaming task begins."""
-        carry(self.work, RUNNER, self.mode)
+        carry(self.runtime, RUNNER, self.mode)
 
     def retry(self) -> str | None:
         """Move one retry batch through its stages and return its id; None = nothing is due."""
-        return deliver_retries(self.work, RUNNER, Stop())
+        return deliver_retries(self.runtime, RUNNER, Stop())
 
     def push(self, batch: Batch) -> None:
         """Push every chunk of a batch."""
-        for chunk in self.work.ledger.chunks(batch.batch_id):
-            push(self.work, batch.batch_id, chunk.chunk_id)
+        for chunk in self.runtime.ledger.chunks(batch.batch_id):
+            push(self.runtime, batch.batch_id, chunk.chunk_id)
 
     def settle(self, batch: Batch) -> None:
         """Settle a batch and make pending what is to be tried again: all that comes before its commit."""
-        write_dead_letters(self.work, batch.batch_id)
-        schedule_retries(self.work, batch.batch_id)
+        write_dead_letters(self.runtime, batch.batch_id)
+        schedule_retries(self.runtime, batch.batch_id)
 
     def requests(self) -> list[dict[str, Any]]:
         """Return what the receiver received since the test began."""
         return self.receiver.requests()
 
 
-def routed(work: Runtime) -> Batch:
+def routed(runtime: Runtime) -> Batch:
     """Listen, buffer and route; return the batch, which is now to be pushed."""
-    batch_id = listen(work, RUNNER)
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None, "events were published"
-    buffer(work, batch_id)
-    route(work, batch_id, InProcessRouter(work.store))
-    return work.ledger.batch(batch_id)
+    buffer(runtime, batch_id)
+    route(runtime, batch_id, InProcessRouter(runtime.store))
+    return runtime.ledger.batch(batch_id)
 
 
-def verdicts(work: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
+def verdicts(runtime: Runtime, batch_id: str) -> dict[str, list[Verdict]]:
     """Return the settlement's rows by target."""
     found: dict[str, list[Verdict]] = {}
-    for row in read_verdicts(work, batch_id):
+    for row in read_verdicts(runtime, batch_id):
         found.setdefault(row.target, []).append(row)
     return found
 
 
-def segment_rows(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
+def segment_rows(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return every recorded outcome row of a batch."""
-    files = work.ledger.files(batch_id, "outcome")
-    return [row for file in files if file.path for row in read_table(work.store, file.path).to_pylist()]
+    files = runtime.ledger.files(batch_id, "outcome")
+    return [row for file in files if file.path for row in read_table(runtime.store, file.path).to_pylist()]
 
 
 def told(sending: Sending) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge`, but for those of schemas, which every new type of events brings."""
-    return [each for each in operational_events(sending.work) if not each["type"].startswith("schema.")]
+    return [each for each in operational_events(sending.runtime) if not each["type"].startswith("schema.")]
 
 
-def operational_events(work: Runtime) -> list[dict[str, Any]]:
+def operational_events(runtime: Runtime) -> list[dict[str, Any]]:
     """Return the events on the bus `eventbridge` of a runtime."""
-    source = work.open_source(OPERATIONS_BUS)
+    source = runtime.open_source(OPERATIONS_BUS)
     (partition,) = source.partitions()
     bodies = [message.body for message in messages_of(source.read(partition, 0, source.end(partition)))]
     source.close()

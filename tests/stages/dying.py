@@ -45,7 +45,7 @@ def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
     }
     settings = Settings.from_mapping(mapping)
-    work = Runtime.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
+    runtime = Runtime.open(settings, connections_from_environment(mapping), lambda: datetime.now(UTC))
     reached = 0
 
     def hook(point: str) -> None:
@@ -55,5 +55,5 @@ def _push(folder: Path, environ: dict[str, str], batch_id: str, at: int) -> None
             os._exit(DIED)
 
     fault_points.install(hook)
-    push(work, batch_id, 0)
-    work.close()
+    push(runtime, batch_id, 0)
+    runtime.close()

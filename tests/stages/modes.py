@@ -88,39 +88,39 @@ class Told:
 TOLD = Told()
 
 
-def carry(work: Runtime, runner: str, mode: str = MODE) -> None:
+def carry(runtime: Runtime, runner: str, mode: str = MODE) -> None:
     """Deliver until nothing is available or due; in streaming mode a streaming task takes all that is available."""
     if mode == "streaming":
-        run_streaming_task(work, runner)
-    idle = deliver_until_idle(work, runner, InProcessRouter(work.store))
+        run_streaming_task(runtime, runner)
+    idle = deliver_until_idle(runtime, runner, InProcessRouter(runtime.store))
     assert mode == "batch" or idle.batches == 0, "the streaming task left events to the stages"
 
 
-def carry_batch(work: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
+def carry_batch(runtime: Runtime, runner: str, mode: str = MODE, idle_seconds: float = 0.0) -> str | None:
     """Deliver one batch, or in streaming mode what a streaming task delivers, and return the id of it, or of its first.
 
     `idle_seconds`: so long the streaming task waits for more, and its targets for retries, where that is longer than
     usual.
     """
     if mode == "batch":
-        return deliver_batch(work, runner, InProcessRouter(work.store), Stop())
-    known = {batch.batch_id for batch in work.ledger.batches(limit=None, state="committed")}
-    run_streaming_task(work, runner, idle_seconds)
-    done = work.ledger.batches(limit=None, state="committed")
+        return deliver_batch(runtime, runner, InProcessRouter(runtime.store), Stop())
+    known = {batch.batch_id for batch in runtime.ledger.batches(limit=None, state="committed")}
+    run_streaming_task(runtime, runner, idle_seconds)
+    done = runtime.ledger.batches(limit=None, state="committed")
     found = [batch for batch in done if batch.kind == "normal" and batch.batch_id not in known]
     return min(found, key=lambda batch: batch.planned_at).batch_id if found else None
 
 
-def run_streaming_task(work: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
+def run_streaming_task(runtime: Runtime, runner: str, idle_seconds: float = 0.0) -> None:
     """Deliver what there is in a streaming task, which ends as nothing more comes; pending deliveries are left."""
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     bus = rules.buses.get(rules.runners().get(runner, ""))
     idle = _IDLE_SECONDS if bus is None or bus.source.type == "embedded" else _BROKER_IDLE_SECONDS
     for _ in range(_STREAMING_TASKS):
         TOLD.streaming_tasks += 1
         bounds = Bounds(idle_seconds=max(idle, idle_seconds), makes_retries=False)
-        deliver_streaming(work, runner, Stop(), bounds)
-        if bus is None or not waiting_events(work, runner):
+        deliver_streaming(runtime, runner, Stop(), bounds)
+        if bus is None or not waiting_events(runtime, runner):
             return
 
 

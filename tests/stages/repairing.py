@@ -11,7 +11,7 @@ from eventbridge.stages.operate.repair import Repair, repair_batch
 
 def repair(sending: Sending, batch: Batch, *, dry_run: bool = False) -> Repair:
     """Repair a batch."""
-    return repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=dry_run)
+    return repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=dry_run)
 
 
 def settled(sending: Sending) -> Batch:

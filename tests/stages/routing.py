@@ -15,23 +15,23 @@ from eventbridge.store.parquet import read_table
 
 def buffered(site: Any, **settings: Any) -> tuple[Runtime, str]:
     """Plan and land a batch over everything published."""
-    work: Runtime = site.reopen(**settings)
-    batch_id = listen(work, "orders") or ""
-    buffer(work, batch_id)
-    return work, batch_id
+    runtime: Runtime = site.reopen(**settings)
+    batch_id = listen(runtime, "orders") or ""
+    buffer(runtime, batch_id)
+    return runtime, batch_id
 
 
-def routed(work: Runtime, batch_id: str, **options: Any) -> list[int]:
+def routed(runtime: Runtime, batch_id: str, **options: Any) -> list[int]:
     """Route a batch in this process and return the chunks that are handed out."""
-    return route(work, batch_id, InProcessRouter(work.store), **options)
+    return route(runtime, batch_id, InProcessRouter(runtime.store), **options)
 
 
-def deliveries(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
+def deliveries(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return the rows of all recorded delivery files."""
     rows: list[dict[str, Any]] = []
-    for file in work.ledger.files(batch_id, "delivery"):
+    for file in runtime.ledger.files(batch_id, "delivery"):
         if file.path is not None:
-            rows += read_table(work.store, file.path).to_pylist()
+            rows += read_table(runtime.store, file.path).to_pylist()
     return rows
 
 

@@ -44,14 +44,14 @@ def a_streaming_task(
 
     def run() -> None:
         try:
-            deliver_streaming(sending.work, RUNNER, stop, bounds)
+            deliver_streaming(sending.runtime, RUNNER, stop, bounds)
         except BaseException as error:
             failed.append(error)
 
     thread = threading.Thread(target=run, name="streaming task under test")
     thread.start()
     try:
-        ledger = sending.work.ledger
+        ledger = sending.runtime.ledger
         until(lambda: failed or (ledger.batches(state="open") if opens else ledger.streaming_lease(RUNNER)))
         yield
     finally:
@@ -94,7 +94,7 @@ def a_process(sending: Sending, first: str = "", **environ: str) -> Iterator[sub
         stderr=subprocess.PIPE,
     )
     try:
-        until(lambda: sending.work.ledger.batches(state="open"), 60)
+        until(lambda: sending.runtime.ledger.batches(state="open"), 60)
         yield child
     finally:
         child.kill()

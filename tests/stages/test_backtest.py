@@ -43,8 +43,8 @@ rules:
 class Counting(InProcessRouter):
     """A router that notes what it was asked."""
 
-    def __init__(self, work: Runtime) -> None:
-        super().__init__(work.store)
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.store)
         self.asked: list[Task] = []
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
@@ -55,7 +55,7 @@ class Counting(InProcessRouter):
 def land(site: Any, settle: Callable[[Runtime, str], None], *bodies: bytes) -> None:
     """Have events landed and their batch committed."""
     site.publish(*bodies)
-    settle(site.work, costly.landed(site.work))
+    settle(site.runtime, costly.landed(site.runtime))
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def archive(site: Any, order: Order, settle_by_ledger: Callable[[Runtime, str], 
 def backtest(site: Any, candidate: str, since: str = "2026-03-01T12:00:00", **fields: Any) -> BacktestReport:
     """Backtest in this process."""
     return backtest_rules(
-        site.work, candidate, BacktestRequest(since, **fields), InProcessRouter(site.work.store), paths=True
+        site.runtime, candidate, BacktestRequest(since, **fields), InProcessRouter(site.runtime.store), paths=True
     )
 
 
 def diff(site: Any, a: str, b: str, **fields: Any) -> DiffReport:
     """Compare in this process."""
     request = BacktestRequest("2026-03-01T12:00:00", **fields)
-    return diff_rules(site.work, a, b, request, InProcessRouter(site.work.store), paths=True)
+    return diff_rules(site.runtime, a, b, request, InProcessRouter(site.runtime.store), paths=True)
 
 
 def written(site: Any, text: str, name: str = "candidate.yaml") -> str:
@@ -138,9 +138,9 @@ def test_only_the_first_job_renders_samples_of_what_matches_often(
     monkeypatch.setattr(spans_module, "_MOST_ROWS", 1)
     monkeypatch.setattr(run_module, "_FIRST_ROWS", 1)
     monkeypatch.setattr(run_module, "_ROWS_OF_TURN", 1)
-    router = Counting(archive.work)
+    router = Counting(archive.runtime)
     request = BacktestRequest("2026-03-01T12:00:00", samples=2)
-    cut = backtest_rules(archive.work, "everything", request, router)
+    cut = backtest_rules(archive.runtime, "everything", request, router)
 
     assert (cut.rules, cut.events) == (whole.rules, 6)
     sampled = [task.sampled[0] for task in router.asked if isinstance(task, BacktestSlice)]
@@ -159,7 +159,7 @@ def test_a_disabled_rule_is_run_and_the_version_is_its_own(archive: Any) -> None
     """Who looks at a rule before it is enabled gets the answer that it will give."""
     (rule,) = backtest(archive, "sleeping").rules
 
-    assert (rule.matched, rule.version) == (6, archive.work.rule_files().rules["sleeping"].version)
+    assert (rule.matched, rule.version) == (6, archive.runtime.rule_files().rules["sleeping"].version)
 
 
 def test_every_rule_of_a_file_is_run(archive: Any) -> None:
@@ -171,20 +171,20 @@ def test_every_rule_of_a_file_is_run(archive: Any) -> None:
 
 def test_nothing_is_delivered_planned_or_left(archive: Any) -> None:
     """The store has only a frozen rule set more, the ledger no batch more."""
-    before = set(archive.work.store.list(""))
-    batches = archive.work.ledger.batches()
+    before = set(archive.runtime.store.list(""))
+    batches = archive.runtime.ledger.batches()
 
     backtest(archive, written(archive, LOWER))
 
-    assert {path.partition("/")[0] for path in {*archive.work.store.list("")} - before} == {"rulesets"}
-    assert archive.work.ledger.batches() == batches
+    assert {path.partition("/")[0] for path in {*archive.runtime.store.list("")} - before} == {"rulesets"}
+    assert archive.runtime.ledger.batches() == batches
 
 
 def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
     """No event is not an error, and Spark is not asked."""
-    router = Counting(site.work)
+    router = Counting(site.runtime)
 
-    report = backtest_rules(site.work, "big", BacktestRequest("2h"), router)
+    report = backtest_rules(site.runtime, "big", BacktestRequest("2h"), router)
 
     assert (report.events, report.rules[0].matched, report.rules[0].largest_minute) == (0, 0, None)
     assert router.asked == []
@@ -203,10 +203,10 @@ def test_an_archive_of_nothing_is_reported_as_such(site: Any) -> None:
 )
 def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, since: str, said: str) -> None:
     """Each is told with what to do, before Spark is asked."""
-    router = Counting(site.work)
+    router = Counting(site.runtime)
 
     with pytest.raises((UserError, NotFoundError, RuleFileError)) as failure:
-        backtest_rules(site.work, candidate, BacktestRequest(since), router, paths=True)
+        backtest_rules(site.runtime, candidate, BacktestRequest(since), router, paths=True)
 
     assert said in str(failure.value)
     assert router.asked == []
@@ -278,8 +278,8 @@ def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
 def costly_place(place: costly.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]) -> costly.Place:
     """An archive of four orders, the third one poisoned, three of them for the costly rule."""
     place.publish(order, 1, 6, 7, 8, poison=[2])
-    work = place.work()
-    settle_by_ledger(work, costly.landed(work))
+    runtime = place.runtime()
+    settle_by_ledger(runtime, costly.landed(runtime))
     place.site.clock.advance(1)
     return place
 
@@ -287,24 +287,24 @@ def costly_place(place: costly.Place, order: Order, settle_by_ledger: Callable[[
 def test_a_costly_rule_is_run_within_its_budget(costly_place: costly.Place) -> None:
     """Its events are rendered one by one, counted as all others, and nothing of it stays in the store."""
     costly_place.program("fail")
-    work = costly_place.work()
+    runtime = costly_place.runtime()
 
-    report = backtest_rules(work, "costly", BacktestRequest("1h"), costly.router(work))
+    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), costly.router(runtime))
 
     (rule,) = report.rules
     lines = rule.targets[0]
     assert (report.events, rule.matched, rule.left_out) == (4, 3, 0)
     assert (lines.rendered, lines.failed, lines.failures) == (2, 1, (Failure("it said so", 1, ("2",)),))
     assert [each.of.event_id for each in lines.samples] == ["1", "2", "3"]
-    assert work.store.list("deliveries/") == []
+    assert runtime.store.list("deliveries/") == []
 
 
 def test_what_a_budget_does_not_reach_is_left_out(costly_place: costly.Place) -> None:
     """An event that loops takes all; it and what follows are in no other number, and the report says why."""
     costly_place.program("loop")
-    work = costly_place.work()
+    runtime = costly_place.runtime()
 
-    report = backtest_rules(work, "costly", BacktestRequest("1h"), costly.router(work))
+    report = backtest_rules(runtime, "costly", BacktestRequest("1h"), costly.router(runtime))
 
     (rule,) = report.rules
     assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a costly rule was spent")
@@ -312,9 +312,9 @@ def test_what_a_budget_does_not_reach_is_left_out(costly_place: costly.Place) ->
 
 def test_a_costly_rule_is_compared_with_a_cheap_one(costly_place: costly.Place) -> None:
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
-    work = costly_place.work()
+    runtime = costly_place.runtime()
 
-    report = diff_rules(work, "cheap", "costly", BacktestRequest("1h"), costly.router(work))
+    report = diff_rules(runtime, "cheap", "costly", BacktestRequest("1h"), costly.router(runtime))
 
     (pair,) = report.pairs
     assert (pair.both, pair.gained, pair.lost, pair.left_out) == (3, 0, 1, 0)
@@ -326,9 +326,9 @@ def test_a_report_is_kept_as_json_and_markdown(archive: Any) -> None:
     """Both lie in the store under the day and the id of the backtest."""
     report = backtest(archive, "big")
 
-    uris = keep_report(archive.work, report)
+    uris = keep_report(archive.runtime, report)
 
-    texts = [archive.work.store.get(uri.removeprefix(archive.work.store.uri.rstrip("/") + "/")) for uri in uris]
+    texts = [archive.runtime.store.get(uri.removeprefix(archive.runtime.store.uri.rstrip("/") + "/")) for uri in uris]
     assert json.loads(texts[0])["rules"][0]["matched"] == 4
     assert texts[1].decode().startswith("# Backtest of big\n")
     assert uris[0].endswith(f"reports/backtest/date=2026-03-01/{report.backtest_id}.json")

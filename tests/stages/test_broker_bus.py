@@ -34,8 +34,8 @@ def test_the_pages_example_delivers(shop: Any, order: Order, tmp_path: Path) -> 
     publish(shop, order("late", 5000))
     deliver(shop)
 
-    found = audit(shop.work)
-    with_bus = shop.work.open_source(shop.work.rule_set().buses["orders"])
+    found = audit(shop.runtime)
+    with_bus = shop.runtime.open_source(shop.runtime.rule_set().buses["orders"])
     assert delivered(tmp_path) == ["0", "1", "2", "3", "4", "5", "late"]
     assert (found.batches, found.differences) == (2, ())
     assert with_bus.committed("orders") == with_bus.ends()
@@ -48,13 +48,13 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
     """Wherever listen or buffer stops, the next run reads the same ranges: nothing is missing, nothing comes twice."""
     publish(shop, *(order(number) for number in range(7)), b"no event")
 
-    def land(work: Runtime) -> None:
-        buffer(work, listen(work, "orders") or "")
+    def land(runtime: Runtime) -> None:
+        buffer(runtime, listen(runtime, "orders") or "")
 
     for wreck in dying_everywhere(shop, land, every=3):  # of any bus the crash matrix stops each
         land(wreck.reopen())
-        (batch,) = wreck.work.ledger.batches(limit=None)
-        landed = [file.detail for file in wreck.work.ledger.files(batch.batch_id, "buffer")]
+        (batch,) = wreck.runtime.ledger.batches(limit=None)
+        landed = [file.detail for file in wreck.runtime.ledger.files(batch.batch_id, "buffer")]
         assert (sum(each.read for each in landed), sum(each.valid for each in landed)) == (8, 7)
         assert batch.state == "buffered"
 
@@ -81,7 +81,7 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
     publish(shop, order("new", 5000))
     deliver(shop)
 
-    found = audit(shop.work)
+    found = audit(shop.runtime)
     gap = 3 if policy == "earliest" else 6
     assert delivered(tmp_path) == sorted(["first", *taken])
     assert (found.events["gaps"], found.events["read"], found.differences) == (gap, 8 - gap, ())
@@ -96,7 +96,7 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: latest"))
     publish(shop, order("first", 5000))
-    carry(shop.work, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
     left = [1]
 
     def drop() -> None:
@@ -116,11 +116,11 @@ def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
         monkeypatch.setattr("eventbridge.stages.operate.streaming.StreamingBatch", LateBatch)
     else:
         drop()
-    carry(shop.work, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
     publish(shop, order("new", 5000))
-    carry(shop.work, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
 
-    found = audit(shop.work)
+    found = audit(shop.runtime)
     assert delivered(tmp_path) == ["first", "new"]
     assert (left, found.events["gaps"], found.events["read"], found.differences) == ([], 6, 2, ())
 
@@ -136,4 +136,4 @@ def test_partitions_that_are_added_are_read_from_their_beginning(
     deliver(shop)
 
     assert delivered(tmp_path) == ["0", "1", "2", "3", "4", "5", "old"]
-    assert audit(shop.work).differences == ()
+    assert audit(shop.runtime).differences == ()

@@ -82,8 +82,8 @@ def test_they_are_published_by_the_command_line(
 ) -> None:
     """Every host goes by them then."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
-    work = site.reopen(rules_from="published")
-    monkeypatch.setenv("EVENTBRIDGE_HOME", str(work.settings.home))
+    runtime = site.reopen(rules_from="published")
+    monkeypatch.setenv("EVENTBRIDGE_HOME", str(runtime.settings.home))
     monkeypatch.setenv("EVENTBRIDGE_RULES_FROM", "published")
     monkeypatch.setenv("EVENTBRIDGE_CONN_LAKE", s3_server.connection)
 
@@ -91,7 +91,7 @@ def test_they_are_published_by_the_command_line(
 
     assert told.exit_code == 0, told.output
     assert json.loads(told.stdout)["changed"] == ["one"]
-    assert list(work.rule_set().rules) == ["one"]
+    assert list(runtime.rule_set().rules) == ["one"]
 
 
 def test_the_folder_of_the_settings_may_be_a_bucket(prefix: Prefix) -> None:
@@ -119,10 +119,10 @@ def test_rules_of_the_bucket_are_checked(
 def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_server: S3Server) -> None:
     """`--watch`: a change is in force for every host; a mistake is told, and what was published before holds."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
-    work = site.reopen(rules_folder=prefix.uri, rules_from="published")
+    runtime = site.reopen(rules_folder=prefix.uri, rules_from="published")
     environ = {
         **os.environ,
-        "EVENTBRIDGE_HOME": str(work.settings.home),
+        "EVENTBRIDGE_HOME": str(runtime.settings.home),
         "EVENTBRIDGE_RULES_FOLDER": prefix.uri,
         "EVENTBRIDGE_CONN_LAKE": s3_server.connection,
     }
@@ -132,14 +132,14 @@ def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_
         assert process.stdout is not None
         assert process.stderr is not None
         assert [process.stdout.readline() for _ in range(2)] == ["1 rule in force\n", "changed: one\n"]
-        assert list(work.rule_set().rules) == ["one"]
+        assert list(runtime.rule_set().rules) == ["one"]
 
         prefix.put(two="rules: [")
         assert f"{prefix.uri}/two.yaml" in process.stderr.readline() + process.stderr.readline()
-        assert list(work.rule_set().rules) == ["one"]
+        assert list(runtime.rule_set().rules) == ["one"]
 
         prefix.put(two=RULE.replace("NAME", "two"))
         assert [process.stdout.readline() for _ in range(2)] == ["2 rules in force\n", "changed: two\n"]
-        assert sorted(work.rule_set().rules) == ["one", "two"]
+        assert sorted(runtime.rule_set().rules) == ["one", "two"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 128 + signal.SIGTERM

@@ -37,40 +37,40 @@ from eventbridge.testing.poison import route_with_poison
 def test_a_costly_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
     """All events that its pattern lets through go to all its targets in the same batch, and nothing is referred."""
     place.publish(order, 1, 10, 20, 3, 30)
-    work = place.work()
+    runtime = place.runtime()
 
-    batch_id = deliver_batch(work, "orders", router(work), place.stop)
+    batch_id = deliver_batch(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == place.lines("MORE") == ["1", "2", "4"]
     assert place.lines("CHEAP") == ["0", "1", "2", "3", "4"]
-    assert work.ledger.references() == []
-    assert work.ledger.batch(batch_id or "").state == "committed"
-    assert audit(work).differences == ()
+    assert runtime.ledger.references() == []
+    assert runtime.ledger.batch(batch_id or "").state == "committed"
+    assert audit(runtime).differences == ()
 
 
 def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -> None:
     """The other rules' events go out in the same batch; what the looping one did not get to is a reference."""
     place.program("loop")
     place.publish(order, *[10] * 30, poison=[12])
-    work = place.work()
+    runtime = place.runtime()
 
     began = time.process_time()
-    deliver_batch(work, "orders", router(work), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     took = time.process_time() - began
 
     assert place.lines("CHEAP") == [str(number) for number in range(30)]
     assert place.lines("COSTLY") == [str(number) for number in range(12)]
-    assert waiting(work) == [("Budget", "scheduled", 18)]
+    assert waiting(runtime) == [("Budget", "scheduled", 18)]
     assert took < 5
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, order: Order) -> None:
     """While references of a rule wait, its next shares are referred unseen, and its events keep their order."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.publish(order, 10, 10, 10)
 
     class Asked(InProcessRouter):
@@ -80,36 +80,36 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
             self.tasks = [*getattr(self, "tasks", []), *tasks]
             return super().route_slices(job, tasks)
 
-    asked = Asked(work.store, route_with_poison)
-    deliver_batch(work, "orders", asked, place.stop)
+    asked = Asked(runtime.store, route_with_poison)
+    deliver_batch(runtime, "orders", asked, place.stop)
 
     assert all(isinstance(task, Slice) for task in asked.tasks)
-    assert waiting(work) == [("Budget", "scheduled", 2), ("Behind", "scheduled", 3)]
-    assert audit(work).differences == ()
+    assert waiting(runtime) == [("Budget", "scheduled", 2), ("Behind", "scheduled", 3)]
+    assert audit(runtime).differences == ()
 
 
 def test_references_are_routed_in_the_slow_lane_until_none_is_left(place: Place, order: Order, clock: Any) -> None:
     """An event that takes a whole budget by itself fails, as TransformFailed; all others are delivered, in order."""
     place.program("loop")
     place.publish(order, *[10] * 8, poison=[2, 5])
-    work = place.work()
+    runtime = place.runtime()
 
-    deliver_batch(work, "orders", router(work), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     batches = 0
-    while (due_at := due_references(work)) is not None:
+    while (due_at := due_references(runtime)) is not None:
         clock.now = max(clock.now, due_at)
-        deliver_references(work, "orders", router(work), place.stop)
+        deliver_references(runtime, "orders", router(runtime), place.stop)
         batches += 1
 
     assert batches == 4
     assert place.lines("COSTLY") == place.lines("MORE") == ["0", "1", "3", "4", "6", "7"]
-    assert waiting(work) == []
-    records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(work))
+    assert waiting(runtime) == []
+    records = sorted((row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime))
     assert records == [(number, target, "TransformFailed") for number in "25" for target in ("lines", "more")]
-    chunks = [chunk for batch in work.ledger.batches(limit=None) for chunk in work.ledger.chunks(batch.batch_id)]
-    kinds = {batch.batch_id: batch.kind for batch in work.ledger.batches(limit=None)}
+    chunks = [chunk for batch in runtime.ledger.batches(limit=None) for chunk in runtime.ledger.chunks(batch.batch_id)]
+    kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches(limit=None)}
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
-    books = audit(work)
+    books = audit(runtime)
     assert books.differences == ()
     assert books.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
 
@@ -118,60 +118,60 @@ def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, orde
     """A transform that fails for an event fails for it alone."""
     place.program("fail")
     place.publish(order, 10, 10, 10, poison=[1])
-    work = place.work()
+    runtime = place.runtime()
 
-    deliver_batch(work, "orders", router(work), place.stop)
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == ["0", "2"]
-    assert [(row["event_id"], row["detail"]) for row in dead_letters(work)] == [("1", "it said so")] * 2
+    assert [(row["event_id"], row["detail"]) for row in dead_letters(runtime)] == [("1", "it said so")] * 2
 
 
 def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order: Order) -> None:
     """References are routed by today's rule file."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.program("$.id")
 
-    deliver_references(work, "orders", router(work), place.stop)
+    deliver_references(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == ["0", "1", "2"]
-    assert waiting(work) == []
-    assert audit(work).differences == ()
+    assert waiting(runtime) == []
+    assert audit(runtime).differences == ()
 
 
 def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
     """References past the longest maximum age of the rule's targets are dead-lettered unseen, whole and by name."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     clock.advance(24 * 3600 + 1)
 
-    deliver_references(work, "orders", router(work), place.stop)
+    deliver_references(runtime, "orders", router(runtime), place.stop)
 
-    records = [(row["event_id"], row["target"], row["reason"]) for row in dead_letters(work, whole=True)]
+    records = [(row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime, whole=True)]
     assert records == [(number, target, "MaximumEventAge") for target in ("lines", "more") for number in "012"]
-    assert waiting(work) == []
-    assert audit(work).differences == ()
+    assert waiting(runtime) == []
+    assert audit(runtime).differences == ()
 
 
 def test_a_disabled_rules_references_wait_and_do_not_age(place: Place, order: Order, clock: Any) -> None:
     """They are on hold while the rule is disabled; that time is not counted when it is enabled again."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.write_rules(enabled=False)
-    assert plan_references(work) is None
-    assert waiting(work) == [("Budget", "on_hold", 2)]
+    assert plan_references(runtime) is None
+    assert waiting(runtime) == [("Budget", "on_hold", 2)]
     clock.advance(48 * 3600)
-    assert plan_references(work) is None
+    assert plan_references(runtime) is None
     place.write_rules()
     place.program("$.id")
 
-    deliver_references(work, "orders", router(work), place.stop)
+    deliver_references(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == ["0", "1"]
 
@@ -180,51 +180,51 @@ def test_a_removed_rules_references_are_dead_lettered_after_an_hour(place: Place
     """For an hour they wait for the rule to come back, then they are dead letters RuleRemoved."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.write_rules(text=RULES[: RULES.index("  costly:")])
-    assert plan_references(work) is None
+    assert plan_references(runtime) is None
     clock.advance(3599)
-    assert plan_references(work) is None
+    assert plan_references(runtime) is None
     clock.advance(2)
 
-    deliver_references(work, "orders", router(work), place.stop)
+    deliver_references(runtime, "orders", router(runtime), place.stop)
 
-    assert [row["reason"] for row in dead_letters(work)] == ["RuleRemoved"] * 4
-    assert waiting(work) == []
-    assert audit(work).differences == ()
+    assert [row["reason"] for row in dead_letters(runtime)] == ["RuleRemoved"] * 4
+    assert waiting(runtime) == []
+    assert audit(runtime).differences == ()
 
 
 def test_references_taken_up_by_a_run_that_died_come_back(place: Place, order: Order, clock: Any) -> None:
     """A batch that was planned and never routed is settled by the next run; its references are references again."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
-    lost = plan_references(work) or ""
-    assert plan_references(work) is None
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    lost = plan_references(runtime) or ""
+    assert plan_references(runtime) is None
     clock.advance(60 + 30 + 1)
 
-    assert settle_stale(work) == [lost]
+    assert settle_stale(runtime) == [lost]
 
-    assert waiting(work) == [("Abandoned", "scheduled", 2)]
-    assert work.ledger.waiting_references()[0].tries == 1
-    assert audit(work).differences == ()
+    assert waiting(runtime) == [("Abandoned", "scheduled", 2)]
+    assert runtime.ledger.waiting_references()[0].tries == 1
+    assert audit(runtime).differences == ()
 
 
 def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Order, clock: Any) -> None:
     """Each batch that comes to nothing but an event that took its whole budget doubles the wait."""
     place.program("loop")
     place.publish(order, *[10] * 4, poison=range(4))
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
     waits = []
     for _ in range(3):
-        due_at = due_references(work)
+        due_at = due_references(runtime)
         assert due_at is not None
         clock.now = due_at
-        deliver_references(work, "orders", router(work), place.stop)
-        waits.append((due_references(work, "orders") or clock()) - clock())
+        deliver_references(runtime, "orders", router(runtime), place.stop)
+        waits.append((due_references(runtime, "orders") or clock()) - clock())
 
     assert [wait.total_seconds() for wait in waits] == [2, 4, 8]
 
@@ -233,13 +233,13 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
     """A reference that does not name all that was left stops the commit."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
-    work = place.work()
-    batch_id = landed(work)
+    runtime = place.runtime()
+    batch_id = landed(runtime)
 
     class Forgetful(Costly):
         pass
 
-    genuine = work.ledger.publish_chunks
+    genuine = runtime.ledger.publish_chunks
 
     def forget(batch: str, deadline: Any, chunks: Any, references: Sequence[Reference] = ()) -> bool:
 
@@ -247,13 +247,13 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
             batch, deadline, chunks, [replace(each, files=((each.files[0][0], "0-1"),)) for each in references]
         )
 
-    work.ledger.publish_chunks = forget  # type: ignore[method-assign]
-    route(work, batch_id, router(work))
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
+    runtime.ledger.publish_chunks = forget  # type: ignore[method-assign]
+    route(runtime, batch_id, router(runtime))
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
 
     with pytest.raises(BooksError, match="costly: survivors = routed"):
-        commit(work, batch_id)
+        commit(runtime, batch_id)
 
 
 def test_route_of_a_costly_rule_may_die_anywhere(
@@ -262,39 +262,39 @@ def test_route_of_a_costly_rule_may_die_anywhere(
     """Wherever route dies, the next try ends with every event of the costly rule routed or referred, once."""
     place.program("loop")
     place.publish(order, 10, 10, 10, 1, poison=[1])
-    batch_id = landed(place.work())
+    batch_id = landed(place.runtime())
     place.site.environ["EVENTBRIDGE_ROUTE_RULE_CPU_BUDGET"] = "0.02"
 
-    def stage(work: Runtime) -> None:
-        costly = Costly(**vars(work))
+    def stage(runtime: Runtime) -> None:
+        costly = Costly(**vars(runtime))
         route(costly, batch_id, router(costly))
 
     for wreck in dying_everywhere(place.site, stage):
-        work = wreck.reopen(route_rule_cpu_budget=0.02)
-        stage(work)
-        assert waiting(work) == [("Budget", "scheduled", 2)]
-        settled(work, batch_id)
-        assert audit(work).differences == ()
+        runtime = wreck.reopen(route_rule_cpu_budget=0.02)
+        stage(runtime)
+        assert waiting(runtime) == [("Budget", "scheduled", 2)]
+        settled(runtime, batch_id)
+        assert audit(runtime).differences == ()
 
 
 def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> None:
     """The router of this process cannot evaluate `where`: it says so, and what to do, and records nothing."""
     site.write_rules(RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'"))
     site.publish(order(0, 10), key="k")
-    work = site.reopen()
-    batch_id = landed(work)
+    runtime = site.reopen()
+    batch_id = landed(runtime)
 
     with pytest.raises(UserError, match=r"rule cheap has `where` .* only Spark .* `eventbridge deliver`"):
-        route(work, batch_id, InProcessRouter(work.store))
-    assert work.ledger.batch(batch_id).state == "buffered"
+        route(runtime, batch_id, InProcessRouter(runtime.store))
+    assert runtime.ledger.batch(batch_id).state == "buffered"
 
 
 class Answering(InProcessRouter):
     """A router that answers for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
 
-    def __init__(self, work: Runtime, *, lies: bool = False) -> None:
-        super().__init__(work.store)
-        self._answers_in = work.store
+    def __init__(self, runtime: Runtime, *, lies: bool = False) -> None:
+        super().__init__(runtime.store)
+        self._answers_in = runtime.store
         self._lies = lies
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
@@ -318,22 +318,22 @@ def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order)
     """What its rule routed is what there are deliveries of and what it turned down: in the manifest, and audited."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
-    work = site.reopen()
+    runtime = site.reopen()
 
-    batch_id = deliver_batch(work, "orders", Answering(work), Stop()) or ""
+    batch_id = deliver_batch(runtime, "orders", Answering(runtime), Stop()) or ""
 
-    (path,) = work.store.list("manifests/")
-    assert json.loads(work.store.get(path))["turned_down"]["cheap"][0] == 2
-    books = books_of(work, work.ledger.batch(batch_id))
+    (path,) = runtime.store.list("manifests/")
+    assert json.loads(runtime.store.get(path))["turned_down"]["cheap"][0] == 2
+    books = books_of(runtime, runtime.ledger.batch(batch_id))
     assert (books.routed["cheap"].count, books.admitted["cheap"].count, books.turned_down["cheap"].count) == (5, 3, 2)
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) -> None:
     """A rule that has routed events of which there are no deliveries, and that were not turned down, lost them."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
-    work = site.reopen()
+    runtime = site.reopen()
 
     with pytest.raises(BooksError, match="cheap: routed = admitted \\+ turned down"):
-        deliver_batch(work, "orders", Answering(work, lies=True), Stop())
+        deliver_batch(runtime, "orders", Answering(runtime, lies=True), Stop())

@@ -72,7 +72,7 @@ def retry(shop: Any) -> None:
     """Deliver what is pending, and what has come: a target that failed is probed first."""
     for _ in range(3):
         shop.clock.advance(3601)
-        carry(shop.work, "orders", "batch")
+        carry(shop.runtime, "orders", "batch")
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
@@ -90,11 +90,11 @@ def test_what_a_batch_has_taken_is_in_its_books(
 
     after_the_first_batch(monkeypatch, drop)
     publish(shop, order("first", 5000), order("first", 5000), b"no event", order("small"), order("second", 5000))
-    carry(shop.work, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 
-    found = audit(shop.work)
+    found = audit(shop.runtime)
     assert delivered(tmp_path) == delivered(tmp_path / "away") == ["first", "late", "second"]
     assert found.differences == ()
     assert {name: found.events[name] for name in ("gaps", "read", "valid", "duplicate", "malformed")} == {
@@ -128,12 +128,12 @@ def test_books_that_failed_are_done_from_memory_as_well(
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules + "runners:\n  orders: {mode: streaming, streaming: {batch_interval: 1s}}\n")
     publish(shop, *(order(number, 5000) for number in range(30)))
-    carry(shop.work, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
     fault_points.install(None)
     (tmp_path / "away").unlink()
     retry(shop)
 
-    found = audit(shop.work)
+    found = audit(shop.runtime)
     assert delivered(tmp_path) == delivered(tmp_path / "away") == sorted([*map(str, range(30)), "late"])
     assert (failures, found.events["gaps"], found.events["read"], found.differences) == ([], 0, 31, ())
 
@@ -157,11 +157,11 @@ def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     with monkeypatch.context() as dying:
         dying.setattr(streaming, "StreamingBatch", DyingBatch)
         with pytest.raises(Killed):
-            carry(shop.work, "orders", "streaming")
-    carry(shop.work, "orders", "streaming")
+            carry(shop.runtime, "orders", "streaming")
+    carry(shop.runtime, "orders", "streaming")
     (tmp_path / "away").unlink()
     retry(shop)
 
-    found = audit(shop.work)
+    found = audit(shop.runtime)
     assert (delivered(tmp_path), delivered(tmp_path / "away")) == (["gone", "there"], ["there"])
     assert (found.events["gaps"], found.events["read"], found.differences) == (1, 1, ())

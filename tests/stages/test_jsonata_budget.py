@@ -49,22 +49,22 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     site.write_rules(RULES.replace("FOLDER", str(site.folder)))
     amounts = [1, 100, 100, 100, 100, 100, 1]
     site.publish(*[order(number, amount) for number, amount in enumerate(amounts)], key="one partition")
-    work = site.reopen(route_rule_cpu_budget=2)
-    router = InProcessRouter(work.store)
+    runtime = site.reopen(route_rule_cpu_budget=2)
+    router = InProcessRouter(runtime.store)
 
     def delivered(rule: str, member: str = "order") -> list[str]:
         return [json.loads(line)[member] for line in (site.folder / f"{rule}.jsonl").read_text().splitlines()]
 
-    deliver_batch(work, "orders", router, Stop())
+    deliver_batch(runtime, "orders", router, Stop())
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert delivered("costly") == ["0"]
-    (left,) = work.ledger.waiting_references()
-    failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(work)]
+    (left,) = runtime.ledger.waiting_references()
+    failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(runtime)]
     assert (left.rule, left.reason, left.count) == ("costly", "Budget", 6 - len(failed))
     assert failed == [("costly", str(number + 1), "TransformFailed") for number in range(len(failed))] != []
-    deliver_references(work, "orders", router, Stop())
+    deliver_references(runtime, "orders", router, Stop())
 
     assert delivered("costly") == ["0", "6"]
-    assert sorted(row["event_id"] for row in dead_letters(work)) == list("12345")
+    assert sorted(row["event_id"] for row in dead_letters(runtime)) == list("12345")
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()

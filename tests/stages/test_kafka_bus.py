@@ -51,10 +51,10 @@ def test_events_come_in_every_form(on_kafka: Any, kafka: Kafka, order: Order, tm
     producer.flush(10)
     deliver(on_kafka)
 
-    letters = {letter["detail"] for letter in dead_letters(on_kafka.work)}
+    letters = {letter["detail"] for letter in dead_letters(on_kafka.runtime)}
     assert delivered(tmp_path) == ["17", "b", "s"]
     assert {letter.partition(":")[0] for letter in letters} == {"mapping of id"}
-    found = audit(on_kafka.work)
+    found = audit(on_kafka.runtime)
     counts = {name: found.events[name] for name in ("read", "valid", "malformed", "tombstone")}
     assert counts == {"read": 6, "valid": 4, "malformed": 1, "tombstone": 1}
     assert found.differences == ()
@@ -78,12 +78,12 @@ def test_the_products_own_bus_may_be_a_topic(on_kafka: Any, kafka: Kafka, tmp_pa
     target = {"type": "file", "path": str(tmp_path / "told.jsonl")}
     rule = {"bus": "eventbridge", "pattern": {"type": ["delivery.dead_lettered"]}, "targets": {"log": target}}
     own = {"buses": {"eventbridge": {"source": source}}, "rules": {"tell": rule}}
-    (Path(on_kafka.work.settings.rules_folder) / "operations.yaml").write_text(json.dumps(own))
+    (Path(on_kafka.runtime.settings.rules_folder) / "operations.yaml").write_text(json.dumps(own))
     publish(on_kafka, b"no event")
     deliver(on_kafka)
 
-    deliver_until_idle(on_kafka.work, "eventbridge", InProcessRouter(on_kafka.work.store))
+    deliver_until_idle(on_kafka.runtime, "eventbridge", InProcessRouter(on_kafka.runtime.store))
 
     (event,) = [json.loads(line) for line in (tmp_path / "told.jsonl").read_text().splitlines()]
     assert (event["type"], event["data"]["reason"]) == ("delivery.dead_lettered", "Malformed")
-    assert not (on_kafka.work.settings.bus_folder / "eventbridge.sqlite").exists()
+    assert not (on_kafka.runtime.settings.bus_folder / "eventbridge.sqlite").exists()

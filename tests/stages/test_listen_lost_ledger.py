@@ -20,11 +20,11 @@ Settle = Callable[[Runtime, str], None]
 
 def committed(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle, number: int) -> str:
     """Publish an event, carry it through a batch and write the batch's manifest, as commit does."""
-    work: Runtime = site.work
+    runtime: Runtime = site.runtime
     site.publish(order(number))
-    batch_id = listen(work, "orders") or ""
-    settle_by_ledger(work, batch_id)
-    work.store.create(layout.manifest(work.ledger.batch(batch_id).planned_at, batch_id), b"{}")
+    batch_id = listen(runtime, "orders") or ""
+    settle_by_ledger(runtime, batch_id)
+    runtime.store.create(layout.manifest(runtime.ledger.batch(batch_id).planned_at, batch_id), b"{}")
     return batch_id
 
 
@@ -37,12 +37,12 @@ def lose_ledger(site: Any) -> None:
 def test_an_empty_ledger_is_no_first_start(site: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
     """A deleted ledger stops the runner: its state was in another ledger, and the error says which."""
     committed(site, order, settle_by_ledger, 1)
-    lost = site.work.ledger.ledger_id
+    lost = site.runtime.ledger.ledger_id
     lose_ledger(site)
 
     with pytest.raises(LedgerLostError, match=rf"'orders' is in the ledger {lost}.*EVENTBRIDGE_LEDGER_URL"):
-        listen(site.work, "orders")
-    assert site.work.ledger.committed_offsets("orders") == {}
+        listen(site.runtime, "orders")
+    assert site.runtime.ledger.committed_offsets("orders") == {}
 
 
 def test_an_empty_ledger_stops_new_runners_too(
@@ -57,8 +57,8 @@ def test_an_empty_ledger_stops_new_runners_too(
     )
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {batch_id}"):
-        listen(site.work, "other")
-    assert site.work.ledger.committed_offsets("other") == {}
+        listen(site.runtime, "other")
+    assert site.runtime.ledger.committed_offsets("other") == {}
 
 
 def restore(site: Any) -> None:
@@ -84,8 +84,8 @@ def test_an_older_copy_of_the_ledger_stops_the_runner(
     restore(site)
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
-        listen(site.work, "orders")
-    assert len(site.work.ledger.batches()) == 1
+        listen(site.runtime, "orders")
+    assert len(site.runtime.ledger.batches()) == 1
 
 
 def test_an_older_copy_with_an_unfinished_batch_stops_too(
@@ -93,15 +93,15 @@ def test_an_older_copy_with_an_unfinished_batch_stops_too(
 ) -> None:
     """What the copy takes for unfinished was finished long ago: it is not delivered again."""
     site.publish(order(1))
-    unfinished = listen(site.work, "orders") or ""
+    unfinished = listen(site.runtime, "orders") or ""
     keep_copy(site)
-    settle_by_ledger(site.work, unfinished)
+    settle_by_ledger(site.runtime, unfinished)
     newest = committed(site, order, settle_by_ledger, 2)
     clock.advance(600)
     restore(site)
 
     with pytest.raises(LedgerLostError, match=rf"manifest of batch {newest}"):
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
 
 
 def test_the_right_ledger_goes_on(site: Any, clock: Any, order: Callable[..., bytes], settle_by_ledger: Settle) -> None:
@@ -111,23 +111,23 @@ def test_the_right_ledger_goes_on(site: Any, clock: Any, order: Callable[..., by
     committed(site, order, settle_by_ledger, 2)
     site.publish(order(3))
 
-    assert listen(site.work, "orders") is not None
+    assert listen(site.runtime, "orders") is not None
 
 
 def test_a_runner_file_that_says_nothing_stops_the_runner(site: Any) -> None:
     """A damaged runner file is an error that names it, not a new owner."""
-    site.work.store.put(layout.runner("orders"), b"not json")
+    site.runtime.store.put(layout.runner("orders"), b"not json")
 
     with pytest.raises(StoreError, match=r"runners/orders\.json"):
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
 
 
 def test_the_runner_file_names_the_ledger(site: Any) -> None:
     """Registration writes down which ledger holds the runner's state."""
-    listen(site.work, "orders")
+    listen(site.runtime, "orders")
 
-    written = json.loads(site.work.store.get("runners/orders.json"))
-    assert (written["runner"], written["ledger"]) == ("orders", site.work.ledger.ledger_id)
+    written = json.loads(site.runtime.store.get("runners/orders.json"))
+    assert (written["runner"], written["ledger"]) == ("orders", site.runtime.ledger.ledger_id)
 
 
 def test_a_store_that_was_deleted_stops_the_runner(
@@ -140,7 +140,7 @@ def test_a_store_that_was_deleted_stops_the_runner(
     site.publish(order(2))
 
     with pytest.raises(LedgerLostError, match="the store was deleted or replaced"):
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
 
 
 class InterruptedStore(FileStore):
@@ -165,6 +165,6 @@ def test_two_processes_that_start_a_runner_together_plan_one_batch(site: Any, or
     store = InterruptedStore(site.folder / "store")
     store.meanwhile = lambda: planned.append(listen(site.reopen(), "orders"))
 
-    late = listen(replace(site.work, store=store), "orders")
+    late = listen(replace(site.runtime, store=store), "orders")
 
     assert planned == [late] != [None]

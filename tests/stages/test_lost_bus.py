@@ -35,7 +35,7 @@ rules:
 def committed(site: Any, order: Order, settle_by_ledger: Settle) -> None:
     """Carry four orders through a batch: the runner stands at offset 2 of both partitions."""
     site.publish(*(order(number) for number in range(4)))
-    settle_by_ledger(site.work, listen(site.work, "orders") or "")
+    settle_by_ledger(site.runtime, listen(site.runtime, "orders") or "")
 
 
 def lose_bus(site: Any) -> None:
@@ -48,9 +48,9 @@ def identity(site: Any) -> str:
         return bus.identities()["placed"]
 
 
-def ranges(work: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
+def ranges(runtime: Runtime, batch_id: str | None) -> list[tuple[Partition, int, int]]:
     assert batch_id is not None
-    return [(taken.partition, taken.start, taken.end) for taken in work.ledger.ranges(batch_id)]
+    return [(taken.partition, taken.start, taken.end) for taken in runtime.ledger.ranges(batch_id)]
 
 
 def test_a_bus_made_anew_stops_the_runner_though_it_holds_more(
@@ -61,16 +61,16 @@ def test_a_bus_made_anew_stops_the_runner_though_it_holds_more(
     was = identity(site)
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 110)))
-    offsets, batches = site.work.ledger.consumer_offsets(), site.work.ledger.batches()
+    offsets, batches = site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()
 
     with pytest.raises(OffsetGapError) as stopped:
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
 
     told = str(stopped.value)
     assert f"'orders' stands at offset 2 of placed/0 of the bus 'orders' whose identity is {was}" in told
     assert f"{(site.folder / 'bus' / 'orders.sqlite').as_uri()} has the identity {identity(site)}" in told
     assert re.search(r"Put the right log back.*Or.*a runner of a new name", told)
-    assert (site.work.ledger.consumer_offsets(), site.work.ledger.batches()) == (offsets, batches)
+    assert (site.runtime.ledger.consumer_offsets(), site.runtime.ledger.batches()) == (offsets, batches)
     with site.bus() as bus:
         assert bus.committed("orders") == {}
 
@@ -82,11 +82,11 @@ def test_with_the_right_bus_back_the_runner_goes_on(site: Any, order: Order, set
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 110)))
     with pytest.raises(OffsetGapError):
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
     shutil.rmtree(site.folder / "bus")
     (site.folder / "lost").rename(site.folder / "bus")
 
-    assert ranges(site.work, listen(site.work, "orders")) == [(Q0, 2, 3), (Q1, 2, 3)]
+    assert ranges(site.runtime, listen(site.runtime, "orders")) == [(Q0, 2, 3), (Q1, 2, 3)]
 
 
 def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
@@ -98,11 +98,11 @@ def test_a_runner_of_a_new_name_takes_all_that_the_new_bus_holds(
     site.publish(*(order(number) for number in range(100, 110)))
     site.write_rules(MOVED)
 
-    batch_id = listen(site.work, "again")
-    buffer(site.work, batch_id or "")
+    batch_id = listen(site.runtime, "again")
+    buffer(site.runtime, batch_id or "")
 
-    assert ranges(site.work, batch_id) == [(Q0, 0, 5), (Q1, 0, 5)]
-    assert listen(site.work, "again") == batch_id
+    assert ranges(site.runtime, batch_id) == [(Q0, 0, 5), (Q1, 0, 5)]
+    assert listen(site.runtime, "again") == batch_id
 
 
 def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
@@ -113,11 +113,11 @@ def test_a_rule_that_has_not_seen_the_new_bus_is_refused_by_a_runner_that_has(
     lose_bus(site)
     site.publish(*(order(number) for number in range(100, 104)))
     site.write_rules(MOVED.replace("big:", "fresh:"))
-    assert listen(site.work, "again") is None
+    assert listen(site.runtime, "again") is None
     site.write_rules(MOVED)
 
     with pytest.raises(RuleMovedError, match="which is 4 events further"):
-        listen(site.work, "again")
+        listen(site.runtime, "again")
 
 
 def test_an_older_copy_of_the_bus_is_taken_up_from_its_beginning(
@@ -127,25 +127,25 @@ def test_an_older_copy_of_the_bus_is_taken_up_from_its_beginning(
     site.publish(order(1), order(2))
     shutil.copytree(site.folder / "bus", site.folder / "copy")
     site.publish(order(3), order(4))
-    settle_by_ledger(site.work, listen(site.work, "orders") or "")
+    settle_by_ledger(site.runtime, listen(site.runtime, "orders") or "")
     lose_bus(site)
     (site.folder / "copy").rename(site.folder / "bus")
     site.write_rules(MOVED)
 
-    assert ranges(site.work, listen(site.work, "again")) == [(Q0, 0, 1), (Q1, 0, 1)]
+    assert ranges(site.runtime, listen(site.runtime, "again")) == [(Q0, 0, 1), (Q1, 0, 1)]
 
 
 def test_a_batch_is_not_landed_from_another_bus(site: Any, order: Order) -> None:
     """A bus that is replaced between listen and buffer stops buffer, and nothing of it is landed."""
     site.publish(order(1), order(2))
-    batch_id = listen(site.work, "orders") or ""
+    batch_id = listen(site.runtime, "orders") or ""
     lose_bus(site)
     site.publish(order(3), order(4))
 
     with pytest.raises(OffsetGapError, match="was deleted or replaced"):
-        buffer(site.work, batch_id)
-    assert site.work.ledger.files(batch_id, "buffer") == []
-    assert site.work.ledger.batch(batch_id).state == "planned"
+        buffer(site.runtime, batch_id)
+    assert site.runtime.ledger.files(batch_id, "buffer") == []
+    assert site.runtime.ledger.batch(batch_id).state == "planned"
 
 
 def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settle_by_ledger: Settle) -> None:
@@ -157,18 +157,18 @@ def test_a_topic_of_another_bus_is_not_registered(site: Any, order: Order, settl
     site.write_rules(text.replace("topics: [placed]", "topics: [placed, paid]"))
 
     with pytest.raises(OffsetGapError):
-        listen(site.work, "orders")
-    assert set(site.work.ledger.committed_offsets("orders")) == {Q0, Q1}
+        listen(site.runtime, "orders")
+    assert set(site.runtime.ledger.committed_offsets("orders")) == {Q0, Q1}
 
 
 def test_every_partition_is_registered_with_the_identity(site: Any, order: Order) -> None:
     """Of the first topics, and of one that comes later."""
-    listen(site.work, "orders")
+    listen(site.runtime, "orders")
     text = (site.folder / "rules" / "rules.yaml").read_text()
     site.write_rules(text.replace("topics: [placed]", "topics: [placed, paid]"))
-    listen(site.work, "orders")
+    listen(site.runtime, "orders")
 
-    rows = site.work.ledger.consumer_offsets("orders")
+    rows = site.runtime.ledger.consumer_offsets("orders")
     assert [row.partition.topic for row in rows] == ["paid", "paid", "placed", "placed"]
     assert {row.bus_identity for row in rows} == {identity(site)}
 
@@ -183,13 +183,13 @@ def test_offsets_of_an_earlier_version_count_on_the_bus_that_is_there(
         ledger.execute("UPDATE consumer_offset SET bus_identity = ''")
     lose_bus(site)
     with pytest.raises(OffsetGapError, match="which ends at 0"):
-        listen(site.work, "orders")
+        listen(site.runtime, "orders")
     shutil.rmtree(site.folder / "bus")
     (site.folder / "lost").rename(site.folder / "bus")
 
-    assert listen(site.work, "orders") is None
+    assert listen(site.runtime, "orders") is None
 
-    assert {row.bus_identity for row in site.work.ledger.consumer_offsets()} == {identity(site)}
+    assert {row.bus_identity for row in site.runtime.ledger.consumer_offsets()} == {identity(site)}
 
 
 class NamelessLog(InMemoryLog):
@@ -204,7 +204,7 @@ def test_a_log_without_identity_is_known_by_the_last_message(site: Any, clock: A
 
     Where that message was dropped, or never noted, nothing.
     """
-    bus = site.work.rule_set().buses["orders"]
+    bus = site.runtime.rule_set().buses["orders"]
     log = NamelessLog(topics=["placed"], partitions=2, clock=clock)
     log.publish([(order(number), None) for number in range(4)])
     at = round(clock.now.timestamp() * 1_000_000)

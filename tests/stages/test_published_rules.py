@@ -18,83 +18,83 @@ from eventbridge.store import layout, rule_sets
 
 
 @pytest.fixture
-def work(site: Any) -> Any:
+def runtime(site: Any) -> Any:
     """The runtime of a host that goes by published rules."""
     return site.reopen(rules_from="published")
 
 
 @pytest.fixture
-def elsewhere(site: Any, work: Any, tmp_path: Path) -> Any:
+def elsewhere(site: Any, runtime: Any, tmp_path: Path) -> Any:
     """The runtime of another host, which has an empty folder of rule files, with the same ledger and store."""
     (tmp_path / "nothing").mkdir()
     return site.reopen(rules_from="published", rules_folder=tmp_path / "nothing")
 
 
-def test_what_is_published_is_what_every_host_has(work: Any, elsewhere: Any) -> None:
+def test_what_is_published_is_what_every_host_has(runtime: Any, elsewhere: Any) -> None:
     """Before that it is told what to run; afterwards a host without rule files plans by it."""
     with pytest.raises(NotFoundError, match="Run `eventbridge rules publish`"):
         elsewhere.rule_set()
 
-    published = publish_rules(work, work.rule_files())
+    published = publish_rules(runtime, runtime.rule_files())
 
-    assert set(published.changed) == set(work.rule_files().rules)
-    assert elsewhere.rule_set().rules.keys() == work.rule_files().rules.keys()
-    assert take_up_rules(elsewhere).rules.hash == work.rule_set().hash
+    assert set(published.changed) == set(runtime.rule_files().rules)
+    assert elsewhere.rule_set().rules.keys() == runtime.rule_files().rules.keys()
+    assert take_up_rules(elsewhere).rules.hash == runtime.rule_set().hash
     assert status(elsewhere).mistakes == ()
 
 
-def test_a_changed_file_waits_to_be_published(site: Any, work: Any, order: Callable[..., bytes]) -> None:
+def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Callable[..., bytes]) -> None:
     """A batch goes by what is in force; publishing again takes the change up, and removes what is gone."""
-    publish_rules(work, work.rule_files())
-    before = work.rule_files()
+    publish_rules(runtime, runtime.rule_files())
+    before = runtime.rule_files()
     some = sorted(before.rules)[0]
     site.publish(order(1))
     site.write_rules(
         "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}\n"
     )
 
-    batch_id = listen(work, "orders")
+    batch_id = listen(runtime, "orders")
 
     assert batch_id is not None
-    assert some in work.rules_of(work.ledger.batch(batch_id)).rules
+    assert some in runtime.rules_of(runtime.ledger.batch(batch_id)).rules
     with pytest.raises(UserError, match="Give --empty"):
-        publish_rules(work, work.rule_files())
-    assert publish_rules(work, work.rule_files(), empty=True).removed == tuple(sorted(before.rules))
-    assert work.rule_set().rules == {}
+        publish_rules(runtime, runtime.rule_files())
+    assert publish_rules(runtime, runtime.rule_files(), empty=True).removed == tuple(sorted(before.rules))
+    assert runtime.rule_set().rules == {}
 
 
-def test_publishing_again_changes_nothing(work: Any) -> None:
+def test_publishing_again_changes_nothing(runtime: Any) -> None:
     """The same set, or the same files on another host."""
-    publish_rules(work, work.rule_files())
-    since = work.ledger.rules_in_force().since
+    publish_rules(runtime, runtime.rule_files())
+    since = runtime.ledger.rules_in_force().since
 
-    again = publish_rules(work, work.rule_files())
+    again = publish_rules(runtime, runtime.rule_files())
 
     assert (again.changed, again.removed) == ((), ())
-    assert work.ledger.rules_in_force().since == since
+    assert runtime.ledger.rules_in_force().since == since
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
-def test_publishing_again_restores_a_lost_set(work: Any, elsewhere: Any, damage: str) -> None:
+def test_publishing_again_restores_a_lost_set(runtime: Any, elsewhere: Any, damage: str) -> None:
     """Hosts without rule files are told so, and go on once it is published again; nothing counts as changed."""
-    publish_rules(work, work.rule_files())
-    path = layout.rule_set(work.ledger.rules_in_force().rule_set)
-    right = work.store.get(path)
-    work.store.delete(path)
+    publish_rules(runtime, runtime.rule_files())
+    path = layout.rule_set(runtime.ledger.rules_in_force().rule_set)
+    right = runtime.store.get(path)
+    runtime.store.delete(path)
     if damage == "damaged":
-        work.store.put(path, b"{}")
+        runtime.store.put(path, b"{}")
     rule_sets._read.clear()  # as a new process
 
     with pytest.raises(StoreError, match="run `eventbridge rules publish`"):
         elsewhere.rule_set()
-    again = publish_rules(work, work.rule_files())
+    again = publish_rules(runtime, runtime.rule_files())
 
     assert (again.changed, again.removed) == ((), ())
-    assert work.store.get(path) == right
-    assert elsewhere.rule_set().rules.keys() == work.rule_files().rules.keys()
+    assert runtime.store.get(path) == right
+    assert elsewhere.rule_set().rules.keys() == runtime.rule_files().rules.keys()
 
 
 def test_hosts_that_go_by_their_files_are_not_published_to(site: Any) -> None:
     """It would have no effect, so it is refused and the setting named."""
     with pytest.raises(UserError, match="Set EVENTBRIDGE_RULES_FROM to published"):
-        publish_rules(site.work, RuleSet())
+        publish_rules(site.runtime, RuleSet())

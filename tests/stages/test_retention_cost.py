@@ -28,27 +28,29 @@ def calls() -> Iterator[Counter[str]]:
     fault_points.install(None)
 
 
-def commit(work: Runtime, settle: Settle, at: datetime) -> Batch:
+def commit(runtime: Runtime, settle: Settle, at: datetime) -> Batch:
     """Have a batch planned at a time and committed, as if nothing had matched; it leaves a manifest."""
     batch = Batch(new_batch_id(at), "normal", "orders", "orders", "planned", "cafe", at)
-    assert work.ledger.plan_batch(batch, [])
-    settle(work, batch.batch_id)
-    work.ledger.mark_bus_committed(batch.batch_id)
-    work.store.put(layout.manifest(at, batch.batch_id), b"{}")
+    assert runtime.ledger.plan_batch(batch, [])
+    settle(runtime, batch.batch_id)
+    runtime.ledger.mark_bus_committed(batch.batch_id)
+    runtime.store.put(layout.manifest(at, batch.batch_id), b"{}")
     return batch
 
 
-def test_a_run_costs_what_it_removes(work: Runtime, clock: Any, settle_by_ledger: Settle, calls: Counter[str]) -> None:
+def test_a_run_costs_what_it_removes(
+    runtime: Runtime, clock: Any, settle_by_ledger: Settle, calls: Counter[str]
+) -> None:
     """With ten times as many batches that are kept it makes the same calls, and lists nothing of them."""
     now = clock()
 
     def run_with(kept: int, days: range) -> Counter[str]:
         for day in days:
-            commit(work, settle_by_ledger, now - timedelta(days=day))
+            commit(runtime, settle_by_ledger, now - timedelta(days=day))
         for number in range(kept):
-            commit(work, settle_by_ledger, now - timedelta(hours=1, seconds=number))
+            commit(runtime, settle_by_ledger, now - timedelta(hours=1, seconds=number))
         calls.clear()
-        assert maintain(work).batches["all"] == len(days)
+        assert maintain(runtime).batches["all"] == len(days)
         return Counter(calls)
 
     run_with(1, range(31, 50))  # the days of the store are swept once

@@ -51,10 +51,10 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     site.write_rules(RULES.format(folder=tmp_path))
 
     def delivered() -> list[str]:
-        carry(site.work, "orders")
+        carry(site.runtime, "orders")
         return sorted(json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines())
 
-    with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
+    with closing(site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])) as publisher:
         places = publisher.publish([(order(str(number)), None) for number in range(8)])
     assert {partition.broker for partition, _ in places} == set(BROKERS.values())
     assert delivered() == [str(number) for number in range(8)]
@@ -67,7 +67,7 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
     two.start("second")
     site.reopen()
     assert delivered() == [str(number) for number in range(10)]
-    assert audit(site.work).differences == ()
+    assert audit(site.runtime).differences == ()
 
 
 def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
@@ -78,19 +78,19 @@ def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     written = RULES.format(folder=tmp_path)
     site.write_rules(written)
-    with closing(site.work.open_publisher(site.work.rule_set().buses["orders"])) as publisher:
+    with closing(site.runtime.open_publisher(site.runtime.rule_set().buses["orders"])) as publisher:
         publisher.publish([(order(str(number)), None) for number in range(8)])
-    carry(site.work, "orders")
+    carry(site.runtime, "orders")
 
     two.kill("second")
     site.write_rules(written.replace("    bus: orders\n", "    bus: orders\n    runner: new\n"))
     site.reopen()
-    carry(site.work, "new")
+    carry(site.runtime, "new")
     two.start("second")
     send(two, "broker-b", order("8"))
     site.reopen()
-    carry(site.work, "new")
+    carry(site.runtime, "new")
 
     delivered = [json.loads(line)["id"] for line in (tmp_path / "all.jsonl").read_text().splitlines()]
     assert sorted(delivered) == [str(number) for number in range(9)]
-    assert audit(site.work).differences == ()
+    assert audit(site.runtime).differences == ()

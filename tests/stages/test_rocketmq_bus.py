@@ -45,10 +45,10 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
         client.send(partition, Outgoing(b"no JSON"))
     deliver(on_rocketmq)
 
-    letters = {letter["detail"] for letter in dead_letters(on_rocketmq.work)}
+    letters = {letter["detail"] for letter in dead_letters(on_rocketmq.runtime)}
     assert delivered(tmp_path) == ["17", "b", "s"]
     assert {letter.partition(":")[0] for letter in letters} == {"mapping of id", "mapping of type", "data"}
-    assert audit(on_rocketmq.work).differences == ()
+    assert audit(on_rocketmq.runtime).differences == ()
 
 
 def test_a_topic_that_was_made_again_stops_the_runner(

@@ -53,11 +53,11 @@ def test_events_are_delivered_and_acknowledged(shop: Any, order: Order, tmp_path
     deliver(shop)
     publish(shop, order("later", 2000))
     deliver(shop)
-    statuses = partition_statuses(shop.work, shop.work.rule_set(), "orders", "orders") or []
+    statuses = partition_statuses(shop.runtime, shop.runtime.rule_set(), "orders", "orders") or []
 
     assert delivered(tmp_path) == sorted([*map(str, range(100)), "later"])
     assert [(str(each.partition.topic), each.committed, each.gap) for each in statuses] == [("orders", 101, "")]
-    assert audit(shop.work).differences == ()
+    assert audit(shop.runtime).differences == ()
 
 
 def test_messages_are_held_extended_and_acknowledged(queue: RocketmqQueue) -> None:

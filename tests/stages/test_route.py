@@ -29,11 +29,11 @@ def test_every_match_is_one_delivery(site: Any, clock: Any, order: Order) -> Non
     """Each event is delivered once per target of each rule that matches it, and to no other."""
     site.publish(order(1, 500), order(2, 50), order(3, 101))
     clock.advance(5)
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    assert wanted(deliveries(work, batch_id)) == Counter(
+    assert wanted(deliveries(runtime, batch_id)) == Counter(
         [("big", target, number) for target in ("crm", "note") for number in ("1", "3")]
         + [("everything", "archive", number) for number in ("1", "2", "3")]
     )
@@ -44,15 +44,15 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
     site.publish(order(1, 500))
     published_at = clock()
     clock.advance(5)
-    work, batch_id = buffered(site)
-    (event_file,) = (file.path for file in work.ledger.files(batch_id, "buffer"))
+    runtime, batch_id = buffered(site)
+    (event_file,) = (file.path for file in runtime.ledger.files(batch_id, "buffer"))
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    row = next(row for row in deliveries(work, batch_id) if row["target"] == "note")
+    row = next(row for row in deliveries(runtime, batch_id) if row["target"] == "note")
     place = {name: row[name] for name in ("bus", "topic", "broker", "partition_id", "offset", "source", "event_id")}
     assert row["delivery_id"] == delivery_id("orders", "/shop", "1", "big", "note")
-    assert row["rule_version"] == work.rule_set().rules["big"].version
+    assert row["rule_version"] == runtime.rule_set().rules["big"].version
     assert place == {
         "bus": "orders",
         "topic": "placed",
@@ -71,14 +71,14 @@ def test_a_delivery_says_where_it_comes_from(site: Any, clock: Any, order: Order
 def test_the_row_of_the_event_is_the_row_in_its_file(site: Any, order: Order) -> None:
     """Malformed and duplicate rows are counted, so that event_row finds the event's own bytes."""
     site.publish(b"bad", order(1), order(1), order(2), key="one partition")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    rows = deliveries(work, batch_id)
+    rows = deliveries(runtime, batch_id)
     assert [(row["event_id"], row["event_row"]) for row in rows] == [("1", 1), ("2", 3)]
     for row in rows:
-        event = read_rows(work.store, row["event_file"], str(row["event_row"])).to_pylist()[0]
+        event = read_rows(runtime.store, row["event_file"], str(row["event_row"])).to_pylist()[0]
         assert event["event_id"] == row["event_id"]
 
 
@@ -92,11 +92,11 @@ def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, fo
         f"rules: {{all: {{bus: orders, pattern: {{}}, targets: {{crm: {target}}}}}}}\n"
     )
     site.publish(order(1, **traced), order(2, data={"id": "2", "text": "cut \ud83d"}, **traced), order(3))
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    found = {row["event_id"]: json.loads(row["headers"] or "{}") for row in deliveries(work, batch_id)}
+    found = {row["event_id"]: json.loads(row["headers"] or "{}") for row in deliveries(runtime, batch_id)}
     own = {number: {name: found[number].get(name) for name in traced} for number in found}
     assert own == {"1": traced, "2": traced, "3": dict.fromkeys(traced)}
 
@@ -104,22 +104,22 @@ def test_a_delivery_passes_on_the_trace_of_its_event(site: Any, order: Order, fo
 def test_a_failed_transform_is_a_row_without_payload(site: Any, order: Order) -> None:
     """The failure stands in the delivery file, in no chunk, and holds up nothing else."""
     site.publish(order(1, 500, data={"amount": 500}), order(2, 500), key="one partition")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    failed = [row for row in deliveries(work, batch_id) if row["failure"] is not None]
-    (file,) = work.ledger.files(batch_id, "delivery")
+    failed = [row for row in deliveries(runtime, batch_id) if row["failure"] is not None]
+    (file,) = runtime.ledger.files(batch_id, "delivery")
     assert [(row["rule"], row["target"], row["event_id"], row["payload"]) for row in failed] == [
         ("big", "note", "1", None)
     ]
     assert "$.data.id" in failed[0]["failure"]
     assert isinstance(file.detail, Routed)
     assert file.detail.failed == {"big/note": 1}
-    rows = read_rows(work.store, file.path or "", file.detail.failed_rows).to_pylist()
+    rows = read_rows(runtime.store, file.path or "", file.detail.failed_rows).to_pylist()
     assert [row["delivery_id"] for row in rows] == [row["delivery_id"] for row in failed]
     in_chunks = [
-        row for chunk in work.ledger.chunks(batch_id) for piece in chunk.pieces for row in rowset.decode(piece.rows)
+        row for chunk in runtime.ledger.chunks(batch_id) for piece in chunk.pieces for row in rowset.decode(piece.rows)
     ]
     assert sorted(in_chunks) == [row for row in range(6) if row not in set(rowset.decode(file.detail.failed_rows))]
 
@@ -132,19 +132,19 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
     at = {"amount": 1, "id": "5", "at": "2026-03-01T13:00:00Z"}
     bodies = [order(1, 500), b"bad", order(1, 500), order(3, 500, data={"amount": 500}), order(5, data=at)]
     site.publish(*bodies, *(order(number, 101, **traced) for number in (6, 7)), order(8, 50))
-    work, batch_id = buffered(site)
-    routed(work, batch_id)
-    batch = work.ledger.batch(batch_id)
-    rules = work.rules_of(batch)
+    runtime, batch_id = buffered(site)
+    routed(runtime, batch_id)
+    batch = runtime.ledger.batch(batch_id)
+    rules = runtime.rules_of(batch)
 
-    with closing(work.open_source(rules.buses["orders"])) as source:
-        landing = Landing(work, batch, rules.buses["orders"], source)
-        taken = [landing.take(part.partition, part.start, part.end) for part in work.ledger.ranges(batch_id)]
+    with closing(runtime.open_source(rules.buses["orders"])) as source:
+        landing = Landing(runtime, batch, rules.buses["orders"], source)
+        taken = [landing.take(part.partition, part.start, part.end) for part in runtime.ledger.ranges(batch_id)]
         fresh = [event for each in taken for event in each.events]
-        routing = StreamingRouting(work, batch, rules, ())
+        routing = StreamingRouting(runtime, batch, rules, ())
 
     assert sum(each.read for each in taken) == 8
-    said = {row["delivery_id"]: row for row in deliveries(work, batch_id)}
+    said = {row["delivery_id"]: row for row in deliveries(runtime, batch_id)}
     for reads in ([fresh], [[event] for event in fresh]):
         pieces = [piece for read in reads for piece in routing.pieces(read)]
         made = {row["delivery_id"]: (each.piece, row) for each in pieces for row in each.rows.to_pylist()}
@@ -160,13 +160,13 @@ def test_what_is_routed_in_memory_is_what_a_delivery_file_says(site: Any, order:
 def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
     """Valid rows in, and per target the fingerprint of all its deliveries, failed ones included."""
     site.publish(order(1, 500, data={"amount": 500}), order(2, 500), order(2, 500), order(3, 1), key="one partition")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    (file,) = work.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files(batch_id, "delivery")
     detail = file.detail
-    rows = deliveries(work, batch_id)
+    rows = deliveries(runtime, batch_id)
     expected = {
         f"{rule}/{target}": Fingerprint.of(
             row["delivery_id"] for row in rows if (row["rule"], row["target"]) == (rule, target)
@@ -175,7 +175,7 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
     }
     assert isinstance(detail, RoutedSlice)
     assert (detail.rows_in, detail.reference_matched, file.rows) == (3, 0, len(rows))
-    landed = work.ledger.files(batch_id, "buffer")[0].path
+    landed = runtime.ledger.files(batch_id, "buffer")[0].path
     assert (detail.file, detail.row_from, detail.row_to) == (landed, 0, 4)
     assert detail.matched == expected
     assert [value.count for value in detail.matched.values()] == [2, 2, 3]
@@ -184,37 +184,37 @@ def test_the_manifest_of_a_slice_adds_up(site: Any, order: Order) -> None:
 def test_later_calls_return_the_stored_list(site: Any, clock: Any, order: Order) -> None:
     """Once routed nothing is routed again; past its deadline, or settled, a batch hands out nothing."""
     site.publish(order(1, 500))
-    work, batch_id = buffered(site)
-    first = routed(work, batch_id)
-    files = work.ledger.files(batch_id, "delivery")
+    runtime, batch_id = buffered(site)
+    first = routed(runtime, batch_id)
+    files = runtime.ledger.files(batch_id, "delivery")
 
-    assert routed(work, batch_id) == first == [0, 1]
-    assert work.ledger.files(batch_id, "delivery") == files
+    assert routed(runtime, batch_id) == first == [0, 1]
+    assert runtime.ledger.files(batch_id, "delivery") == files
     clock.advance(60)
-    assert routed(work, batch_id) == []
+    assert routed(runtime, batch_id) == []
     clock.advance(-60)
-    work.ledger.begin_settlement(batch_id)
-    assert routed(work, batch_id) == []
+    runtime.ledger.begin_settlement(batch_id)
+    assert routed(runtime, batch_id) == []
 
 
 def test_a_batch_that_is_not_landed_is_left_alone(site: Any, order: Order) -> None:
     """Before the batch is buffered there is nothing to route."""
     site.publish(order(1))
-    work: Runtime = site.work
-    batch_id = listen(work, "orders") or ""
+    runtime: Runtime = site.runtime
+    batch_id = listen(runtime, "orders") or ""
 
-    assert routed(work, batch_id) == []
-    assert work.ledger.batch(batch_id).state == "planned"
+    assert routed(runtime, batch_id) == []
+    assert runtime.ledger.batch(batch_id).state == "planned"
 
 
 def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> None:
     """A batch of malformed messages alone is routed, with no file and no chunk."""
     site.publish(b"bad", b"worse")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    assert routed(work, batch_id) == []
-    assert work.ledger.batch(batch_id).state == "routed"
-    files = work.ledger.files(batch_id, "delivery")
+    assert routed(runtime, batch_id) == []
+    assert runtime.ledger.batch(batch_id).state == "routed"
+    files = runtime.ledger.files(batch_id, "delivery")
     assert [(file.path, file.rows, getattr(file.detail, "rows_in", None)) for file in files] == [
         (None, 0, 0),
         (None, 0, 0),
@@ -224,12 +224,12 @@ def test_nothing_matched_is_a_batch_without_chunks(site: Any, order: Order) -> N
 def test_a_batch_is_routed_by_the_rules_it_was_planned_with(site: Any, order: Order) -> None:
     """A rule file that changes after listen counts from the next batch on."""
     site.publish(order(1))
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
     site.write_rules(
         "buses: {orders: {source: {type: embedded, topics: [placed], partitions: 2}}}\n"
         "rules: {later: {bus: orders, pattern: {}, targets: {f: {type: file, path: /tmp/f}}}}\n"
     )
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    assert {row["rule"] for row in deliveries(work, batch_id)} == {"everything"}
+    assert {row["rule"] for row in deliveries(runtime, batch_id)} == {"everything"}

@@ -73,15 +73,15 @@ rules:
 TAKEN = ("topic", "broker", "partition_id", "offset", "source", "event_id", "published_at", "arrived_at")
 
 
-def by_hand(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
+def by_hand(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return what the delivery rows of a batch have to be, but for their order."""
     rows = []
-    for file in work.ledger.files(batch_id, "buffer"):
-        for number, landed in enumerate(read_table(work.store, file.path or "").to_pylist()):
+    for file in runtime.ledger.files(batch_id, "buffer"):
+        for number, landed in enumerate(read_table(runtime.store, file.path or "").to_pylist()):
             if landed["status"] != "valid":
                 continue
             event = parse_event(landed["body"], max_bytes=1 << 20)
-            for rule in work.rule_set().enabled().values():
+            for rule in runtime.rule_set().enabled().values():
                 if not matches(parse_pattern(rule.pattern), event.document):
                     continue
                 for target in rule.targets.values():
@@ -125,19 +125,19 @@ def test_every_row_is_as_by_hand(site: Any, order: Order, monkeypatch: pytest.Mo
     monkeypatch.setattr(delivery_file, "_RUN", run)
     site.write_rules(RULES)
     publish_all_sorts(site, order)
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
     def by_id(row: dict[str, Any]) -> Any:
         return row["delivery_id"]
 
-    assert sorted(deliveries(work, batch_id), key=by_id) == sorted(by_hand(work, batch_id), key=by_id)
+    assert sorted(deliveries(runtime, batch_id), key=by_id) == sorted(by_hand(runtime, batch_id), key=by_id)
 
 
-def slices_routed(work: Runtime, batch_id: str) -> list[RoutedSlice]:
+def slices_routed(runtime: Runtime, batch_id: str) -> list[RoutedSlice]:
     """Return what is recorded of a batch's slices."""
-    files = work.ledger.files(batch_id, "delivery")
+    files = runtime.ledger.files(batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedSlice)]
 
 
@@ -145,11 +145,11 @@ def test_what_was_handed_back_is_counted(site: Any, order: Order) -> None:
     """Binary mode, a key twice and half a surrogate pair in text come from the renderers; nothing was matched so."""
     site.write_rules(RULES)
     publish_all_sorts(site, order)
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    details = slices_routed(work, batch_id)
+    details = slices_routed(runtime, batch_id)
     binary, keys_twice, half = 11, 1, 1
     assert sum(detail.reference_rendered for detail in details) == binary + keys_twice + half
     assert sum(detail.reference_matched for detail in details) == 0
@@ -168,13 +168,13 @@ def test_no_event_that_landed_is_lost_to_the_matcher(site: Any, order: Order, mo
     monkeypatch.setattr(Matcher, "match_texts", refuse)
     site.write_rules(RULES)
     publish_all_sorts(site, order)
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    found = [(row["delivery_id"], row["event_row"]) for row in deliveries(work, batch_id)]
-    assert sorted(found) == sorted((row["delivery_id"], row["event_row"]) for row in by_hand(work, batch_id))
-    details = slices_routed(work, batch_id)
+    found = [(row["delivery_id"], row["event_row"]) for row in deliveries(runtime, batch_id)]
+    assert sorted(found) == sorted((row["delivery_id"], row["event_row"]) for row in by_hand(runtime, batch_id))
+    details = slices_routed(runtime, batch_id)
     assert sum(detail.reference_matched for detail in details) == sum(detail.rows_in for detail in details) == 11
 
 
@@ -187,16 +187,16 @@ def test_the_manifest_counts_what_the_compiled_matcher_did_not_do_alone(
     elements = [{"b": 1}, {"a": 2}]
     bodies = [{"n": n, "l": {"b": 1}} for n in range(9)] + [{"n": 1, "l": elements}]
     site.publish(*[order(number, data=data) for number, data in enumerate(bodies)], key="k")
-    work = site.reopen()
+    runtime = site.reopen()
 
-    deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
+    deliver_batch(runtime, "orders", InProcessRouter(runtime.store), Stop())
 
-    (path,) = work.store.list("manifests/")
-    counts = json.loads(work.store.get(path))["matching"]
+    (path,) = runtime.store.list("manifests/")
+    counts = json.loads(runtime.store.get(path))["matching"]
     assert counts["reference_matched"] == 1
     assert counts["clears"] > 1
     assert "reference_rendered" not in counts
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize(

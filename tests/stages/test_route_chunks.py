@@ -23,14 +23,14 @@ Order = Callable[..., bytes]
 def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
     """A delivery file is sorted by pool, rule, target and offset; what a chunk takes of it lies together."""
     site.publish(*[order(number, 50 * number) for number in range(6)], key="one partition")
-    work, batch_id = buffered(site, chunk_max_deliveries=2)
+    runtime, batch_id = buffered(site, chunk_max_deliveries=2)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    rows = deliveries(work, batch_id)
-    rules = work.rule_set().rules
+    rows = deliveries(runtime, batch_id)
+    rules = runtime.rule_set().rules
     order_of_rows = [(rules[row["rule"]].pool_name, row["rule"], row["target"], row["offset"]) for row in rows]
-    (file,) = work.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files(batch_id, "delivery")
     assert order_of_rows == sorted(order_of_rows)
     assert isinstance(file.detail, Routed)
     sizes = [sum(len(rows[row]["payload"]) for row in rowset.decode(piece.rows)) for piece in file.detail.pieces]
@@ -48,11 +48,11 @@ def test_rows_are_sorted_and_pieces_are_runs(site: Any, order: Order) -> None:
 def test_a_piece_holds_a_bounded_number_of_bytes(site: Any, order: Order) -> None:
     """Pieces are cut by payload bytes too; one payload larger than a chunk is a piece of its own."""
     site.publish(*[order(n, filler="x" * size) for n, size in enumerate((400, 400, 3_000, 400))], key="one partition")
-    work, batch_id = buffered(site, chunk_max_size="1200")
+    runtime, batch_id = buffered(site, chunk_max_size="1200")
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    (file,) = work.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files(batch_id, "delivery")
     assert isinstance(file.detail, Routed)
     assert [piece.rows for piece in file.detail.pieces] == ["0-1", "2", "3"]
 
@@ -63,16 +63,16 @@ def test_a_chunk_follows_the_order_of_the_bus(site: Any, order: Order, small_sli
 
     class Backwards:
         def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-            return InProcessRouter(work.store).route_slices(job, slices[::-1])
+            return InProcessRouter(runtime.store).route_slices(job, slices[::-1])
 
-    work, batch_id = buffered(site)
-    route(work, batch_id, Backwards())
+    runtime, batch_id = buffered(site)
+    route(runtime, batch_id, Backwards())
 
-    (chunk,) = work.ledger.chunks(batch_id)
+    (chunk,) = runtime.ledger.chunks(batch_id)
     offsets = [
         (row["partition_id"], row["offset"])
         for piece in chunk.pieces
-        for row in read_rows(work.store, piece.file, piece.rows).to_pylist()
+        for row in read_rows(runtime.store, piece.file, piece.rows).to_pylist()
     ]
     assert offsets == [(partition, offset) for partition in range(2) for offset in range(10)]
 
@@ -91,12 +91,12 @@ rules:
       crm: {type: http, url: https://crm.example/hook}
 """)
     site.publish(*[order(number) for number in range(5_200)])
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
     in_chunks: dict[str, Counter[int]] = {"archive": Counter(), "crm": Counter()}
-    for chunk in work.ledger.chunks(batch_id):
+    for chunk in runtime.ledger.chunks(batch_id):
         for piece in chunk.pieces:
             in_chunks[piece.target][chunk.chunk_id] += piece.count
     assert [len(in_chunks["archive"]), len(in_chunks["crm"])] == [1, 2]
@@ -107,13 +107,13 @@ rules:
 def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Order) -> None:
     """Route returns the chunks to push in map index order; the batch has its deadline from then on."""
     site.publish(*[order(number, 500) for number in range(4)])
-    work, batch_id = buffered(site, batch_max_chunks=1)
+    runtime, batch_id = buffered(site, batch_max_chunks=1)
     clock.advance(3)
 
-    handed_out = routed(work, batch_id)
+    handed_out = routed(runtime, batch_id)
 
-    batch = work.ledger.batch(batch_id)
-    chunks = work.ledger.chunks(batch_id)
+    batch = runtime.ledger.batch(batch_id)
+    chunks = runtime.ledger.chunks(batch_id)
     assert (batch.state, batch.deadline_at) == ("routed", clock() + timedelta(seconds=60))
     assert handed_out == [0]
     assert [(c.chunk_id, c.pool, c.weight, c.rows, c.handed_out, c.map_index, c.state) for c in chunks] == [
@@ -128,13 +128,13 @@ def test_chunks_are_published_with_a_deadline(site: Any, clock: Any, order: Orde
 def test_pools_and_targets_decide_what_is_handed_out(site: Any, order: Order) -> None:
     """A closed pool holds, a degraded target goes to the slow lane, a disabled one is on hold."""
     site.publish(order(1, 500))
-    work, batch_id = buffered(site)
-    work.ledger.set_target_status("big", "crm", "disabled", "410")
-    work.ledger.set_target_status("big", "note", "degraded", "slow")
+    runtime, batch_id = buffered(site)
+    runtime.ledger.set_target_status("big", "crm", "disabled", "410")
+    runtime.ledger.set_target_status("big", "note", "degraded", "slow")
 
-    handed_out = routed(work, batch_id, pools={"eventbridge.medium": PoolSlots(0, 0)})
+    handed_out = routed(runtime, batch_id, pools={"eventbridge.medium": PoolSlots(0, 0)})
 
-    found = {chunk.pieces[0].target: (chunk.handed_out, chunk.held) for chunk in work.ledger.chunks(batch_id)}
+    found = {chunk.pieces[0].target: (chunk.handed_out, chunk.held) for chunk in runtime.ledger.chunks(batch_id)}
     assert handed_out == []
     assert found == {
         "crm": (False, "target disabled"),

@@ -34,8 +34,8 @@ Order = Callable[..., bytes]
 class Watched:
     """A router of this process that notes what it is asked for, and may lose its Spark after so many jobs."""
 
-    def __init__(self, work: Runtime, jobs: int = 1_000_000) -> None:
-        self._inner = InProcessRouter(work.store, route_with_poison)
+    def __init__(self, runtime: Runtime, jobs: int = 1_000_000) -> None:
+        self._inner = InProcessRouter(runtime.store, route_with_poison)
         self._jobs = jobs
         self.asked: list[list[str]] = []
 
@@ -49,10 +49,10 @@ class Watched:
 def landed(site: Any, *bodies: bytes) -> tuple[Runtime, str]:
     """Land a batch of one partition."""
     site.publish(*bodies, key="one partition")
-    work: Runtime = site.work
-    batch_id = listen(work, "orders") or ""
-    buffer(work, batch_id)
-    return work, batch_id
+    runtime: Runtime = site.runtime
+    batch_id = listen(runtime, "orders") or ""
+    buffer(runtime, batch_id)
+    return runtime, batch_id
 
 
 def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
@@ -60,31 +60,31 @@ def poisoned(order: Order, count: int, *bad: int) -> list[bytes]:
     return [order(number, subject=RAISING.decode() if number in bad else "good") for number in range(count)]
 
 
-def routed_ids(work: Runtime, batch_id: str) -> list[str]:
+def routed_ids(runtime: Runtime, batch_id: str) -> list[str]:
     """Return the events that rule `everything` delivers, in the order of the batch's files."""
-    files = [file.path for file in work.ledger.files(batch_id, "delivery") if file.path]
-    tables = [read_table(work.store, path, columns=["rule", "event_id"]) for path in files]
+    files = [file.path for file in runtime.ledger.files(batch_id, "delivery") if file.path]
+    tables = [read_table(runtime.store, path, columns=["rule", "event_id"]) for path in files]
     return [row["event_id"] for table in tables for row in table.to_pylist() if row["rule"] == "everything"]
 
 
-def finish(work: Runtime, batch_id: str) -> None:
+def finish(runtime: Runtime, batch_id: str) -> None:
     """Settle and commit a batch that nobody pushed."""
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    assert commit(work, batch_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    assert commit(runtime, batch_id)
 
 
 def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Order) -> None:
     """Of thirty events the two that raise become dead letters RouteFailed, whole; the others go on, in order."""
-    work, batch_id = landed(site, *poisoned(order, 30, 7, 23))
+    runtime, batch_id = landed(site, *poisoned(order, 30, 7, 23))
 
-    handed_out = route(work, batch_id, Watched(work))
-    finish(work, batch_id)
+    handed_out = route(runtime, batch_id, Watched(runtime))
+    finish(runtime, batch_id)
 
     good = [str(number) for number in range(30) if number not in (7, 23)]
-    records = list(dead_letters(work, whole=True))
+    records = list(dead_letters(runtime, whole=True))
     assert handed_out == [0]
-    assert routed_ids(work, batch_id) == good
+    assert routed_ids(runtime, batch_id) == good
     assert [(row["event_id"], row["reason"], row["delivery_id"], row["rule"]) for row in records] == [
         ("7", "RouteFailed", None, None),
         ("23", "RouteFailed", None, None),
@@ -92,22 +92,22 @@ def test_one_event_that_cannot_be_routed_is_a_dead_letter(site: Any, order: Orde
     assert RAISING in records[0]["event"]
     assert "RuntimeError: poisoned" in records[0]["detail"]
     assert subject_of(records[0]) == "orders/placed/0/7"
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_half_a_surrogate_pair_in_an_error_is_replaced(site: Any, order: Order) -> None:
     """An exception may quote an event's text, which JSON allows to hold what neither ledger nor store can."""
-    work, batch_id = landed(site, order(1))
+    runtime, batch_id = landed(site, order(1))
 
     def failing(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> SliceResult:
         if job.bus == "orders":
             raise RuntimeError("no \ud800")
         return route_task(store, rule_set, job, task)
 
-    route(work, batch_id, InProcessRouter(work.store, failing))
-    finish(work, batch_id)
+    route(runtime, batch_id, InProcessRouter(runtime.store, failing))
+    finish(runtime, batch_id)
 
-    (record,) = dead_letters(work)
+    (record,) = dead_letters(runtime)
     assert record["detail"].endswith("RuntimeError: no ?")
 
 
@@ -116,12 +116,12 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 ) -> None:
     """A slice next to a poisoned one is routed once more and not split; what is recorded is not tried again."""
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 10)
-    work, batch_id = landed(site, *poisoned(order, 30, 15))
-    router = Watched(work)
+    runtime, batch_id = landed(site, *poisoned(order, 30, 15))
+    router = Watched(runtime)
 
-    route(work, batch_id, router)
+    route(runtime, batch_id, router)
 
-    files = {file.key.rpartition("/")[2]: file for file in work.ledger.files(batch_id, "delivery")}
+    files = {file.key.rpartition("/")[2]: file for file in runtime.ledger.files(batch_id, "delivery")}
     split = [name for name, file in files.items() if isinstance(file.detail, SplitSlice)]
     assert split == ["000010", "000014-000016"]
     assert [name for name, file in files.items() if isinstance(file.detail, UnroutableEvent)] == ["000015-000016"]
@@ -136,38 +136,38 @@ def test_slices_that_fail_are_tried_alone_and_others_once(
 @pytest.mark.parametrize("jobs", range(1, 20))
 def test_a_canary_that_fails_blames_nobody(site: Any, order: Order, jobs: int) -> None:
     """Whenever Spark goes, the stage fails, no event is dead-lettered for it, and the next try ends the same."""
-    work, batch_id = landed(site, *poisoned(order, 30, 7))
+    runtime, batch_id = landed(site, *poisoned(order, 30, 7))
     with pytest.raises(SparkError):
-        route(work, batch_id, Watched(work, jobs))
-    assert work.ledger.batch(batch_id).state == "buffered"
-    recorded = {file.key for file in work.ledger.files(batch_id, "delivery")}
-    tries = {name: count for name, count in work.ledger.tries(batch_id).items() if name not in recorded}
+        route(runtime, batch_id, Watched(runtime, jobs))
+    assert runtime.ledger.batch(batch_id).state == "buffered"
+    recorded = {file.key for file in runtime.ledger.files(batch_id, "delivery")}
+    tries = {name: count for name, count in runtime.ledger.tries(batch_id).items() if name not in recorded}
     assert sorted(tries.values()) in ([], [1], [2])
 
-    route(work, batch_id, Watched(work))
-    finish(work, batch_id)
+    route(runtime, batch_id, Watched(runtime))
+    finish(runtime, batch_id)
 
-    assert routed_ids(work, batch_id) == [str(number) for number in range(30) if number != 7]
-    assert [row["event_id"] for row in dead_letters(work)] == ["7"]
+    assert routed_ids(runtime, batch_id) == [str(number) for number in range(30) if number != 7]
+    assert [row["event_id"] for row in dead_letters(runtime)] == ["7"]
 
 
 def test_without_spark_nothing_is_counted(site: Any, order: Order) -> None:
     """A Spark that is gone from the first job on fails the stage any number of times; the first try alone counts."""
-    work, batch_id = landed(site, order(1), order(2))
+    runtime, batch_id = landed(site, order(1), order(2))
 
     for _ in range(5):
         with pytest.raises(SparkError, match="Spark is gone"):
-            route(work, batch_id, Watched(work, 0))
+            route(runtime, batch_id, Watched(runtime, 0))
 
-    assert work.ledger.tries(batch_id) == {"": 1}
-    assert work.ledger.files(batch_id, "delivery") == []
+    assert runtime.ledger.tries(batch_id) == {"": 1}
+    assert runtime.ledger.files(batch_id, "delivery") == []
 
 
 def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) -> None:
     """A buffer file that is gone fails the stage, however often; none of its events is dead-lettered."""
-    work, batch_id = landed(site, order(1), order(2))
-    (file,) = work.ledger.files(batch_id, "buffer")
-    work.store.delete(file.path or "")
+    runtime, batch_id = landed(site, order(1), order(2))
+    (file,) = runtime.ledger.files(batch_id, "buffer")
+    runtime.store.delete(file.path or "")
 
     class Spark(Watched):
         def route_slices(self, job: RouteJob, slices: Sequence[Task]) -> Iterator[SliceResult]:
@@ -178,62 +178,62 @@ def test_a_file_that_cannot_be_read_is_no_events_fault(site: Any, order: Order) 
 
     for _ in range(4):
         with pytest.raises(StoreError):
-            route(work, batch_id, Spark(work))
+            route(runtime, batch_id, Spark(runtime))
 
-    assert work.ledger.tries(batch_id) == {}
-    assert work.ledger.files(batch_id, "delivery") == []
+    assert runtime.ledger.tries(batch_id) == {}
+    assert runtime.ledger.files(batch_id, "delivery") == []
 
 
 def test_tries_that_were_never_heard_of_again_count(site: Any, order: Order) -> None:
     """A slice whose tries took the counting process with them is split unheard, and its event dead-lettered at last."""
-    work, batch_id = landed(site, *poisoned(order, 3, 1))
-    piece = work.ledger.files(batch_id, "buffer")[0].key + "/000000"
+    runtime, batch_id = landed(site, *poisoned(order, 3, 1))
+    piece = runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
-        work.ledger.begin_try(batch_id, piece)
-    router = Watched(work)
+        runtime.ledger.begin_try(batch_id, piece)
+    router = Watched(runtime)
 
-    route(work, batch_id, router)
+    route(runtime, batch_id, router)
 
     assert [piece] not in router.asked
-    assert routed_ids(work, batch_id) == ["0", "2"]
+    assert routed_ids(runtime, batch_id) == ["0", "2"]
 
 
 def test_three_jobs_that_end_their_process_are_the_last(site: Any, order: Order) -> None:
     """After three whole jobs that were never heard of again slices are tried one at a time."""
-    work, batch_id = landed(site, order(1), order(2))
+    runtime, batch_id = landed(site, order(1), order(2))
     for _ in range(3):
-        work.ledger.begin_try(batch_id, "")
-    router = Watched(work)
+        runtime.ledger.begin_try(batch_id, "")
+    router = Watched(runtime)
 
-    route(work, batch_id, router)
+    route(runtime, batch_id, router)
 
-    assert router.asked == [["canary"], [work.ledger.files(batch_id, "buffer")[0].key + "/000000"]]
-    assert routed_ids(work, batch_id) == ["1", "2"]
+    assert router.asked == [["canary"], [runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"]]
+    assert routed_ids(runtime, batch_id) == ["1", "2"]
 
 
 def test_two_that_split_the_same_slice_have_one_outcome(site: Any, order: Order) -> None:
     """Another route records the whole slice while this one splits it: its result counts and nothing comes twice."""
-    work, batch_id = landed(site, *poisoned(order, 8, 2))
+    runtime, batch_id = landed(site, *poisoned(order, 8, 2))
 
     class Overtaken(Watched):
         def route_slices(self, job: RouteJob, slices: Sequence[Task]) -> Iterator[SliceResult]:
             for result in super().route_slices(job, slices):
                 if result.slice_id.endswith("000003-000004"):
-                    route(work, batch_id, Watched(work))
+                    route(runtime, batch_id, Watched(runtime))
                 yield result
 
-    route(work, batch_id, Overtaken(work))
+    route(runtime, batch_id, Overtaken(runtime))
 
-    assert routed_ids(work, batch_id) == [str(number) for number in range(8) if number != 2]
-    assert work.ledger.batch(batch_id).state == "routed"
+    assert routed_ids(runtime, batch_id) == [str(number) for number in range(8) if number != 2]
+    assert runtime.ledger.batch(batch_id).state == "routed"
 
 
 class Mortal(Watched):
     """A router whose Spark ends, with all its workers, when it meets poison; `restart` brings it back."""
 
-    def __init__(self, work: Runtime) -> None:
-        super().__init__(work)
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._runtime = runtime
         self.dead = False
         self.deaths = 0
 
@@ -252,42 +252,42 @@ class Mortal(Watched):
         self.dead = False
 
 
-def route_until_done(work: Runtime, batch_id: str, router: Mortal) -> None:
+def route_until_done(runtime: Runtime, batch_id: str, router: Mortal) -> None:
     """Call route again, on a Spark that was started again, as long as it fails; in between once without Spark."""
     for _ in range(50):
         for started in (True, False):
             router.dead = not started
             with suppress(SparkError):
-                route(work, batch_id, router)
-            if work.ledger.batch(batch_id).state == "routed":
+                route(runtime, batch_id, router)
+            if runtime.ledger.batch(batch_id).state == "routed":
                 return
 
 
 def test_an_event_that_ends_spark_itself_is_a_dead_letter(site: Any, order: Order) -> None:
     """Spark goes down with it each time: after some coincidences its slice is split, the event dead-lettered."""
-    work, batch_id = landed(site, *poisoned(order, 30, 7))
-    router = Mortal(work)
+    runtime, batch_id = landed(site, *poisoned(order, 30, 7))
+    router = Mortal(runtime)
 
-    route_until_done(work, batch_id, router)
-    finish(work, batch_id)
+    route_until_done(runtime, batch_id, router)
+    finish(runtime, batch_id)
 
-    assert routed_ids(work, batch_id) == [str(number) for number in range(30) if number != 7]
-    ((event_id, detail),) = [(row["event_id"], row["detail"]) for row in dead_letters(work)]
+    assert routed_ids(runtime, batch_id) == [str(number) for number in range(30) if number != 7]
+    ((event_id, detail),) = [(row["event_id"], row["detail"]) for row in dead_letters(runtime)]
     assert event_id == "7"
     assert "the Spark that had been there" in detail
     assert router.deaths == 3 + 1 + 1 + 3  # at once, thirty events, four, the one
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_spark_that_is_killed_now_and_then_costs_no_event(site: Any, order: Order) -> None:
     """Twice it went while one event was tried, by chance: that is not a verdict, and the event is routed."""
-    work, batch_id = landed(site, order(1))
-    piece = work.ledger.files(batch_id, "buffer")[0].key + "/000000"
+    runtime, batch_id = landed(site, order(1))
+    piece = runtime.ledger.files(batch_id, "buffer")[0].key + "/000000"
     for _ in range(2):
-        work.ledger.begin_try(batch_id, piece)
-    router = Watched(work)
+        runtime.ledger.begin_try(batch_id, piece)
+    router = Watched(runtime)
 
-    route(work, batch_id, router)
+    route(runtime, batch_id, router)
 
     assert router.asked == [["canary"], ["canary"], [piece]]
-    assert routed_ids(work, batch_id) == ["1"]
+    assert routed_ids(runtime, batch_id) == ["1"]

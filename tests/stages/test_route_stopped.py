@@ -27,8 +27,8 @@ Order = Callable[..., bytes]
 def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None) -> None:
     """Slices begin at row groups, cover each file, and are the same at every try."""
     site.publish(*[order(number) for number in range(9)], key="one partition")
-    work, batch_id = buffered(site, buffer_range_events=5)
-    files = work.ledger.files(batch_id, "buffer")
+    runtime, batch_id = buffered(site, buffer_range_events=5)
+    files = runtime.ledger.files(batch_id, "buffer")
 
     slices = slices_of(files)
 
@@ -40,8 +40,8 @@ def test_slices_cover_every_row_once(site: Any, order: Order, small_slices: None
 class Stopping:
     """A router whose Spark is gone after so many slices, and that notes what it was first asked for."""
 
-    def __init__(self, work: Runtime, after: int) -> None:
-        self._inner = InProcessRouter(work.store)
+    def __init__(self, runtime: Runtime, after: int) -> None:
+        self._inner = InProcessRouter(runtime.store)
         self._left = after
         self.asked: list[str] = []
 
@@ -57,19 +57,19 @@ class Stopping:
 def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slices: None) -> None:
     """Route fails loudly and commits nothing; the next try does only the slices that are missing."""
     site.publish(*[order(number, 500) for number in range(8)], key="one partition")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
     with pytest.raises(SparkError, match="Spark is gone"):
-        route(work, batch_id, Stopping(work, after=3))
-    assert work.ledger.batch(batch_id).state == "buffered"
-    kept = work.ledger.files(batch_id, "delivery")
+        route(runtime, batch_id, Stopping(runtime, after=3))
+    assert runtime.ledger.batch(batch_id).state == "buffered"
+    kept = runtime.ledger.files(batch_id, "delivery")
     assert len(kept) == 3
 
-    second = Stopping(work, after=100)
-    route(work, batch_id, second)
+    second = Stopping(runtime, after=100)
+    route(runtime, batch_id, second)
 
     assert len(second.asked) == 1
-    assert work.ledger.files(batch_id, "delivery")[:3] == kept
-    assert wanted(deliveries(work, batch_id)).total() == 24
+    assert runtime.ledger.files(batch_id, "delivery")[:3] == kept
+    assert wanted(deliveries(runtime, batch_id)).total() == 24
 
 
 def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_slices: None) -> None:
@@ -77,33 +77,37 @@ def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_sli
 
     class Lazy:
         def route_slices(self, job: RouteJob, slices: Sequence[Slice]) -> Iterator[SliceResult]:
-            return InProcessRouter(work.store).route_slices(job, slices[1:])
+            return InProcessRouter(runtime.store).route_slices(job, slices[1:])
 
     site.publish(*[order(number) for number in range(6)], key="one partition")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
     with pytest.raises(SparkError, match="1 of 3 slices"):
-        route(work, batch_id, Lazy())
-    assert work.ledger.batch(batch_id).state == "buffered"
+        route(runtime, batch_id, Lazy())
+    assert runtime.ledger.batch(batch_id).state == "buffered"
 
 
 def test_a_spent_budget_keeps_what_is_recorded(site: Any, order: Order, small_slices: None) -> None:
     """When the prepare budget is over route says so; every try records at least one slice."""
     site.publish(*[order(number) for number in range(6)], key="one partition")
-    work, batch_id = buffered(site)
-    start = work.clock()
+    runtime, batch_id = buffered(site)
+    start = runtime.clock()
     ticks = iter(range(1_000))
     slow = Runtime(
-        work.settings, work.ledger, work.store, work.connections, lambda: start + timedelta(hours=next(ticks))
+        runtime.settings,
+        runtime.ledger,
+        runtime.store,
+        runtime.connections,
+        lambda: start + timedelta(hours=next(ticks)),
     )
 
     for tried in (1, 2):
         with pytest.raises(InfrastructureError, match="EVENTBRIDGE_PREPARE_TIMEOUT"):
             routed(slow, batch_id)
-        assert len(work.ledger.files(batch_id, "delivery")) == tried
+        assert len(runtime.ledger.files(batch_id, "delivery")) == tried
     routed(slow, batch_id)
 
-    assert work.ledger.batch(batch_id).state == "routed"
+    assert runtime.ledger.batch(batch_id).state == "routed"
 
 
 def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: None) -> None:
@@ -113,12 +117,12 @@ def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: No
     works = [site.reopen() for _ in range(3)]
 
     with ThreadPoolExecutor(3) as pool:
-        answers = list(pool.map(lambda work: routed(work, batch_id), works))
+        answers = list(pool.map(lambda runtime: routed(runtime, batch_id), works))
 
     assert answers == [[0, 1]] * 3
-    rows = deliveries(site.work, batch_id)
+    rows = deliveries(site.runtime, batch_id)
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 30
-    assert sum(chunk.rows for chunk in site.work.ledger.chunks(batch_id)) == 30
+    assert sum(chunk.rows for chunk in site.runtime.ledger.chunks(batch_id)) == 30
 
 
 def test_it_may_die_anywhere(
@@ -126,31 +130,31 @@ def test_it_may_die_anywhere(
 ) -> None:
     """Wherever route dies, the next try ends with the same deliveries, each once, and every one in one chunk."""
     site.publish(order(1, 500), order(2, 5), order(3, 500, data={"amount": 500}), b"bad", order(1, 500), key="k")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
     reference = site.copy(site.folder.parent / "reference")
-    routed(reference.work, batch_id)
-    expected = wanted(deliveries(reference.work, batch_id))
+    routed(reference.runtime, batch_id)
+    expected = wanted(deliveries(reference.runtime, batch_id))
     reference.close()
 
-    def stage(work: Runtime) -> list[int]:
-        return routed(work, batch_id)
+    def stage(runtime: Runtime) -> list[int]:
+        return routed(runtime, batch_id)
 
     for wreck in dying_everywhere(site, stage):
-        work = wreck.reopen()
-        handed_out = stage(work)
-        rows = deliveries(work, batch_id)
+        runtime = wreck.reopen()
+        handed_out = stage(runtime)
+        rows = deliveries(runtime, batch_id)
 
         assert wanted(rows) == expected
         assert len({row["delivery_id"] for row in rows}) == len(rows) == 7
         assert handed_out == [0, 1]
-        assert sum(chunk.rows for chunk in work.ledger.chunks(batch_id)) == 6
+        assert sum(chunk.rows for chunk in runtime.ledger.chunks(batch_id)) == 6
 
 
 class Twice(InProcessRouter):
     """A router that runs every task twice at once, as Spark's speculation does, and hands over what `chosen` says."""
 
-    def __init__(self, work: Runtime, chosen: slice) -> None:
-        super().__init__(work.store)
+    def __init__(self, runtime: Runtime, chosen: slice) -> None:
+        super().__init__(runtime.store)
         self._chosen = chosen
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
@@ -169,17 +173,17 @@ def test_tasks_that_run_twice_at_once_leave_no_duplicate(
 ) -> None:
     """Both copies of a task write; the ledger names one file a slice, each delivery is there once, the books hold."""
     site.publish(*[order(number, 500) for number in range(9)], key="k")
-    work, batch_id = buffered(site)
+    runtime, batch_id = buffered(site)
 
-    route(work, batch_id, Twice(work, chosen))
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
+    route(runtime, batch_id, Twice(runtime, chosen))
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
 
-    rows = deliveries(work, batch_id)
-    named = {file.path for file in work.ledger.files(batch_id, "delivery")}
-    written = set(work.store.list("deliveries/"))
+    rows = deliveries(runtime, batch_id)
+    named = {file.path for file in runtime.ledger.files(batch_id, "delivery")}
+    written = set(runtime.store.list("deliveries/"))
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 27
     assert named < written
     assert len(written) == 2 * len(named)
-    assert commit(work, batch_id)
-    assert audit(work).differences == ()
+    assert commit(runtime, batch_id)
+    assert audit(runtime).differences == ()

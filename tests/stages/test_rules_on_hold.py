@@ -19,25 +19,25 @@ from eventbridge.stages.retry.plan import settle_stale
 def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> None:
     """Its worker dies: after two tries alone the rule is on hold, events wait, all others go on; its file mends it."""
     place.publish(order, 10, 10)
-    work = place.work()
-    crashing = Crashing(work)
-    deliver_batch(work, "orders", crashing, place.stop)
+    runtime = place.runtime()
+    crashing = Crashing(runtime)
+    deliver_batch(runtime, "orders", crashing, place.stop)
     place.publish(order, 10, 10, 10)
-    deliver_batch(work, "orders", crashing, place.stop)
+    deliver_batch(runtime, "orders", crashing, place.stop)
 
     assert crashing.shares == 2
     assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
-    assert "the worker exited unexpectedly" in work.ledger.rules_on_hold()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "on_hold", 2), ("Held", "on_hold", 3)]
-    assert plan_references(work) is None
-    assert audit(work).differences == ()
+    assert "the worker exited unexpectedly" in runtime.ledger.rules_on_hold()["costly"].reason
+    assert waiting(runtime) == [("RouteFailed", "on_hold", 2), ("Held", "on_hold", 3)]
+    assert plan_references(runtime) is None
+    assert audit(runtime).differences == ()
     place.program("$.id again")
     crashing.mended = True
-    deliver_references(work, "orders", crashing, place.stop)
+    deliver_references(runtime, "orders", crashing, place.stop)
 
     assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]
-    assert waiting(work) == []
-    assert audit(work).differences == ()
+    assert waiting(runtime) == []
+    assert audit(runtime).differences == ()
 
 
 class Killing(Crashing):
@@ -56,39 +56,39 @@ class Killing(Crashing):
 def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> None:
     """Three times Spark was there before its share was tried, and gone after: the rule is on hold, the rest goes on."""
     place.publish(order, 10, 10)
-    work = place.work()
-    killing = Killing(work)
+    runtime = place.runtime()
+    killing = Killing(runtime)
     for _ in range(3):
         with pytest.raises(SparkError):
-            deliver_batch(work, "orders", killing, place.stop)
-        assert work.ledger.rules_on_hold() == {}
+            deliver_batch(runtime, "orders", killing, place.stop)
+        assert runtime.ledger.rules_on_hold() == {}
 
-    deliver_batch(work, "orders", killing, place.stop)
+    deliver_batch(runtime, "orders", killing, place.stop)
 
     assert killing.shares == 3
     assert place.lines("CHEAP") == ["0", "1"]
-    assert "the Spark that had been there" in work.ledger.rules_on_hold()["costly"].reason
-    assert waiting(work) == [("RouteFailed", "on_hold", 2)]
-    assert audit(work).differences == ()
+    assert "the Spark that had been there" in runtime.ledger.rules_on_hold()["costly"].reason
+    assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]
+    assert audit(runtime).differences == ()
 
 
 def test_references_that_end_spark_hold_their_rule_over_several_batches(place: Place, order: Order, clock: Any) -> None:
     """A batch that took them up is abandoned with its run; the tries it counted go on counting in the next one."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
-    work = place.work()
-    deliver_batch(work, "orders", router(work), place.stop)
-    killing = Killing(work)
+    runtime = place.runtime()
+    deliver_batch(runtime, "orders", router(runtime), place.stop)
+    killing = Killing(runtime)
     for _ in range(3):
-        clock.now = max(clock.now, due_references(work) or clock.now)
+        clock.now = max(clock.now, due_references(runtime) or clock.now)
         with pytest.raises(SparkError):
-            deliver_references(work, "orders", killing, place.stop)
+            deliver_references(runtime, "orders", killing, place.stop)
         clock.advance(60 + 30 + 1)
-        settle_stale(work)
+        settle_stale(runtime)
     clock.advance(600)
 
-    deliver_references(work, "orders", killing, place.stop)
+    deliver_references(runtime, "orders", killing, place.stop)
 
     assert killing.shares == 3
-    assert waiting(work) == [("RouteFailed", "on_hold", 2)]
-    assert audit(work).differences == ()
+    assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]
+    assert audit(runtime).differences == ()

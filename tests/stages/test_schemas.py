@@ -70,18 +70,18 @@ def shop(site: Any, clock: Any, settle_by_ledger: SettleByLedger) -> Callable[..
         site.publish(*[an_order(number + each, **data) for each in range(count)])
         number += count
         clock.advance(60)
-        batch_id = listen(site.work, "orders") or ""
-        buffer(site.work, batch_id)
-        buffer(site.work, batch_id)  # twice, as a run again would
-        settle_by_ledger(site.work, batch_id)
+        batch_id = listen(site.runtime, "orders") or ""
+        buffer(site.runtime, batch_id)
+        buffer(site.runtime, batch_id)  # twice, as a run again would
+        settle_by_ledger(site.runtime, batch_id)
 
     return take
 
 
-def told(work: Runtime) -> list[tuple[str, str, list[str]]]:
+def told(runtime: Runtime) -> list[tuple[str, str, list[str]]]:
     """Return what was told of schemas: the event's type, the field, the rules."""
-    publish_operational_events(work)  # as commit does
-    events = [event for event in operational_events(work) if event["type"].startswith("schema.")]
+    publish_operational_events(runtime)  # as commit does
+    events = [event for event in operational_events(runtime) if event["type"].startswith("schema.")]
     return [(each["type"], each["data"].get("field", ""), each["data"]["rules"]) for each in events]
 
 
@@ -90,7 +90,7 @@ def test_fields_types_null_rates_and_examples_are_learned(site: Any, shop: Calla
     shop(6, amount=3, customer={"city": "Bern"}, tags=["a"], note=None)
     shop(2, amount=3.5)
 
-    (found,) = schemas_named(site.work, "order.placed")
+    (found,) = schemas_named(site.runtime, "order.placed")
     fields = {each.path: (each.types, each.null_rate, each.example) for each in found.fields}
     assert found.sampled == 8
     assert {path: fields[path] for path in fields if path.startswith("data")} == {
@@ -108,7 +108,7 @@ def test_an_event_with_half_a_character_counts(site: Any, shop: Callable[..., No
     shop(1, amount=3)
     shop(1, amount=4, text="a\ud800", **{"\ud800": 5})
 
-    (found,) = schemas_named(site.work, "order.placed")
+    (found,) = schemas_named(site.runtime, "order.placed")
     examples = {each.path: each.example for each in found.fields}
     assert found.sampled == 2
     assert (examples["data.text"], examples['data."\\ud800"']) == ('"a?"', "5")
@@ -126,14 +126,14 @@ def test_a_change_names_the_rules_that_use_it(
     for _ in range(3):
         shop(3, amount=3)
 
-    assert told(site.work) == [
+    assert told(site.runtime) == [
         ("schema.discovered", "", ["by-pattern", "by-transform"]),
         ("schema.field_changed", "data.customer.city", city),
         ("schema.field_lost", "data.customer", city),
     ]
-    assert [(each.type, each.sampled, each.lost) for each in all_schemas(site.work)] == [("order.placed", 16, 2)]
-    (found,) = schemas_named(site.work, "order.placed")
-    users, more = field_users(site.work, found)
+    assert [(each.type, each.sampled, each.lost) for each in all_schemas(site.runtime)] == [("order.placed", 16, 2)]
+    (found,) = schemas_named(site.runtime, "order.placed")
+    users, more = field_users(site.runtime, found)
     assert (users["data.customer.city"], users["data.amount"], more) == (city, ["by-another-field"], False)
 
 
@@ -142,15 +142,15 @@ def test_the_workers_samples_count_like_ones_own(site: Any, monkeypatch: pytest.
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 1)
     site.write_rules(RULES)
     site.publish(*[an_order(number, amount=number) for number in range(20)])
-    work = site.reopen(buffer_range_events=3)
-    batch_id = listen(work, "orders") or ""
+    runtime = site.reopen(buffer_range_events=3)
+    batch_id = listen(runtime, "orders") or ""
 
     def lander(bus: Bus) -> InProcessLander:
-        return InProcessLander(work.store, bus, work.open_source)
+        return InProcessLander(runtime.store, bus, runtime.open_source)
 
-    buffer(work, batch_id, lander)
+    buffer(runtime, batch_id, lander)
 
-    (found,) = schemas_named(work, "order.placed")
+    (found,) = schemas_named(runtime, "order.placed")
     assert found.sampled == 20
     assert {each.path: each.seen for each in found.fields}["data.amount"] == 20
 
@@ -162,11 +162,11 @@ def test_a_landing_that_dies_counts_and_tells_nothing_twice(site: Any, dying_eve
     listen(site.reopen(buffer_range_events=2), "orders")
 
     counts = set()
-    for wreck in dying_everywhere(site, lambda work: buffer(work, listen(work, "orders") or "")):
-        work = wreck.reopen(buffer_range_events=2)
-        buffer(work, listen(work, "orders") or "")
-        counts |= {each.sampled for each in all_schemas(work)}
-        assert len([each for each in told(work) if each[0] == "schema.discovered"]) == len(all_schemas(work))
+    for wreck in dying_everywhere(site, lambda runtime: buffer(runtime, listen(runtime, "orders") or "")):
+        runtime = wreck.reopen(buffer_range_events=2)
+        buffer(runtime, listen(runtime, "orders") or "")
+        counts |= {each.sampled for each in all_schemas(runtime)}
+        assert len([each for each in told(runtime) if each[0] == "schema.discovered"]) == len(all_schemas(runtime))
 
     assert counts <= {1, 2, 3, 4}
     assert 4 in counts

@@ -62,7 +62,7 @@ class Mended(Looping):
 
 
 @pytest.fixture
-def work(site: Any, order: Order) -> Looping:
+def runtime(site: Any, order: Order) -> Looping:
     """A runtime with a cheap rule and many that loop at the first event, of two that were published."""
     names = ["cheap", *(f"costly-{number:02d}" for number in range(COSTLY))]
     rules = "".join(RULE.replace("NAME", name) for name in names)
@@ -71,51 +71,51 @@ def work(site: Any, order: Order) -> Looping:
     return Looping(**vars(site.reopen(**BUDGETS, route_total_cpu_budget=TOTAL_SECONDS)))
 
 
-def router(work: Runtime) -> InProcessRouter:
+def router(runtime: Runtime) -> InProcessRouter:
     """Return a router that runs the programs."""
-    return InProcessRouter(work.store, route_with_poison)
+    return InProcessRouter(runtime.store, route_with_poison)
 
 
-def reasons(work: Runtime) -> Counter[str]:
+def reasons(runtime: Runtime) -> Counter[str]:
     """Return how many references wait for which reason."""
-    return Counter(each.reason for each in work.ledger.waiting_references())
+    return Counter(each.reason for each in runtime.ledger.waiting_references())
 
 
-def received(work: Runtime, name: str) -> int:
+def received(runtime: Runtime, name: str) -> int:
     """Return how many payloads a rule's target has received."""
-    path = work.settings.home / f"{name}.jsonl"
+    path = runtime.settings.home / f"{name}.jsonl"
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-def test_many_rules_that_loop_cost_the_others_one_total(work: Looping) -> None:
+def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> None:
     """Who began before that has its budget, all others are referred whole; mended, each delivers everything, once."""
-    deliver_batch(work, "orders", router(work), Stop())
+    deliver_batch(runtime, "orders", router(runtime), Stop())
 
-    found = reasons(work)
-    assert received(work, "cheap") == 2
+    found = reasons(runtime)
+    assert received(runtime, "cheap") == 2
     assert found.total() == COSTLY
     assert set(found) == {"Budget", "Crowded"}
     assert 1 <= found["Budget"] <= 3
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
-    mended = Mended(**vars(work))
+    mended = Mended(**vars(runtime))
     while due_references(mended) is not None:
         deliver_references(mended, "orders", router(mended), Stop())
-    assert [received(work, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
-    assert audit(work).differences == ()
+    assert [received(runtime, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
+    assert audit(runtime).differences == ()
 
 
-def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(work: Looping) -> None:
+def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Looping) -> None:
     """Nothing is known against it; the references of a batch are of the same age."""
-    deliver_batch(work, "orders", router(work), Stop())
-    crowded = reasons(work)["Crowded"]
-    mended = Mended(**vars(work))
+    deliver_batch(runtime, "orders", router(runtime), Stop())
+    crowded = reasons(runtime)["Crowded"]
+    mended = Mended(**vars(runtime))
 
     for _ in range(crowded):
         deliver_references(mended, "orders", router(mended), Stop())
 
     assert crowded
-    assert set(reasons(work)) == {"Budget"}
+    assert set(reasons(runtime)) == {"Budget"}
 
 
 class Failing(InProcessRouter):
@@ -127,14 +127,14 @@ class Failing(InProcessRouter):
         return super().route_slices(job, tasks)
 
 
-def test_shares_that_are_tried_alone_have_a_total_as_well(work: Looping) -> None:
+def test_shares_that_are_tried_alone_have_a_total_as_well(runtime: Looping) -> None:
     """Where the job of all of them failed they are routed one by one, and no longer than together."""
-    route(work, landed(work), Failing(work.store, route_with_poison))
+    route(runtime, landed(runtime), Failing(runtime.store, route_with_poison))
 
-    found = reasons(work)
+    found = reasons(runtime)
     assert found.total() == COSTLY
     assert 1 <= found["Budget"] <= 3
-    assert work.ledger.rules_on_hold() == {}
+    assert runtime.ledger.rules_on_hold() == {}
 
 
 def test_turns_are_drawn_anew_for_every_batch() -> None:
@@ -148,15 +148,15 @@ def test_turns_are_drawn_anew_for_every_batch() -> None:
     assert max(firsts.values()) < 3 * min(firsts.values())
 
 
-def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(work: Looping) -> None:
+def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime: Looping) -> None:
     """It refers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
-    batch_id = landed(work)
-    job = job_of(work, work.ledger.batch(batch_id))
-    (file,) = work.ledger.files(batch_id, "buffer")
+    batch_id = landed(runtime)
+    job = job_of(runtime, runtime.ledger.batch(batch_id))
+    (file,) = runtime.ledger.files(batch_id, "buffer")
     shares = [RuleShare(f"rule/{name}", name, ((file.path or "", "0-1"),), 0.4) for name in ("costly-00", "costly-01")]
 
     def reason(job: RouteJob, share: RuleShare) -> str:
-        result = route_share(work.store, work.rule_set(), job, share, compile_program)
+        result = route_share(runtime.store, runtime.rule_set(), job, share, compile_program)
         assert isinstance(result.detail, RoutedShare)
         return result.detail.reason
 
@@ -168,7 +168,7 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(work: Lo
     ] * 2
 
 
-def test_a_batch_of_references_has_no_total(work: Looping) -> None:
+def test_a_batch_of_references_has_no_total(runtime: Looping) -> None:
     """It is one rule's alone, and nobody waits for it."""
     asked: list[float] = []
 
@@ -177,9 +177,9 @@ def test_a_batch_of_references_has_no_total(work: Looping) -> None:
             asked.append(job.costly_seconds)
             return super().route_slices(job, tasks)
 
-    noting: Router = Noting(work.store, route_with_poison)
-    deliver_batch(work, "orders", noting, Stop())
+    noting: Router = Noting(runtime.store, route_with_poison)
+    deliver_batch(runtime, "orders", noting, Stop())
     normal = len(asked)
-    deliver_references(work, "orders", noting, Stop())
+    deliver_references(runtime, "orders", noting, Stop())
 
     assert asked == [TOTAL_SECONDS] * normal + [0.0]

@@ -36,8 +36,8 @@ def every_batch_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
 class Workers(InProcessLander):
     """Workers that are given a job as it travels, and fail at a part (None: at none)."""
 
-    def __init__(self, work: Runtime, bus: Bus, fails_at: int | None = None) -> None:
-        super().__init__(work.store, bus, work.open_source)
+    def __init__(self, runtime: Runtime, bus: Bus, fails_at: int | None = None) -> None:
+        super().__init__(runtime.store, bus, runtime.open_source)
         self._fails_at = fails_at
         self.parts: list[Part] = []
 
@@ -50,29 +50,29 @@ class Workers(InProcessLander):
             yield answer
 
 
-def shared(work: Runtime, batch_id: str, fails_at: int | None = None) -> list[Part]:
+def shared(runtime: Runtime, batch_id: str, fails_at: int | None = None) -> list[Part]:
     """Land a batch by workers and return the parts that they answered for."""
     made: list[Workers] = []
 
     def open_lander(bus: Bus) -> Workers:
-        made.append(Workers(work, bus, fails_at))
+        made.append(Workers(runtime, bus, fails_at))
         return made[-1]
 
-    buffer(work, batch_id, open_lander)
+    buffer(runtime, batch_id, open_lander)
     return made[0].parts if made else []
 
 
-def rows_of(work: Runtime, batch_id: str) -> list[dict[str, Any]]:
+def rows_of(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     """Return what is landed, in the order of partition and offset, and prove that the files follow one another."""
-    rows = landed(work, batch_id)
+    rows = landed(runtime, batch_id)
     return sorted(rows, key=lambda row: (row["partition_id"], row["offset"]))
 
 
-def books_of(work: Runtime, batch_id: str) -> dict[int, Counter[str]]:
+def books_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]]:
     """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
     books: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
-    for file in work.ledger.files(batch_id, "buffer"):
+    for file in runtime.ledger.files(batch_id, "buffer"):
         detail: Any = file.detail
         place = detail.partition.partition_id
         assert detail.start == ends.get(place, detail.start)
@@ -93,32 +93,32 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
     for _ in range(200):
         body = dice.choice([order(dice.randrange(80)), order(dice.randrange(1_000, 9_000)), b"no event", None])
         log.append(Partition("placed", "", dice.randrange(3)), body, None)
-    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
-    batch_id = listen(work, "orders") or ""
+    runtime = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(runtime, "orders") or ""
     for partition in log.partitions():
         start = dice.randrange(log.end(partition))
         log.lose(partition, start, start + dice.randrange(20))
     other = OnLog(site.copy(site.folder.parent / "alone").reopen(buffer_range_events=FILE_EVENTS), log)
     buffer(other, batch_id)
 
-    parts = shared(work, batch_id)
+    parts = shared(runtime, batch_id)
 
     assert len(parts) > len(log.partitions())
-    assert rows_of(work, batch_id) == rows_of(other, batch_id)
-    assert books_of(work, batch_id) == books_of(other, batch_id)
-    assert work.ledger.batch(batch_id).state == "buffered"
+    assert rows_of(runtime, batch_id) == rows_of(other, batch_id)
+    assert books_of(runtime, batch_id) == books_of(other, batch_id)
+    assert runtime.ledger.batch(batch_id).state == "buffered"
     other.close()
 
 
 def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> None:
     """What they answered before is kept and read no second time."""
     site.publish(*[order(number) for number in range(30)], key="one partition")
-    work, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
+    runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
 
-    assert len(shared(work, batch_id, fails_at=1)) == 1
+    assert len(shared(runtime, batch_id, fails_at=1)) == 1
 
-    assert [place for _, place in places(landed(work, batch_id))] == list(range(30))
-    assert work.ledger.batch(batch_id).state == "buffered"
+    assert [place for _, place in places(landed(runtime, batch_id))] == list(range(30))
+    assert runtime.ledger.batch(batch_id).state == "buffered"
 
 
 def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, order: Order) -> None:
@@ -126,12 +126,12 @@ def test_workers_that_see_another_log_land_nothing_of_it(site: Any, clock: Any, 
     log, elsewhere = (InMemoryLog(topics=("placed",), partitions=1, clock=clock) for _ in range(2))
     log.publish([(order(number), None) for number in range(20)])
     elsewhere.publish([(order(f"other {number}"), None) for number in range(20)])
-    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
-    batch_id = listen(work, "orders") or ""
+    runtime = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(runtime, "orders") or ""
 
-    buffer(work, batch_id, lambda bus: Workers(OnLog(work, elsewhere), bus))
+    buffer(runtime, batch_id, lambda bus: Workers(OnLog(runtime, elsewhere), bus))
 
-    assert [row["event_id"] for row in landed(work, batch_id)] == [str(number) for number in range(20)]
+    assert [row["event_id"] for row in landed(runtime, batch_id)] == [str(number) for number in range(20)]
 
 
 def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, order: Order) -> None:
@@ -141,23 +141,23 @@ def test_a_bus_that_fails_where_messages_are_gone_fails(site: Any, clock: Any, o
     rules.write_text(rules.read_text().replace("type: embedded, topics: [placed], partitions: 2", source))
     log = InMemoryLog(topics=("placed",), partitions=1, clock=clock)
     log.publish([(order(number), None) for number in range(20)])
-    work = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
-    batch_id = listen(work, "orders") or ""
+    runtime = OnLog(site.reopen(buffer_range_events=FILE_EVENTS), log)
+    batch_id = listen(runtime, "orders") or ""
     log.lose(Partition("placed", "", 0), 0, 15)
 
     with pytest.raises(OffsetGapError, match="dropped offsets 0 to 15"):
-        shared(work, batch_id)
-    assert work.ledger.files(batch_id, "buffer") == []
+        shared(runtime, batch_id)
+    assert runtime.ledger.files(batch_id, "buffer") == []
 
 
 def test_a_small_batch_is_not_shared_out(site: Any, order: Order, monkeypatch: pytest.MonkeyPatch) -> None:
     """Asking workers would take longer than it saves."""
     monkeypatch.setattr(sharing, "LARGE_EVENTS", 31)
     site.publish(*[order(number) for number in range(30)])
-    work, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
+    runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
 
-    assert shared(work, batch_id) == []
-    assert len(landed(work, batch_id)) == 30
+    assert shared(runtime, batch_id) == []
+    assert len(landed(runtime, batch_id)) == 30
 
 
 def test_it_may_die_anywhere(
@@ -168,16 +168,16 @@ def test_it_may_die_anywhere(
     site.publish(order(1), order(2), order(1), b"bad", order(3), key="one partition")
     _, batch_id = planned(site)
 
-    def stage(work: Runtime) -> None:
-        settings = work.settings.model_copy(update={"buffer_range_events": 2})
-        shared(dataclasses.replace(work, settings=settings), batch_id)
+    def stage(runtime: Runtime) -> None:
+        settings = runtime.settings.model_copy(update={"buffer_range_events": 2})
+        shared(dataclasses.replace(runtime, settings=settings), batch_id)
 
     for wreck in dying_everywhere(site, stage):
-        work = wreck.reopen()
-        stage(work)
-        rows = landed(work, batch_id)
+        runtime = wreck.reopen()
+        stage(runtime)
+        rows = landed(runtime, batch_id)
 
-        assert work.ledger.batch(batch_id).state == "buffered"
+        assert runtime.ledger.batch(batch_id).state == "buffered"
         assert [place for _, place in places(rows)] == list(range(5))
         assert [row["status"] for row in rows] == ["valid", "valid", "duplicate", "malformed", "valid"]
-        assert [sum(counts.values()) - counts["size"] for counts in books_of(work, batch_id).values()] == [10]
+        assert [sum(counts.values()) - counts["size"] for counts in books_of(runtime, batch_id).values()] == [10]

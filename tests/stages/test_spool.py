@@ -34,9 +34,9 @@ def queue(clock: Any) -> InMemoryQueue:
 
 
 @pytest.fixture
-def spool(work: Any, queue: InMemoryQueue) -> Callable[[], Spool]:
+def spool(runtime: Any, queue: InMemoryQueue) -> Callable[[], Spool]:
     """Open the spool as each process does."""
-    return lambda: Spool("shop", {"orders": queue}, work.ledger, work.store)
+    return lambda: Spool("shop", {"orders": queue}, runtime.ledger, runtime.store)
 
 
 def bodies(spool: Spool) -> list[bytes]:
@@ -100,7 +100,7 @@ def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
 
 
 def test_what_comes_again_is_counted_and_not_landed_twice(
-    work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+    runtime: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
 ) -> None:
     """An acknowledgement that was refused: the messages come once more, are known by their ids, and go then."""
     queue.publish([b"1", b"2"])
@@ -114,7 +114,7 @@ def test_what_comes_again_is_counted_and_not_landed_twice(
     assert bodies(spool()) == [b"1", b"2", b"3"]
     assert queue.waiting() == 0
     assert [
-        (file.end, file.again, file.acknowledged) for file in work.ledger.spooled_files("shop", "orders", 0, 9)
+        (file.end, file.again, file.acknowledged) for file in runtime.ledger.spooled_files("shop", "orders", 0, 9)
     ] == [
         (2, 0, False),
         (3, 2, True),
@@ -138,7 +138,7 @@ def test_who_stood_still_records_nothing_twice(spool: Callable[[], Spool], queue
 
 
 def test_a_slow_store_does_not_let_messages_come_again(
-    work: Any, spool: Callable[[], Spool], clock: Any, monkeypatch: pytest.MonkeyPatch
+    runtime: Any, spool: Callable[[], Spool], clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a file is written their time is extended, and what acknowledges them is then the newest receipt."""
     queue = InMemoryQueue(clock=clock, invisible=timedelta(milliseconds=30))
@@ -157,14 +157,14 @@ def test_a_slow_store_does_not_let_messages_come_again(
             time.sleep(0.01)
 
     fault_points.install(slow)
-    Spool("shop", {"orders": queue}, work.ledger, work.store).take_in(1)
+    Spool("shop", {"orders": queue}, runtime.ledger, runtime.store).take_in(1)
 
     assert queue.waiting() == 0
     assert len(set(extended)) == len(extended) >= 2
 
 
 def test_what_every_runner_has_taken_is_removed(
-    work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+    runtime: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
 ) -> None:
     """Old files below the lowest offset go, from ledger and store; offsets go on where they were."""
     for body in (b"1", b"2", b"3"):
@@ -179,11 +179,16 @@ def test_what_every_runner_has_taken_is_removed(
 
     assert (spool().earliest(TOPIC), spool().end(TOPIC)) == (2, 4)
     assert bodies(spool()) == [b"3", b"4"]
-    assert len(work.store.list("spool/")) == 2
+    assert len(runtime.store.list("spool/")) == 2
 
 
 def test_maintain_removes_what_a_dead_process_left(
-    site: Any, work: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any, monkeypatch: pytest.MonkeyPatch
+    site: Any,
+    runtime: Any,
+    spool: Callable[[], Spool],
+    queue: InMemoryQueue,
+    clock: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file that was never recorded goes when its day is over for a day; what is recorded, or younger, stays."""
     queue.publish([b"1"])
@@ -192,14 +197,14 @@ def test_maintain_removes_what_a_dead_process_left(
         "buses: {shop: {source: {type: embedded, topics: [orders]}}}\n"
         "rules: {all: {bus: shop, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/all.jsonl}}}}\n"
     )
-    claim_runner(work, "shop")
-    work.ledger.register_partitions("shop", "shop", {TOPIC: 0})
+    claim_runner(runtime, "shop")
+    runtime.ledger.register_partitions("shop", "shop", {TOPIC: 0})
     lost = [layout.spool("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
     for path in lost:
-        work.store.put(path, b"never recorded")
+        runtime.store.put(path, b"never recorded")
     clock.now += timedelta(days=1, hours=13)  # the day after the next begins in less than a day
     monkeypatch.setattr(Runtime, "open_source", lambda _, bus: spool())
 
-    assert maintain(work).lost_files == 1
-    assert [work.store.exists(path) for path in lost] == [False, True]
+    assert maintain(runtime).lost_files == 1
+    assert [runtime.store.exists(path) for path in lost] == [False, True]
     assert bodies(spool()) == [b"1"]

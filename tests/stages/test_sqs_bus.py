@@ -86,8 +86,8 @@ def test_events_of_a_queue_are_delivered_and_deleted(
 
     assert delivered(tmp_path) == sorted([*map(str, range(12)), "binary"])
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
-    assert audit(site.work).differences == ()
-    assert [letter["reason"] for letter in dead_letters(site.work)] == ["Malformed"]
+    assert audit(site.runtime).differences == ()
+    assert [letter["reason"] for letter in dead_letters(site.runtime)] == ["Malformed"]
 
 
 def test_a_streaming_task_delivers_what_comes_to_a_queue(
@@ -95,19 +95,19 @@ def test_a_streaming_task_delivers_what_comes_to_a_queue(
 ) -> None:
     """As it comes, taken over beside the reader once a second; each once, and none is left in the queue."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
-    work, stop = site.work, Stop()
+    runtime, stop = site.runtime, Stop()
 
     def send(number: int) -> None:
         body, name = order(str(number), 2000).decode(), f"streaming-{number}"
         sqs.send_message(QueueUrl=url, MessageBody=body, MessageGroupId="g", MessageDeduplicationId=name)
 
     with ThreadPoolExecutor(1) as pool:
-        summary = pool.submit(deliver_streaming, work, "orders", stop)
+        summary = pool.submit(deliver_streaming, runtime, "orders", stop)
         try:
             for number in (1, 2):  # one read takes both over, or the second does
                 send(number)
             until(lambda: (tmp_path / "big.jsonl").exists() and delivered(tmp_path) == ["1", "2"])
-            assert work.ledger.batches(state="open")
+            assert runtime.ledger.batches(state="open")
             send(3)
             until(lambda: delivered(tmp_path) == ["1", "2", "3"])
         finally:
@@ -116,7 +116,7 @@ def test_a_streaming_task_delivers_what_comes_to_a_queue(
 
     assert summary.result().events == 3
     assert [left[f"ApproximateNumberOfMessages{which}"] for which in ("", "NotVisible")] == ["0", "0"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_messages_are_held_extended_and_deleted(sqs: Any, endpoint: str) -> None:

@@ -40,16 +40,16 @@ def telemetry() -> KeptTelemetry:
 
 
 @pytest.fixture
-def work(site: Any, order: Order, telemetry: KeptTelemetry, tmp_path: Path) -> Runtime:
+def runtime(site: Any, order: Order, telemetry: KeptTelemetry, tmp_path: Path) -> Runtime:
     """Return a runtime that tells, with three events on its bus and a file target."""
     site.write_rules(RULES.format(path=tmp_path / "out" / "log.jsonl"))
     site.publish(order(1), order(2), order(3))
     return replace(site.reopen(), telemetry=telemetry)
 
 
-def delivered(work: Runtime) -> str:
+def delivered(runtime: Runtime) -> str:
     """Move one batch through all stages and return its id."""
-    batch_id = deliver_batch(work, "orders", InProcessRouter(work.store), Stop())
+    batch_id = deliver_batch(runtime, "orders", InProcessRouter(runtime.store), Stop())
     assert batch_id is not None
     return batch_id
 
@@ -59,9 +59,9 @@ def stages(telemetry: KeptTelemetry) -> list[StageEnded]:
     return [each for each in telemetry.told if isinstance(each, StageEnded)]
 
 
-def test_every_stage_of_a_batch_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
     """Each once, in order, with its batch and its times; listen names the runner, too."""
-    batch_id = delivered(work)
+    batch_id = delivered(runtime)
 
     assert [each.stage for each in stages(telemetry)] == STAGES
     assert {each.batch_id for each in stages(telemetry)} == {batch_id}
@@ -70,9 +70,9 @@ def test_every_stage_of_a_batch_is_told(work: Runtime, telemetry: KeptTelemetry,
     assert {each.started_at for each in stages(telemetry)} == {clock()}
 
 
-def test_a_push_is_told_by_target(work: Runtime, telemetry: KeptTelemetry) -> None:
+def test_a_push_is_told_by_target(runtime: Runtime, telemetry: KeptTelemetry) -> None:
     """Before its stage's end: what it came to for each target of the chunk."""
-    batch_id = delivered(work)
+    batch_id = delivered(runtime)
 
     ((place, push),) = [(n, each) for n, each in enumerate(telemetry.told) if isinstance(each, PushEnded)]
     assert (push.batch_id, push.targets) == (batch_id, (TargetPushed("all", "log", 3, 3, 3, 0, 0),))
@@ -81,39 +81,39 @@ def test_a_push_is_told_by_target(work: Runtime, telemetry: KeptTelemetry) -> No
     assert after.stage == "push"
 
 
-def test_planning_that_finds_nothing_names_no_batch(work: Runtime, telemetry: KeptTelemetry) -> None:
+def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry: KeptTelemetry) -> None:
     """The stages of retries are told with their runner."""
-    assert deliver_retries(work, "orders", Stop()) is None
+    assert deliver_retries(runtime, "orders", Stop()) is None
 
     told = [(each.stage, each.runner, each.batch_id) for each in stages(telemetry)]
     assert told == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]
 
 
-def test_a_stage_that_fails_is_told_with_its_error(work: Runtime, telemetry: KeptTelemetry) -> None:
+def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: KeptTelemetry) -> None:
     """The class of what it raised; the error itself goes on as before."""
     with pytest.raises(NotFoundError):
-        listen(work, "nobody")
+        listen(runtime, "nobody")
 
     (ended,) = stages(telemetry)
     assert (ended.stage, ended.runner, ended.batch_id, ended.error) == ("listen", "nobody", None, "NotFoundError")
 
 
 def test_deliveries_do_not_depend_on_telemetry(
-    work: Runtime, telemetry: KeptTelemetry, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, telemetry: KeptTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where it fails at every call all is delivered, and the log says what was not told."""
     telemetry.error = RuntimeError("the collector is away")
     with caplog.at_level(logging.WARNING):
-        batch_id = delivered(work)
+        batch_id = delivered(runtime)
 
-    assert work.ledger.batch(batch_id).state == "committed"
+    assert runtime.ledger.batch(batch_id).state == "committed"
     assert telemetry.told == []
     assert "telemetry failed and is not told of StageEnded" in caplog.text
 
 
-def test_a_look_of_the_watcher_is_told(work: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+def test_a_look_of_the_watcher_is_told(runtime: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
     """With the runners it started a run for."""
-    watch = Watch(work)
+    watch = Watch(runtime)
     started = watch.look()
 
     assert telemetry.told == [LookEnded(clock(), clock(), tuple(started))]
@@ -124,10 +124,10 @@ def test_a_look_of_the_watcher_is_told(work: Runtime, telemetry: KeptTelemetry, 
 
 def test_without_telemetry_nobody_is_asked_for_the_time(site: Any) -> None:
     """The default is one constant: a runtime has it unless it is given another, and what tells then does nothing."""
-    assert site.work.telemetry is NO_TELEMETRY
+    assert site.runtime.telemetry is NO_TELEMETRY
 
     asked: list[None] = []
-    idle = replace(site.work, clock=lambda: asked.append(None))
+    idle = replace(site.runtime, clock=lambda: asked.append(None))
     with pytest.raises(NotFoundError):
         listen(idle, "nobody")
     assert asked == []

@@ -59,8 +59,8 @@ class Place:
         """Write the rules, publish orders, and return the runtime."""
         self.write_rules(fields)
         self.site.publish(*orders, key="k")
-        work: Runtime = self.site.work
-        return work
+        runtime: Runtime = self.site.runtime
+        return runtime
 
     def write_rules(self, fields: str) -> None:
         """Write the rules."""
@@ -71,7 +71,7 @@ class Place:
 
     def deliver(self) -> None:
         """Deliver until nothing is available or due."""
-        carry(self.site.work, "orders")
+        carry(self.site.runtime, "orders")
 
     def received(self, name: str = "LINES") -> list[str]:
         """Return the ids of the events that a target has received."""
@@ -80,7 +80,7 @@ class Place:
 
     def waiting(self) -> list[tuple[int, datetime, int]]:
         """Return number, due time and attempts of the deliveries that are pending."""
-        rows = [row for row in self.site.work.ledger.pending() if row.state == "scheduled"]
+        rows = [row for row in self.site.runtime.ledger.pending() if row.state == "scheduled"]
         return sorted((row.count, row.due_at, row.attempts) for row in rows)
 
 
@@ -97,7 +97,7 @@ def at(order: Order, number: int, time: object) -> bytes:
 
 def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: Any) -> None:
     """Each at its own time, with any offset; what has none, null or one that is past goes at once, and so do others."""
-    work = place.begin(
+    runtime = place.begin(
         "not_before: $.data.at",
         at(order, 1, "2026-03-01T14:00:00+01:00"),  # 13:00
         order(2),
@@ -113,7 +113,7 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     assert place.waiting() == [(1, half_past, 0), (1, NOON + timedelta(hours=1), 0)]
     clock.now = half_past - timedelta(seconds=1)
     place.deliver()
-    assert plan_retries(work).batch_id is None
+    assert plan_retries(runtime).batch_id is None
     clock.now = half_past
     place.deliver()
     assert place.received() == ["2", "3", "4", "5"]
@@ -121,7 +121,7 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     place.deliver()
 
     assert place.received() == ["2", "3", "4", "5", "1"]
-    books = audit(work)
+    books = audit(runtime)
     assert books.differences == ()
     assert books.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
 
@@ -140,38 +140,38 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
 )
 def test_a_time_that_is_none_fails_its_delivery(place: Place, order: Order, time: object, said: str) -> None:
     """It is a dead letter TransformFailed that says what is wrong; its neighbours and other rules go on."""
-    work = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
+    runtime = place.begin("not_before: $.data.at", at(order, 1, time), order(2))
 
     place.deliver()
 
-    (record,) = dead_letters(work, whole=True)
+    (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], record["event_id"], record["rule"]) == ("TransformFailed", "1", "waiting")
     assert any(part in record["detail"] for part in said.split("|"))
     assert place.received() == ["2"]
     assert place.received("OTHERS") == ["1", "2"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_duration_after_arrival(place: Place, order: Order, clock: Any) -> None:
     """Nothing goes before it; what waits is neither handed to a push nor tried."""
-    work = place.begin("not_before: 90s", order(1), order(2))
+    runtime = place.begin("not_before: 90s", order(1), order(2))
 
     place.deliver()
-    (batch,) = work.ledger.batches()
-    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in work.ledger.chunks(batch.batch_id)}
+    (batch,) = runtime.ledger.batches()
+    handed_out = {chunk.pieces[0].rule: chunk.map_index for chunk in runtime.ledger.chunks(batch.batch_id)}
     assert handed_out == {"others": 0, "waiting": None}
     assert place.waiting() == [(2, NOON + timedelta(seconds=90), 0)]
     clock.advance(90)
     place.deliver()
 
     assert place.received() == ["1", "2"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_hours_of_a_target(place: Place, order: Order, clock: Any) -> None:
     """On a Sunday it waits for Monday morning in Berlin; while the window is open it goes at once."""
     window = "deliver_between: {time_zone: Europe/Berlin, hours: 08:00-18:00, weekdays: [mon, tue, wed, thu, fri]}"
-    work = place.begin(window, order(1))
+    runtime = place.begin(window, order(1))
 
     place.deliver()
     monday = datetime(2026, 3, 2, 7, tzinfo=UTC)
@@ -183,7 +183,7 @@ def test_hours_of_a_target(place: Place, order: Order, clock: Any) -> None:
 
     assert place.received() == ["1", "2"]
     assert place.waiting() == []
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_time_of_its_own_and_hours(place: Place, order: Order, clock: Any) -> None:
@@ -200,7 +200,7 @@ def test_a_retry_waits_for_the_next_opening(place: Place, order: Order, clock: A
     """It fails at noon, would be tried again at one, and the window closes at half past twelve: tomorrow morning."""
     (place.site.folder / "LINES").mkdir(parents=True)
     fields = f"deliver_between: {{time_zone: UTC, hours: 08:00-12:30}}, {RETRIES.replace('AGE', '3d')}"
-    work = place.begin(fields, order(1))
+    runtime = place.begin(fields, order(1))
 
     place.deliver()
     tomorrow = datetime(2026, 3, 2, 8, tzinfo=UTC)
@@ -211,22 +211,22 @@ def test_a_retry_waits_for_the_next_opening(place: Place, order: Order, clock: A
     place.deliver()
 
     assert place.received() == ["1"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any, site: Any) -> None:
     """The push that comes too late sends nothing; that is not an attempt, and it is tried when the window opens."""
     clock.now = NOON + timedelta(minutes=9, seconds=50)
     place.begin("deliver_between: {time_zone: UTC, hours: 08:00-12:10}", order(1))
-    work, batch_id = buffered(site)
-    assert len(routed(work, batch_id)) == 1
+    runtime, batch_id = buffered(site)
+    assert len(routed(runtime, batch_id)) == 1
     clock.advance(10)
 
-    for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    assert commit(work, batch_id)
+    for chunk in runtime.ledger.chunks(batch_id):
+        push(runtime, batch_id, chunk.chunk_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    assert commit(runtime, batch_id)
 
     assert place.received() == []
     assert place.received("OTHERS") == ["1"]
@@ -234,28 +234,28 @@ def test_a_window_that_closed_since_route(place: Place, order: Order, clock: Any
     clock.now = datetime(2026, 3, 2, 8, tzinfo=UTC)
     place.deliver()
     assert place.received() == ["1"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_age_counts_from_when_it_could_first_be_sent(place: Place, order: Order, clock: Any) -> None:
     """An hour of age is enough for one that waits two; closed hours after its first attempt do count."""
     (place.site.folder / "LINES").mkdir(parents=True)
     fields = f"not_before: 2h, deliver_between: {{time_zone: UTC, hours: 08:00-14:30}}, {RETRIES.replace('AGE', '90m')}"
-    work = place.begin(fields, order(1))
+    runtime = place.begin(fields, order(1))
 
     place.deliver()
     assert place.waiting() == [(1, NOON + timedelta(hours=2), 0)]
     clock.now = NOON + timedelta(hours=2)
     place.deliver()
 
-    (record,) = dead_letters(work, whole=True)
+    (record,) = dead_letters(runtime, whole=True)
     assert (record["reason"], len(record["attempts"])) == ("MaximumEventAge", 1)
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order, clock: Any) -> None:
     """What falls due while the new hours are closed is deferred again, without an attempt."""
-    work = place.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
+    runtime = place.begin("deliver_between: {time_zone: UTC, hours: 14:00-15:00}", order(1))
     place.deliver()
     place.write_rules("deliver_between: {time_zone: UTC, hours: 16:00-17:00}")
     clock.now = NOON + timedelta(hours=2)
@@ -266,13 +266,13 @@ def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order,
     place.deliver()
 
     assert place.received() == ["1"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_costly_rule_waits_too(place: Place, order: Order, clock: Any) -> None:
     """Its deliveries are made by another part of route, and wait like any other; one without a time fails there too."""
     transform = "transform: {form: JSONATA, value: '{\"id\": id}'}"
-    work = place.begin(
+    runtime = place.begin(
         f"not_before: $.data.at, {transform}", at(order, 1, "2026-03-01T13:00:00Z"), order(2), at(order, 3, "soon")
     )
 
@@ -283,8 +283,8 @@ def test_a_costly_rule_waits_too(place: Place, order: Order, clock: Any) -> None
     place.deliver()
 
     assert place.received() == ["2", "1"]
-    assert [(row["event_id"], row["reason"]) for row in dead_letters(work)] == [("3", "TransformFailed")]
-    assert audit(work).differences == ()
+    assert [(row["event_id"], row["reason"]) for row in dead_letters(runtime)] == [("3", "TransformFailed")]
+    assert audit(runtime).differences == ()
 
 
 def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Order, site: Any) -> None:
@@ -292,14 +292,14 @@ def test_what_waits_for_different_times_is_cut_by_them(place: Place, order: Orde
     hours = [5, 1, 4, 2, 3]
     times = [f"2026-03-01T{12 + hour}:00:00Z" for hour in hours]
     place.begin("not_before: $.data.at", *(at(order, hour, time) for hour, time in zip(hours, times, strict=True)))
-    work, batch_id = buffered(site, chunk_max_deliveries=2)
+    runtime, batch_id = buffered(site, chunk_max_deliveries=2)
 
-    routed(work, batch_id)
+    routed(runtime, batch_id)
 
-    (file,) = work.ledger.files(batch_id, "delivery")
+    (file,) = runtime.ledger.files(batch_id, "delivery")
     assert isinstance(file.detail, Routed)
     pieces = [piece for piece in file.detail.pieces if piece.rule == "waiting"]
-    rows = [row for row in deliveries(work, batch_id) if row["rule"] == "waiting"]
+    rows = [row for row in deliveries(runtime, batch_id) if row["rule"] == "waiting"]
     assert [row["not_before"].hour - 12 for row in rows] == hours
     assert [piece.count for piece in pieces] == [2, 2, 1]
     assert [datetime.fromtimestamp((piece.not_before or 0) / 1e6, UTC).hour - 12 for piece in pieces] == [1, 3, 5]

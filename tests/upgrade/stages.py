@@ -30,44 +30,44 @@ from eventbridge.stages.settle.pending import schedule_retries
 RUNNER = "orders"
 
 
-def publish(work: Runtime, *bodies: str) -> int:
+def publish(runtime: Runtime, *bodies: str) -> int:
     """Publish events to the bus `orders`."""
-    publisher = work.open_publisher(work.rule_set().buses["orders"])
+    publisher = runtime.open_publisher(runtime.rule_set().buses["orders"])
     try:
         return len(publisher.publish([(body.encode(), None) for body in bodies]))
     finally:
         publisher.close()
 
 
-def planned(work: Runtime) -> list[Any]:
+def planned(runtime: Runtime) -> list[Any]:
     """Plan a retry batch; return its id and chunks."""
-    plan = plan_retries(work, RUNNER)
+    plan = plan_retries(runtime, RUNNER)
     return [plan.batch_id, plan.chunk_ids]
 
 
 STAGES: dict[str, Callable[..., Any]] = {
-    "revision": lambda work: HEAD,
+    "revision": lambda runtime: HEAD,
     "publish": publish,
-    "listen": lambda work: listen(work, RUNNER),
-    "buffer": lambda work, batch: buffer(work, batch) and None,
-    "route": lambda work, batch: route(work, batch, InProcessRouter(work.store)),
-    "push": lambda work, batch, chunk: push(work, batch, chunk) and None,
-    "write_dead_letters": lambda work, batch: write_dead_letters(work, batch) and None,
-    "schedule_retries": lambda work, batch: schedule_retries(work, batch) and None,
-    "commit": lambda work, batch: bool(commit(work, batch)),
+    "listen": lambda runtime: listen(runtime, RUNNER),
+    "buffer": lambda runtime, batch: buffer(runtime, batch) and None,
+    "route": lambda runtime, batch: route(runtime, batch, InProcessRouter(runtime.store)),
+    "push": lambda runtime, batch, chunk: push(runtime, batch, chunk) and None,
+    "write_dead_letters": lambda runtime, batch: write_dead_letters(runtime, batch) and None,
+    "schedule_retries": lambda runtime, batch: schedule_retries(runtime, batch) and None,
+    "commit": lambda runtime, batch: bool(commit(runtime, batch)),
     "plan_retries": planned,
-    "differences": lambda work: list(audit(work).differences),
-    "deliveries": lambda work: audit(work).deliveries,
+    "differences": lambda runtime: list(audit(runtime).differences),
+    "deliveries": lambda runtime: audit(runtime).deliveries,
 }
 
 
 def main() -> None:
     """Serve until standard input ends."""
-    work = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
+    runtime = Runtime.open(Settings.from_mapping(os.environ), connections_from_environment(os.environ))
     for line in sys.stdin:
         name, *arguments = json.loads(line)
         try:
-            found = {"found": STAGES[name](work, *arguments)}
+            found = {"found": STAGES[name](runtime, *arguments)}
         except Exception as error:
             found = {"error": f"{name}: {type(error).__name__}: {error}"}
         sys.stdout.write(json.dumps(found) + "\n")

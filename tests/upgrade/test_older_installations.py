@@ -31,9 +31,9 @@ from eventbridge.testing.receiver import Receiver
 KEPT = sorted(HERE.glob("made_by_*.tar.xz"))
 
 
-def later(work: Runtime) -> datetime:
+def later(runtime: Runtime) -> datetime:
     """Return the time two hours after the installation was made: its retries are due, and nothing is too old."""
-    newest = work.ledger.latest_batch()
+    newest = runtime.ledger.latest_batch()
     assert newest is not None
     return newest.planned_at + timedelta(hours=2)
 
@@ -43,18 +43,18 @@ def opened(folder: Path) -> Iterator[Runtime]:
     """Open the installation as this version does, at the time `later`, which goes on."""
     # before there were allowed folders a relative path counted from where a process was started
     given = environment(folder) | {"EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder)}
-    work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
-    ahead = later(work) - datetime.now(UTC)
-    work.close()
+    runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given))
+    ahead = later(runtime) - datetime.now(UTC)
+    runtime.close()
 
     def clock() -> datetime:
         return datetime.now(UTC) + ahead
 
-    work = Runtime.open(Settings.from_mapping(given), connections_from_environment(given), clock)
+    runtime = Runtime.open(Settings.from_mapping(given), connections_from_environment(given), clock)
     try:
-        yield work
+        yield runtime
     finally:
-        work.close()
+        runtime.close()
 
 
 def ids_by_customer(requests: list[dict[str, Any]], path: str) -> dict[str, list[int]]:
@@ -78,13 +78,15 @@ def test_an_older_installation_goes_on(kept: Path, tmp_path: Path, monkeypatch: 
         assert "0 differences" in run(tmp_path, "audit")
         assert "disabled" in run(tmp_path, "targets", "list")
 
-        with opened(tmp_path) as work:
-            router = InProcessRouter(work.store)
-            enable_target(work, "all-orders", "gone")
-            redrive = begin_redrive(work, Selection(target="bad"), "upgrade", rate=None, retransform=False, again=False)
-            deliver_redrive(work, redrive.redrive_id, router)
-            deliver_until_idle(work, "orders", router)
-            found = audit(work)
+        with opened(tmp_path) as runtime:
+            router = InProcessRouter(runtime.store)
+            enable_target(runtime, "all-orders", "gone")
+            redrive = begin_redrive(
+                runtime, Selection(target="bad"), "upgrade", rate=None, retransform=False, again=False
+            )
+            deliver_redrive(runtime, redrive.redrive_id, router)
+            deliver_until_idle(runtime, "orders", router)
+            found = audit(runtime)
 
     assert found.differences == ()
     assert found.deliveries["all-orders/archive"]["delivered"] == 45

@@ -29,15 +29,15 @@ _SCHEME = HTTPBearer(
 class Access:
     """Recognises tokens; one that was valid is believed for two seconds, so that not every call asks the ledger."""
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._known: dict[str, tuple[ApiToken, float]] = {}
 
     async def caller(self, secret: str) -> ApiToken:
         """Return the token of a caller; raises Refused for one that is none, or is revoked or expired."""
         token, seen_at = self._known.get(secret, (None, 0.0))
         if token is None or time.monotonic() - seen_at > BELIEVED_SECONDS:
-            token = await asyncio.to_thread(valid_token, self._work, secret)
+            token = await asyncio.to_thread(valid_token, self._runtime, secret)
             if token is None:
                 self._known.pop(secret, None)
                 raise _unauthorized("The token is unknown, revoked or expired. Make one: eventbridge tokens create")

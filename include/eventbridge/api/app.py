@@ -39,18 +39,18 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.version import __version__
 
 
-def create_app(work: Runtime) -> FastAPI:
+def create_app(runtime: Runtime) -> FastAPI:
     """Return the application on a runtime, which its caller closes after it."""
 
     @asynccontextmanager
     async def opened(app: FastAPI) -> AsyncIterator[None]:
-        app.state.work = work
+        app.state.runtime = runtime
         # Nobody waits for what others do: a ledger's connection does one thing at a time, and may wait for its lock.
-        app.state.looking, app.state.acting = looking, acting = work.apart(), work.apart()
+        app.state.looking, app.state.acting = looking, acting = runtime.apart(), runtime.apart()
         app.state.access = Access(looking)
         app.state.gate = TokenGate()
-        app.state.idempotency = Idempotency(work)
-        app.state.buses = buses = Buses(work)
+        app.state.idempotency = Idempotency(runtime)
+        app.state.buses = buses = Buses(runtime)
         yield
         app.state.costly.close()
         await buses.close()

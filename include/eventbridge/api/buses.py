@@ -41,14 +41,14 @@ class _Open:
 class Buses:
     """Finds buses by name and publishes to them, each by a thread of its own; used from one event loop."""
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._rules: RuleSet | None = None
         self._read_at = 0.0
         self._reading = asyncio.Lock()
         self._open: dict[str, _Open] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        self._rates = PublishRates(work)
+        self._rates = PublishRates(runtime)
 
     async def find(self, name: str, topic: str | None) -> tuple[Bus, str]:
         """Return a bus and a topic of it, its first for None; raises NotFoundError, and Refused for our own bus."""
@@ -62,7 +62,7 @@ class Buses:
         if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
             async with self._reading:
                 if self._rules is None or time.monotonic() - self._read_at > BELIEVED_SECONDS:
-                    self._rules = await asyncio.to_thread(self._work.rule_set)
+                    self._rules = await asyncio.to_thread(self._runtime.rule_set)
                     self._read_at = time.monotonic()
         return self._rules
 
@@ -117,7 +117,7 @@ class Buses:
 
     @property
     def _lines(self) -> WaterLines:
-        settings = self._work.settings
+        settings = self._runtime.settings
         return WaterLines(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _opened(self, bus: Bus) -> _Open:
@@ -125,8 +125,8 @@ class Buses:
         known = self._open.get(bus.name)
         if known is not None and known.bus == bus:
             return known
-        writer = BusWriter(bus.name, lambda: self._work.open_publisher(bus))
-        made = self._open[bus.name] = _Open(bus, writer, BusWatch(self._work, bus))
+        writer = BusWriter(bus.name, lambda: self._runtime.open_publisher(bus))
+        made = self._open[bus.name] = _Open(bus, writer, BusWatch(self._runtime, bus))
         if known is not None:  # its rule file changed
             closing = asyncio.create_task(_close(known))
             self._closing.add(closing)

@@ -32,9 +32,9 @@ class Health(BaseModel):
 @router.get("/health", summary="Tell whether calls can be answered", responses={503: {"model": Health}})
 async def health(request: Request, response: Response) -> Health:
     """Look at the ledger and the rules; needs no token. 503 if one of them fails."""
-    work: Runtime = request.app.state.work
+    runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
-    ledger = await _look("ledger", asyncio.to_thread(lambda: work.ledger.ledger_id))
+    ledger = await _look("ledger", asyncio.to_thread(lambda: runtime.ledger.ledger_id))
     rules = await _look("rules", buses.rules())
     status: _Word = "ok" if ledger == rules == "ok" else "failing"
     if status != "ok":

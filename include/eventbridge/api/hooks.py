@@ -63,7 +63,7 @@ async def take(
 
     It needs no token: the signature says who calls. Sent again, it is the same event, by the sender's own id.
     """
-    work: Runtime = request.app.state.work
+    runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
     content = await content_of(request)
     answer_at = asyncio.get_running_loop().time() + _REJECTED_SECONDS
@@ -71,7 +71,7 @@ async def take(
     try:
         bus, webhook = _find(await buses.rules(), name)
         # Threads, as the clock and the secret may be asked of a database, and megabytes take a while to hash and parse.
-        now = await asyncio.to_thread(_believed_at, work, webhook, headers, content)
+        now = await asyncio.to_thread(_believed_at, runtime, webhook, headers, content)
     except _Rejected as rejected:
         log.warning("a call of the webhook %.100r is rejected: %s", name, rejected)
         await asyncio.sleep(answer_at - asyncio.get_running_loop().time())
@@ -82,7 +82,7 @@ async def take(
     def read() -> list[Submission]:
         # not before the signature, which is of the bytes as they were sent
         body = event_of_call(name, webhook, headers, unpacked(request.headers, content), now)
-        return read_submissions([body], max_bytes=work.settings.event_max_size)
+        return read_submissions([body], max_bytes=runtime.settings.event_max_size)
 
     try:
         submissions = await asyncio.to_thread(read)
@@ -94,11 +94,11 @@ async def take(
     return answer(results_of(submissions, places))
 
 
-def _believed_at(work: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
+def _believed_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:
     """Return the time of a call; raises _Rejected if its signature is not right, or cannot be checked."""
-    now = work.clock()
+    now = runtime.clock()
     try:
-        keys = _keys(work, webhook)
+        keys = _keys(runtime, webhook)
     except ConnectionUnusable as error:
         raise _Rejected(str(error)) from None
     if problem := signature_problem(webhook.signature, keys, headers, content, now.timestamp()):
@@ -113,8 +113,8 @@ def _find(rules: RuleSet, name: str) -> tuple[Bus, Webhook]:
     raise _Rejected("no rule file names it")
 
 
-def _keys(work: Runtime, webhook: Webhook) -> list[bytes]:
-    connection = work.connections(webhook.connection)
+def _keys(runtime: Runtime, webhook: Webhook) -> list[bytes]:
+    connection = runtime.connections(webhook.connection)
     require_type(connection, HTTP_TYPES, "a webhook")
     secrets = str(connection.extra.get(_SECRETS) or "")
     try:

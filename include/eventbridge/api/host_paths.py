@@ -27,8 +27,8 @@ def without_host_paths(request: Request, text: str) -> str:
 
     A rule file is named relative to the folder of rule files, other files by the setting of their folder.
     """
-    work: Runtime | None = getattr(request.app.state, "work", None)
-    return text if work is None else _Paths.of(work.settings).hidden(text)
+    runtime: Runtime | None = getattr(request.app.state, "runtime", None)
+    return text if runtime is None else _Paths.of(runtime.settings).hidden(text)
 
 
 def answer_without_host_paths(request: Request, text: str) -> str:

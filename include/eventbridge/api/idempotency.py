@@ -29,8 +29,8 @@ class Idempotency:
     Used from one event loop.
     """
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._under_way: set[tuple[str, str]] = set()
 
     async def once(
@@ -53,7 +53,7 @@ class Idempotency:
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
         def look() -> KeptAnswer | None:  # in a thread: the clock may be that of the ledger's database
-            return self._work.ledger.kept_answer(caller, key, self._work.clock() - self._kept)
+            return self._runtime.ledger.kept_answer(caller, key, self._runtime.clock() - self._kept)
 
         found = await asyncio.to_thread(look)
         return None if found is None else _replayed(found, call_hash)
@@ -65,16 +65,16 @@ class Idempotency:
         body = bytes(response.body).decode()
 
         def keep() -> None:
-            now = self._work.clock()
+            now = self._runtime.clock()
             made = KeptAnswer(caller, key, call_hash, response.status_code, body, now)
-            self._work.ledger.keep_answer(made, now - self._kept)
+            self._runtime.ledger.keep_answer(made, now - self._kept)
 
         await asyncio.to_thread(keep)
         return response
 
     @property
     def _kept(self) -> timedelta:
-        return timedelta(seconds=self._work.settings.idempotency_retention)
+        return timedelta(seconds=self._runtime.settings.idempotency_retention)
 
 
 def key_of(request: Request) -> str | None:

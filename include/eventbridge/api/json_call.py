@@ -53,7 +53,7 @@ class _JsonRequest(Request):
     async def body(self) -> bytes:
         """Return the body; raises HTTPException for one that is too large."""
         if self._content is None:
-            most = MOST_CALL_BYTES + int(self.app.state.work.settings.event_max_size)
+            most = MOST_CALL_BYTES + int(self.app.state.runtime.settings.event_max_size)
             content = bytearray()
             async for part in self.stream():
                 content += part

@@ -41,22 +41,22 @@ _Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to answer at 
 @router.get("/batches", summary="List batches")
 def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Answer batches, the newest first; `cursor`: send it for what follows."""
-    return document(request, lambda work: batch_page(work, limit, cursor))
+    return document(request, lambda runtime: batch_page(runtime, limit, cursor))
 
 
 @router.get("/batches/{batch}", summary="Tell one batch")
 def batch(request: Request, batch: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
     """Answer what a batch took, its chunks, how long its stages took and, once it is committed, its books."""
-    return document(request, lambda work: batch_account(work, batch))
+    return document(request, lambda runtime: batch_account(runtime, batch))
 
 
 @router.get("/replays", summary="List replays")
 def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Answer the newest replays, and how far they came; `cursor`: send it for what follows."""
 
-    def found(work: Runtime) -> dict[str, Any]:
-        some, following = paged(seen_replays(work), lambda each: (each.replay_id,), limit, cursor)
-        return {"replays": [selection_seen(request, replay_line(work, each)) for each in some], "cursor": following}
+    def found(runtime: Runtime) -> dict[str, Any]:
+        some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
+        return {"replays": [selection_seen(request, replay_line(runtime, each)) for each in some], "cursor": following}
 
     return document(request, found)
 
@@ -64,7 +64,7 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 @router.get("/replays/{replay}", summary="Tell one replay")
 def replay(request: Request, replay: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
     """Answer what was asked for, how far it came, and what its deliveries came to."""
-    return document(request, lambda work: selection_seen(request, replay_document(work, replay)))
+    return document(request, lambda runtime: selection_seen(request, replay_document(runtime, replay)))
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ class SearchQuery:
         """Return whether anything is looked for."""
         return any((self.bus, self.type, self.source, self.subject, self.since, self.until))
 
-    def page(self, work: Runtime) -> EventPage:
+    def page(self, runtime: Runtime) -> EventPage:
         """Return the page of events that it chooses."""
-        now = work.clock()
+        now = runtime.clock()
         query = EventQuery(
             bus=self.bus or None,
             type=self.type or None,
@@ -95,7 +95,7 @@ class SearchQuery:
             since=read_time("since", self.since or None, now),
             until=read_time("until", self.until or None, now),
         )
-        return event_page(work, query, self.limit, self.cursor or None)
+        return event_page(runtime, query, self.limit, self.cursor or None)
 
 
 @router.get("/events", summary="Find events")
@@ -112,9 +112,9 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 def buses(request: Request) -> Response:
     """Answer each bus of today's rules: its source, and lag, in flight, available and flow of its partitions."""
 
-    def found(work: Runtime) -> list[dict[str, Any]]:
-        fields = status_fields(status(work, batches=0))
-        return [_bus(work, name, fields) for name in sorted(work.rule_set().buses)]
+    def found(runtime: Runtime) -> list[dict[str, Any]]:
+        fields = status_fields(status(runtime, batches=0))
+        return [_bus(runtime, name, fields) for name in sorted(runtime.rule_set().buses)]
 
     return document(request, found)
 
@@ -123,9 +123,9 @@ def buses(request: Request) -> Response:
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
     """Answer its source, and lag, in flight, available and flow of its partitions, for each runner."""
 
-    def found(work: Runtime) -> dict[str, Any]:
-        find_bus(work.rule_set(), bus)
-        return _bus(work, bus, status_fields(status(work, batches=0)))
+    def found(runtime: Runtime) -> dict[str, Any]:
+        find_bus(runtime.rule_set(), bus)
+        return _bus(runtime, bus, status_fields(status(runtime, batches=0)))
 
     return document(request, found)
 
@@ -133,7 +133,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 @router.get("/actions", summary="List who asked for what")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
     """Answer what was asked for by API, page and command line that changes something, the newest first, and by whom."""
-    return document(request, lambda work: actions_seen(request, action_page(work, limit, cursor)))
+    return document(request, lambda runtime: actions_seen(request, action_page(runtime, limit, cursor)))
 
 
 @router.get("/quality/{hour}", summary="Tell what the check of an hour found")
@@ -141,7 +141,7 @@ def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="A time in the hour, in UTC.")]
 ) -> Response:
     """Answer every measure of an hour that was checked, with its bounds; values of events are payloads."""
-    return document(request, lambda work: quality_seen(request, found_in_hour(work, hour)))
+    return document(request, lambda runtime: quality_seen(request, found_in_hour(runtime, hour)))
 
 
 @router.get("/chunks", summary="Tell chunks of the newest batches")
@@ -152,10 +152,10 @@ def chunks(
 ) -> Response:
     """Answer the chunks of the newest batches, or those that failed."""
 
-    def found(work: Runtime) -> Any:
+    def found(runtime: Runtime) -> Any:
         if failures:
-            return chunk_failures(work, limit=20, payloads=shows_payloads(request))
-        return chunk_statuses(work, batches=batches)
+            return chunk_failures(runtime, limit=20, payloads=shows_payloads(request))
+        return chunk_statuses(runtime, batches=batches)
 
     return document(request, found)
 
@@ -168,7 +168,7 @@ def schemas(
     cursor: Cursor = None,
 ) -> Response:
     """Answer types by bus and name, each with how many fields are known of it; `cursor`: send it for what follows."""
-    return document(request, lambda work: schema_page(work, limit, cursor, bus))
+    return document(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
 
 
 @router.get("/schemas/{type:path}", summary="Tell the fields of a type")
@@ -178,11 +178,11 @@ def schema(
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
     """Answer the fields of a type on each bus that has it: types, null rates and, to who may see payloads, examples."""
-    return document(request, lambda work: schemas_named(work, type, bus, examples=shows_payloads(request)))
+    return document(request, lambda runtime: schemas_named(runtime, type, bus, examples=shows_payloads(request)))
 
 
-def _bus(work: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
-    rules = work.rule_set()
+def _bus(runtime: Runtime, name: str, fields: dict[str, Any]) -> dict[str, Any]:
+    rules = runtime.rule_set()
     source = rules.buses[name].source
     return {
         "bus": name,

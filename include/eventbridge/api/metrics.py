@@ -35,10 +35,10 @@ async def metrics(
 ) -> Response:
     """Answer in the text format of Prometheus, or in OpenMetrics if that is accepted."""
     check_general_scope(token, METRICS)
-    work: Runtime = request.app.state.looking
+    runtime: Runtime = request.app.state.looking
 
     def render() -> tuple[bytes, str]:
-        return exposition(metrics_of(work, of_targets=targets), accept)
+        return exposition(metrics_of(runtime, of_targets=targets), accept)
 
     body, content_type = await asyncio.to_thread(render)
     return Response(body, media_type=content_type)

@@ -37,21 +37,21 @@ def create_mounted_app(open_work: Callable[[], Runtime], gate: Gate) -> FastAPI:
         """Open the installation, once; where that fails, the next call tries again."""
         app: FastAPI = request.app
         async with opening:
-            if getattr(app.state, "work", None) is None:
-                work = await asyncio.to_thread(open_work)
+            if getattr(app.state, "runtime", None) is None:
+                runtime = await asyncio.to_thread(open_work)
                 # who looks does not wait for who acts: a ledger's connection does one thing at a time
-                app.state.looking = looking = await asyncio.to_thread(work.apart)
+                app.state.looking = looking = await asyncio.to_thread(runtime.apart)
                 app.state.access = Access(looking)
-                app.state.idempotency = Idempotency(work)
-                app.state.work = app.state.acting = work
+                app.state.idempotency = Idempotency(runtime)
+                app.state.runtime = app.state.acting = runtime
 
     @asynccontextmanager
     async def closed(app: FastAPI) -> AsyncIterator[None]:
         yield
         app.state.costly.close()
-        if (work := getattr(app.state, "work", None)) is not None:
+        if (runtime := getattr(app.state, "runtime", None)) is not None:
             app.state.looking.ledger.close()
-            work.close()
+            runtime.close()
 
     app = FastAPI(
         title="EventBridge for Airflow and Spark",

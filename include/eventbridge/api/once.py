@@ -113,7 +113,7 @@ def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], An
     asked = document_of(content) if content.strip() else {}
     check_conditions(request, asked)
     call = f"{request.method} {request.url.path}"
-    number = answered(request, lambda work: note_action(work, by, call, asked))
+    number = answered(request, lambda runtime: note_action(runtime, by, call, asked))
     try:
         answer = document(request, do)
     except Exception as error:
@@ -126,6 +126,6 @@ def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], An
 def note_answer(request: Request, number: int, status: int) -> None:
     """Note what an action was answered; where that fails it is done all the same."""
     try:
-        answered(request, lambda work: work.ledger.answer_action(number, status))
+        answered(request, lambda runtime: runtime.ledger.answer_action(number, status))
     except EventBridgeError as error:
         log.error("what action %d was answered (%d) is not noted: %s", number, status, error)

@@ -51,11 +51,11 @@ class RedriveCall(BaseModel):
     again: bool = Field(False, description="Also those that were redriven before.")
     dry_run: bool = Field(False, description="Only say what would be taken, and what not.")
 
-    def selection(self, work: Runtime, request: Request) -> Selection:
+    def selection(self, runtime: Runtime, request: Request) -> Selection:
         """Return which dead letters that is; raises UserError."""
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, self.names)
-        found = wanted.read(work.ledger.now(), payloads=shows_payloads(request))
+        found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
         if not found.chooses and not self.everything:
             raise UserError("nothing chooses dead letters. Fill in what does, or set everything")
         return found
@@ -66,7 +66,7 @@ async def say(request: Request, token: Operator, word: Word) -> Response:
     """Do what an operator wants, in the name of the token, and answer what it came to."""
     by = who(request, token)
     return await once(
-        request, token, lambda work: operate(work, word.action, word.rule, word.target, word.value, by=by)
+        request, token, lambda runtime: operate(runtime, word.action, word.rule, word.target, word.value, by=by)
     )
 
 
@@ -75,12 +75,12 @@ async def begin(request: Request, token: Operator, call: RedriveCall) -> Respons
     """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
     run = await run_of(request, token)
 
-    def made(work: Runtime) -> dict[str, Any]:
-        wanted, how = call.selection(work, request), {"retransform": call.retransform, "again": call.again}
+    def made(runtime: Runtime) -> dict[str, Any]:
+        wanted, how = call.selection(runtime, request), {"retransform": call.retransform, "again": call.again}
         if call.dry_run:
-            return survey_document(survey(work, wanted, **how))
-        redrive_request = begin_redrive(work, wanted, run, rate=call.rate, **how)
-        return redrive_document(redrive_request, Marks(work).counts(redrive_request))
+            return survey_document(survey(runtime, wanted, **how))
+        redrive_request = begin_redrive(runtime, wanted, run, rate=call.rate, **how)
+        return redrive_document(redrive_request, Marks(runtime).counts(redrive_request))
 
     return await begun(request, token, "redrive", made, is_costly=True)
 
@@ -91,10 +91,10 @@ async def cancel(
 ) -> Response:
     """Plan no further batch of a redrive; the one under way is finished."""
 
-    def cancelled(work: Runtime) -> dict[str, Any]:
-        found = find_redrive(work, redrive)
-        changed = work.ledger.end_redrive(found.redrive_id, "cancelled")
-        state = work.ledger.redrive(found.redrive_id).state
+    def cancelled(runtime: Runtime) -> dict[str, Any]:
+        found = find_redrive(runtime, redrive)
+        changed = runtime.ledger.end_redrive(found.redrive_id, "cancelled")
+        state = runtime.ledger.redrive(found.redrive_id).state
         return {"redrive_id": found.redrive_id, "state": state, "cancelled": changed}
 
     return await once(request, token, cancelled)

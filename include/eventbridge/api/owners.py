@@ -47,11 +47,11 @@ def limit(request: Request, owners: Collection[str] | None) -> None:
     request.state.owners = owners
 
 
-def seen(request: Request, work: Runtime) -> Runtime:
+def seen(request: Request, runtime: Runtime) -> Runtime:
     """Return the installation as the caller sees it; raises Refused for what tells of everybody."""
     owners: Collection[str] | None = getattr(request.state, "owners", None)
     if owners is None:
-        return work
+        return runtime
     if getattr(request.scope.get("route"), "path", "") not in NARROWED:
         named = ", ".join(sorted(owners)) or "nobody"
         raise Refused(
@@ -59,7 +59,7 @@ def seen(request: Request, work: Runtime) -> Runtime:
             f"This covers the rules of every owner, and you may see those of {named} only. Use a token without owners "
             "or, in Airflow, the right to see all of them",
         )
-    return work.seen_by(owners)
+    return runtime.seen_by(owners)
 
 
 def check_publishes(token: ApiToken, bus: Bus) -> None:

@@ -107,7 +107,7 @@ async def publish(
     An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
     """
     check_scope(token, PUBLISH, bus)
-    work: Runtime = request.app.state.work
+    runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
     found, chosen = await buses.find(bus, topic)
     check_publishes(token, found)
@@ -118,7 +118,7 @@ async def publish(
 
     def read(name: str) -> list[Submission]:
         bodies = bodies_of_request(request.headers.items(), unpacked(request.headers, content))
-        return read_submissions(bodies, max_bytes=work.settings.event_max_size, name=name)
+        return read_submissions(bodies, max_bytes=runtime.settings.event_max_size, name=name)
 
     async def call() -> Response:
         await buses.check_pressure(found)

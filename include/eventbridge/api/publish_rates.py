@@ -20,8 +20,8 @@ class _Known:
 class PublishRates:
     """Says whether owners whose rate is bounded may publish; used from one event loop."""
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._known: dict[str, _Known] = {}
 
     async def wait_seconds(self, owner: str, per_second: float, events: int) -> float:
@@ -38,7 +38,7 @@ class PublishRates:
                 if left > 0:
                     return left
                 missing = events - known.events
-                given = await asyncio.to_thread(self._work.ledger.grant_publishing, owner, per_second, missing)
+                given = await asyncio.to_thread(self._runtime.ledger.grant_publishing, owner, per_second, missing)
                 if given.wait_seconds:
                     known.refused_until = time.monotonic() + given.wait_seconds
                     return given.wait_seconds

@@ -23,7 +23,7 @@ _INTERVAL = "OTEL_METRIC_EXPORT_INTERVAL"
 
 
 @contextmanager
-def pushed_metrics(work: Runtime) -> Iterator[None]:
+def pushed_metrics(runtime: Runtime) -> Iterator[None]:
     """Send metrics each OTEL_METRIC_EXPORT_INTERVAL, and once more at the end of the block.
 
     Raises SettingsError for an interval that is none; ModuleNotFoundError where the extra `otel` is missing.
@@ -36,7 +36,7 @@ def pushed_metrics(work: Runtime) -> Iterator[None]:
 
     stop = threading.Event()
     thread = threading.Thread(
-        target=_send, args=(work, MetricsSender(), seconds, stop), name="otlp metrics", daemon=True
+        target=_send, args=(runtime, MetricsSender(), seconds, stop), name="otlp metrics", daemon=True
     )
     thread.start()
     try:
@@ -46,11 +46,11 @@ def pushed_metrics(work: Runtime) -> Iterator[None]:
         thread.join(seconds)
 
 
-def _send(work: Runtime, sender: MetricsSender, seconds: float, stop: threading.Event) -> None:
+def _send(runtime: Runtime, sender: MetricsSender, seconds: float, stop: threading.Event) -> None:
     while True:
         stopped = stop.wait(seconds)
         try:
-            if not sender.send(metrics(work)):
+            if not sender.send(metrics(runtime)):
                 log.warning("the collector of OpenTelemetry did not take the metrics")
         except EventBridgeError as error:
             log.warning("metrics are not sent: %s", error)

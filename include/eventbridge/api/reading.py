@@ -81,8 +81,8 @@ Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says 
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
     """Answer lag, in flight, available and flow of each partition, the newest batches, and what is not well."""
 
-    def found(work: Runtime) -> dict[str, Any]:
-        told = status_of(work, batches=batches)
+    def found(runtime: Runtime) -> dict[str, Any]:
+        told = status_of(runtime, batches=batches)
         return status_fields(
             replace(told, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in told.rules_on_hold))
         )
@@ -93,13 +93,13 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
 @router.get("/rules/{rule}", summary="Tell one rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer a rule of today with everything that was left out filled in."""
-    return document(request, lambda work: rule_document(work, rule))
+    return document(request, lambda runtime: rule_document(runtime, rule))
 
 
 @router.get("/rules/{rule}/versions", summary="Tell the versions of a rule")
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
     """Answer its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
-    return document(request, lambda work: versions_of(work, find_rule(work.rule_set(), rule).name))
+    return document(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
 
 
 Cursor = Annotated[str | None, Query(description="What the page before gave; none: the first page.")]
@@ -118,7 +118,9 @@ class DeadLetterQuery:
     limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="How many to answer at most.")] = 50
     cursor: Cursor = None
 
-    def letters(self, request: Request, work: Runtime, most: int = MOST_DEAD_LETTERS) -> tuple[DeadLetterPage, Damaged]:
+    def letters(
+        self, request: Request, runtime: Runtime, most: int = MOST_DEAD_LETTERS
+    ) -> tuple[DeadLetterPage, Damaged]:
         """Return the dead letters that it chooses, without their long columns, at most so many; and what is unreadable.
 
         A file that cannot be read hides no other one. `error` is looked for in what the caller may see.
@@ -126,8 +128,8 @@ class DeadLetterQuery:
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, self.since, self.until)
         damaged: Damaged = {}
         limit = min(most, self.limit)
-        chosen = wanted.read(work.clock(), payloads=shows_payloads(request))
-        found = dead_letter_page(work, chosen, limit, self.cursor or None, damaged=damaged)
+        chosen = wanted.read(runtime.clock(), payloads=shows_payloads(request))
+        found = dead_letter_page(runtime, chosen, limit, self.cursor or None, damaged=damaged)
         return found, damaged
 
 
@@ -146,10 +148,12 @@ def dead_letters(
     a detail that may quote the event.
     """
 
-    def listed(work: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(request, work, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
+    def listed(runtime: Runtime) -> dict[str, Any]:
+        found, damaged = query.letters(request, runtime, MOST_WHOLE if whole else MOST_DEAD_LETTERS)
         if whole:
-            told = [dead_letter_seen(request, named(each)) for each in whole_dead_letters(work, found.letters, damaged)]
+            told = [
+                dead_letter_seen(request, named(each)) for each in whole_dead_letters(runtime, found.letters, damaged)
+            ]
         else:
             told = [dead_letter_seen(request, named(each)) for each in found.records()]
         return {"dead_letters": told, "unreadable": _unreadable(damaged)} | _following(found)
@@ -164,8 +168,8 @@ def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depen
     `cursor`: send it for the groups of what follows.
     """
 
-    def counted(work: Runtime) -> dict[str, Any]:
-        found, damaged = query.letters(request, work)
+    def counted(runtime: Runtime) -> dict[str, Any]:
+        found, damaged = query.letters(request, runtime)
         seen = [dead_letter_seen(request, each) for each in found.records()]
         return {"groups": groups_seen(seen), "unreadable": _unreadable(damaged)} | _following(found)
 
@@ -184,7 +188,7 @@ def dead_letter(
     Without the scope payloads, event, request and answers are hidden, and so is
     a detail that may quote the event.
     """
-    return document(request, lambda work: dead_letter_seen(request, named(dead_letter_document(work, name))))
+    return document(request, lambda runtime: dead_letter_seen(request, named(dead_letter_document(runtime, name))))
 
 
 @router.get("/events/{event_id:path}", summary="Tell what became of an event")
@@ -199,7 +203,7 @@ def event(
 
     Without the scope payloads, what its fields hold and what targets answered is hidden.
     """
-    return document(request, lambda work: why_seen(request, why_between(work, event_id, bus, since, until)))
+    return document(request, lambda runtime: why_seen(request, why_between(runtime, event_id, bus, since, until)))
 
 
 @router.get("/audit", summary="Recompute the books")
@@ -212,35 +216,35 @@ def audit(
     Of all batches only while there are at most 1,000: `eventbridge audit` has no limit.
     """
 
-    def found(work: Runtime) -> Any:
+    def found(runtime: Runtime) -> Any:
         if batch is not None:
-            return audited(work, find_batch(work, batch))
-        if len(work.ledger.batches(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
+            return audited(runtime, find_batch(runtime, batch))
+        if len(runtime.ledger.batches(limit=MOST_AUDITED + 1)) > MOST_AUDITED:
             raise UserError(
                 f"there are more than {MOST_AUDITED} batches. Name one by batch=, or run `eventbridge audit`"
             )
-        return audited(work)
+        return audited(runtime)
 
     return document(request, found)
 
 
-def rule_document(work: Runtime, name: str) -> dict[str, Any]:
+def rule_document(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return a rule of today as JSON, numbers as they were written; raises NotFoundError."""
-    document: Any = parse_document(write_document(content_of(find_rule(work.rule_set(), name))))
+    document: Any = parse_document(write_document(content_of(find_rule(runtime.rule_set(), name))))
     return dict(document)
 
 
-def dead_letter_document(work: Runtime, name: str) -> dict[str, Any]:
+def dead_letter_document(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return the newest dead letter of a name, whole; raises NotFoundError, UserError for what is not a name."""
-    place = dead_letter_place(work, name)
-    return read_dead_letter(work, place.file, place.row)
+    place = dead_letter_place(runtime, name)
+    return read_dead_letter(runtime, place.file, place.row)
 
 
-def dead_letter_place(work: Runtime, name: str) -> DeadLetterName:
+def dead_letter_place(runtime: Runtime, name: str) -> DeadLetterName:
     """Return where the newest dead letter of a name lies; raises NotFoundError, UserError for what is not a name."""
     damaged: Damaged = {}
     try:
-        newest, *_ = find_dead_letters(work, name, damaged)
+        newest, *_ = find_dead_letters(runtime, name, damaged)
     except NotFoundError:
         _refuse_damaged(damaged)  # it may be in one of those
         raise
@@ -262,9 +266,9 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
     if "\0" in request.scope["path"] or b"%00" in request.scope["query_string"]:  # some databases take none
         raise Refused(HTTPStatus.BAD_REQUEST, "The address holds the character NUL, which is in no name and no id")
     state = request.app.state
-    work = seen(request, state.looking if request.method in ("GET", "HEAD") else state.acting)
+    runtime = seen(request, state.looking if request.method in ("GET", "HEAD") else state.acting)
     try:
-        return find(work)
+        return find(runtime)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
         raise  # but for what was not found they are mistakes of whoever set the server up
     except UserError as error:

@@ -59,11 +59,11 @@ async def begin(request: Request, token: Operator, call: ReplayCall) -> Response
     """Record a replay and answer it: a DAG run, or `eventbridge replay resume`, delivers it. Or the dry run."""
     run = await run_of(request, token)
 
-    def made(work: Runtime) -> Any:
-        replay_request = call.written().read(work.ledger.now(), work.rule_set())
+    def made(runtime: Runtime) -> Any:
+        replay_request = call.written().read(runtime.ledger.now(), runtime.rule_set())
         if call.dry_run:
-            return survey(work, replay_request, PREVIEW_FILES)
-        return replay_document(work, begin_replay(work, replay_request, run).replay_id)
+            return survey(runtime, replay_request, PREVIEW_FILES)
+        return replay_document(runtime, begin_replay(runtime, replay_request, run).replay_id)
 
     return await begun(request, token, "replay", made, is_costly=True)
 
@@ -77,10 +77,10 @@ async def change(
 ) -> Response:
     """Pause a replay, have it go on, or end it; the batch under way is finished."""
 
-    def changed(work: Runtime) -> dict[str, Any]:
-        name = find_replay(work, replay).replay_id
+    def changed(runtime: Runtime) -> dict[str, Any]:
+        name = find_replay(runtime, replay).replay_id
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
-        done = does(work, name)
-        return {"replay_id": name, "state": find_replay(work, name).state, "changed": done}
+        done = does(runtime, name)
+        return {"replay_id": name, "state": find_replay(runtime, name).state, "changed": done}
 
     return await (begun(request, token, "replay", changed) if word == "resume" else once(request, token, changed))

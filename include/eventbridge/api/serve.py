@@ -43,7 +43,7 @@ class _Server(uvicorn.Server):
             self._tell()
 
 
-def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
+def serve(runtime: Runtime, host: str, port: int, listening: Callable[[str], object]) -> None:
     """Serve until SIGTERM or SIGINT, then end in good order; `listening` is told the URL.
 
     `port` 0: one that is free. Raises UserError if the address cannot be listened on.
@@ -51,7 +51,7 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
     listener = _listener(host, port)
     shown = f"[{host}]" if ":" in host else host
     url = f"http://{shown}:{listener.getsockname()[1]}"
-    app = create_app(work)
+    app = create_app(runtime)
     config = uvicorn.Config(
         app,
         log_level="warning",
@@ -63,7 +63,7 @@ def serve(work: Runtime, host: str, port: int, listening: Callable[[str], object
     # The server takes the signals while it runs, and raises them once more when it has ended in good order.
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        with pushed_metrics(work), long_lived_set_aside():
+        with pushed_metrics(runtime), long_lived_set_aside():
             _Server(config, lambda: listening(url), app.state.costly).run([listener])
     finally:
         listener.close()

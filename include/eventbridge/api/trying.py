@@ -69,10 +69,10 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
     """Answer what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
     content = await request.body()
 
-    def tried(work: Runtime) -> Any:
+    def tried(runtime: Runtime) -> Any:
         written = document_of(content)  # numbers as they were written
         pattern = write_document(written["pattern"]) if call.pattern is not None else ""
-        return try_pattern(work, rule, pattern, _body(request, work, call, written))
+        return try_pattern(runtime, rule, pattern, _body(request, runtime, call, written))
 
     return await costly(request, lambda: document(request, tried))
 
@@ -82,8 +82,8 @@ async def check_file(request: Request, call: CheckCall) -> Response:
     """Answer what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
 
-    def checked(work: Runtime) -> Any:
-        return checked_file(work, call.file, content).document()
+    def checked(runtime: Runtime) -> Any:
+        return checked_file(runtime, call.file, content).document()
 
     return await costly(request, lambda: document(request, checked))
 
@@ -98,16 +98,16 @@ def shadows(
 ) -> Response:
     """Answer where the shadows of a rule's targets differ from those; samples are for who may see payloads."""
     shown = samples if shows_payloads(request) else 0
-    return document(request, lambda work: shadow_reports(work, rule, since or "1h", until, shown))
+    return document(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
 
 
 @router.post("/rules/{rule}/release", summary="Let a rule on hold go on")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
     """Lift what a rule is on hold for, and answer what is due now."""
 
-    def released(work: Runtime) -> Any:
-        find_rule(work.rule_set(), rule)
-        return release_rule(work, rule, call.skip or None)
+    def released(runtime: Runtime) -> Any:
+        find_rule(runtime.rule_set(), rule)
+        return release_rule(runtime, rule, call.skip or None)
 
     return await once(request, token, released)
 
@@ -116,9 +116,9 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
     """Answer its state, since when and why, and how many deliveries wait for it."""
 
-    def found(work: Runtime) -> Any:
-        find_target(work.rule_set(), rule, target)
-        return next((each for each in target_lines(work, rule) if each.target == target), None)
+    def found(runtime: Runtime) -> Any:
+        find_target(runtime.rule_set(), rule, target)
+        return next((each for each in target_lines(runtime, rule) if each.target == target), None)
 
     return document(request, found)
 
@@ -127,8 +127,8 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
     """Answer whether it can be reached, and what keeps deliveries from it; nothing is sent."""
 
-    def checked(work: Runtime) -> dict[str, Any]:
-        trouble = check_target(work, rule, target)
+    def checked(runtime: Runtime) -> dict[str, Any]:
+        trouble = check_target(runtime, rule, target)
         return {"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble}
 
     return await once(request, token, checked)
@@ -142,11 +142,11 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
     """
     content = await request.body()
 
-    def sent(work: Runtime) -> dict[str, Any]:
+    def sent(runtime: Runtime) -> dict[str, Any]:
         written = document_of(content)  # numbers as they were written
-        find_target(work.rule_set(), rule, target)
+        find_target(runtime.rule_set(), rule, target)
         try:
-            answer = send_event(work, rule, target, _body(request, work, call, written))
+            answer = send_event(runtime, rule, target, _body(request, runtime, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
         found = answer_document(rule, target, answer)
@@ -159,20 +159,20 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
 async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
     """Enable a target that is disabled, degraded or paused by its answer; what waited for that is due now."""
 
-    def enabled(work: Runtime) -> dict[str, Any]:
-        find_target(work.rule_set(), rule, target)
-        return {"rule": rule, "target": target, "released": enable_target(work, rule, target)}
+    def enabled(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, target)
+        return {"rule": rule, "target": target, "released": enable_target(runtime, rule, target)}
 
     return await once(request, token, enabled)
 
 
-def _body(request: Request, work: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
+def _body(request: Request, runtime: Runtime, call: EventCall, written: dict[str, Any]) -> bytes:
     if (call.event is None) == (not call.event_id):
         raise UserError("give an event, or the event_id of one that was landed")
     if call.event is not None:
         return write_document(written["event"]).encode("utf-8", "surrogatepass")
     check_payloads(request)
-    body = body_of_event(work, call.event_id)
+    body = body_of_event(runtime, call.event_id)
     if body is None:
         raise NotFoundError(f"the event {call.event_id} is not in the archive any more, or cannot be read")
     return body.encode("utf-8", "surrogatepass")

@@ -32,8 +32,8 @@ router = APIRouter(
 def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
     """Answer the buses and rules of today, with everything that was left out filled in; rules by name."""
 
-    def found(work: Runtime) -> tuple[Any, str | None]:
-        document: Any = parse_document(work.rule_set().to_json())
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        document: Any = parse_document(runtime.rule_set().to_json())
         names, following = paged(sorted(document["rules"]), lambda each: (each,), limit, cursor)
         return document | {"rules": {name: document["rules"][name] for name in names}}, following
 
@@ -43,16 +43,18 @@ def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 @router.get("/targets", summary="Tell how every target stands")
 def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
     """Answer the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
-    return page(request, lambda work: paged(target_list(work), lambda each: (each.rule, each.target), limit, cursor))
+    return page(
+        request, lambda runtime: paged(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
+    )
 
 
 @router.get("/redrives", summary="List redrives")
 def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
     """Answer the redrives, the newest first, and what became of the dead letters that each took."""
 
-    def found(work: Runtime) -> tuple[Any, str | None]:
-        some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), limit, cursor)
-        marks = Marks(work)
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
+        marks = Marks(runtime)
         return [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some], following
 
     return page(request, found)
@@ -66,15 +68,15 @@ def rule_changes(
     cursor: Cursor = None,
 ) -> Response:
     """Answer the changes of rules, the newest first, each noted when a batch was planned with it."""
-    return page(request, lambda work: rule_change_page(work, rule, limit, cursor))
+    return page(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
 
 @router.get("/pools", summary="Tell the slots of the pools")
 def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
     """Answer by pool the slots that rule files set, and those that it had when Airflow was last asked."""
 
-    def found(work: Runtime) -> tuple[Any, str | None]:
-        by_name = sorted(work.ledger.applied_slots().values(), key=lambda each: each.pool)
+    def found(runtime: Runtime) -> tuple[Any, str | None]:
+        by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
         return paged(by_name, lambda each: (each.pool,), limit, cursor)
 
     return page(request, found)
@@ -83,7 +85,7 @@ def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 @router.get("/quality", summary="List the hours that were checked")
 def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Response:
     """Answer the hours that were checked by Great Expectations, the latest first, and how many measures failed."""
-    return page(request, lambda work: checked_hour_page(work, limit, cursor))
+    return page(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
 
 
 @router.get("/figures", summary="Tell what each rule cost")
@@ -95,4 +97,4 @@ def figures(
     cursor: Cursor = None,
 ) -> Response:
     """Answer by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
-    return page(request, lambda work: figure_page(work, days, rule, limit, cursor))
+    return page(request, lambda runtime: figure_page(runtime, days, rule, limit, cursor))

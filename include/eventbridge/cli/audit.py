@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_fields, show_table, visible
 
 if TYPE_CHECKING:
@@ -46,8 +46,8 @@ def show_audit(
     """
     from eventbridge.stages.operate.audit import audit, find_batch
 
-    with runtime(looking=True) as work:
-        found = audit(work, None if batch is None else find_batch(work, batch), whole=whole)
+    with open_runtime(looking=True) as runtime:
+        found = audit(runtime, None if batch is None else find_batch(runtime, batch), whole=whole)
     if as_json:
         show_json(found)
     else:

@@ -12,7 +12,7 @@ import typer
 
 from eventbridge.cli.deliver import spark_url
 from eventbridge.cli.output import JsonOption, note, say
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_table, show_text
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def backtest(
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import backtest_rules, keep_report
 
-    with _asking(spark, keep=keep) as (work, router):
-        report = backtest_rules(work, candidate, part.request(), router, paths=True)
-        kept = keep_report(work, report) if keep else ()
+    with _asking(spark, keep=keep) as (runtime, router):
+        report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
+        kept = keep_report(runtime, report) if keep else ()
     if as_json:
         say(to_json(report))
     else:
@@ -96,9 +96,9 @@ def diff(
     from eventbridge.stages.backtest.report import to_json
     from eventbridge.stages.operate.backtest import diff_rules, keep_report
 
-    with _asking(spark, keep=keep) as (work, router):
-        report = diff_rules(work, a, b, part.request(), router, paths=True)
-        kept = keep_report(work, report) if keep else ()
+    with _asking(spark, keep=keep) as (runtime, router):
+        report = diff_rules(runtime, a, b, part.request(), router, paths=True)
+        kept = keep_report(runtime, report) if keep else ()
     if as_json:
         say(to_json(report))
     else:
@@ -111,8 +111,8 @@ def _asking(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]
     from eventbridge.spark.route import ConnectRouter
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime(looking=True, writing=keep) as work, ExitStack() as stack:
-        yield work, _Later(lambda: ConnectRouter(spark_url(work.settings, spark, stack), store=work.store))
+    with open_runtime(looking=True, writing=keep) as runtime, ExitStack() as stack:
+        yield runtime, _Later(lambda: ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store))
 
 
 class _Later:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
 
@@ -37,8 +37,8 @@ def repair(
     from eventbridge.stages.operate.audit import find_batch
     from eventbridge.stages.operate.repair import repair_batch
 
-    with runtime(looking=True, acting=not dry_run) as work:
-        found = repair_batch(work, find_batch(work, batch), InProcessRouter(work.store), dry_run=dry_run)
+    with open_runtime(looking=True, acting=not dry_run) as runtime:
+        found = repair_batch(runtime, find_batch(runtime, batch), InProcessRouter(runtime.store), dry_run=dry_run)
     if as_json:
         show_json(found)
         return

@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli.lines import numbered_lines
 from eventbridge.cli.output import JsonOption, say, show_json, warn
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
 
@@ -36,8 +36,8 @@ def publish(
     """
     from eventbridge.stages.operate.publish import publish_lines
 
-    with runtime() as work:
-        done = publish_lines(work, bus, topic, numbered_lines(file))
+    with open_runtime() as runtime:
+        done = publish_lines(runtime, bus, topic, numbered_lines(file))
     for runner in done.unregistered:
         warn(
             f"the runner {runner} has never run and the bus {bus} starts at latest: it will not see what was "

@@ -78,7 +78,7 @@ def tell_passed_over(damaged: Damaged) -> None:
         raise typer.Exit(1)
 
 
-def refuse_unknown(work: Runtime, rule: str | None, target: str | None) -> None:
+def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> None:
     """Raise NotFoundError for the name of a rule or target that neither the rule files nor past batches have.
 
     A rule that was removed from the files has dead letters and is known. Nothing is refused while the files have
@@ -87,10 +87,10 @@ def refuse_unknown(work: Runtime, rule: str | None, target: str | None) -> None:
     from eventbridge.stages.operate.find import find_rule, find_target, find_target_of_any
 
     try:
-        rules = work.rule_set()
+        rules = runtime.rule_set()
     except UserError:
         return
-    if rule is not None and rule not in rules.rules and work.ledger.rule_changes(rule, 1):
+    if rule is not None and rule not in rules.rules and runtime.ledger.rule_changes(rule, 1):
         return
     if rule is not None:
         find_rule(rules, rule)

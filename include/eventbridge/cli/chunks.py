@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from eventbridge.cli.output import say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ def show_chunks(batches: int, *, failures: bool, as_json: bool) -> None:
     """Show the chunks of the newest batches, or the newest ones that failed, with their exceptions."""
     from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
 
-    with runtime(looking=True) as work:
-        found = chunk_failures(work, limit=_FAILURES) if failures else chunk_statuses(work, batches=batches)
+    with open_runtime(looking=True) as runtime:
+        found = chunk_failures(runtime, limit=_FAILURES) if failures else chunk_statuses(runtime, batches=batches)
     if as_json:
         show_json(found)
     elif failures:

@@ -14,7 +14,7 @@ from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
 from eventbridge.errors import EventError, NotFoundError, UserError
@@ -51,14 +51,14 @@ def list_dead_letters(
     from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
-    with runtime(looking=True) as work:
-        selection = chosen.selection(work.clock())
+    with open_runtime(looking=True) as runtime:
+        selection = chosen.selection(runtime.clock())
         damaged: Damaged = {}
-        found = list(islice(letters(work, selection, damaged=damaged), limit + 1))
+        found = list(islice(letters(runtime, selection, damaged=damaged), limit + 1))
         if not found:
-            refuse_unknown(work, chosen.rule, chosen.target)
+            refuse_unknown(runtime, chosen.rule, chosen.target)
         more, found = len(found) > limit, found[:limit]
-        marks = Marks(work)
+        marks = Marks(runtime)
         marked = [(each.record, marks.of(each)) for each in found]
     if as_json:
         show_json([{"name": name_of(each)} | with_text_id(each) | {"redriven": mark} for each, mark in marked])
@@ -101,13 +101,13 @@ def export(
         raise UserError(
             "--json tells what was written into a file, and - is not a file. Leave --json out: - gives JSON"
         )
-    with runtime(looking=True) as work:
-        selection = chosen.selection(work.clock())
-        if next(letters(work, selection, damaged={}), None) is None:
-            refuse_unknown(work, chosen.rule, chosen.target)
+    with open_runtime(looking=True) as runtime:
+        selection = chosen.selection(runtime.clock())
+        if next(letters(runtime, selection, damaged={}), None) is None:
+            refuse_unknown(runtime, chosen.rule, chosen.target)
         damaged: Damaged = {}
         with Interrupts():  # SIGTERM too: a draft is removed
-            count = export_dead_letters(file, letters(work, selection, whole=True, damaged=damaged))
+            count = export_dead_letters(file, letters(runtime, selection, whole=True, damaged=damaged))
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
@@ -131,17 +131,17 @@ def show(
     from eventbridge.stages.dead_letters.selection import name_of
     from eventbridge.stages.redrive.marks import Marks
 
-    with runtime(looking=True) as work:
+    with open_runtime(looking=True) as runtime:
         damaged: Damaged = {}
         try:
-            newest, *others = find_dead_letters(work, name, damaged)
+            newest, *others = find_dead_letters(runtime, name, damaged)
         except NotFoundError as error:
             if damaged:  # it may be in one of those
                 note(str(error))
                 tell_passed_over(damaged)
             raise
-        record = read_dead_letter(work, newest.file, newest.row)
-        mark = Marks(work).of(DeadLetter(newest.file, newest.row, record))
+        record = read_dead_letter(runtime, newest.file, newest.row)
+        mark = Marks(runtime).of(DeadLetter(newest.file, newest.row, record))
     if others:
         note(_others(newest, others))
     if as_json:

@@ -14,7 +14,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
 from eventbridge.private_files import open_private
@@ -78,13 +78,15 @@ def deliver(
     from eventbridge.stages.operate.find import find_runner
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
-        find_runner(work.rule_set(), runner)
-        stack.enter_context(alone(work.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}"))
-        router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
+    with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
+        find_runner(runtime.rule_set(), runner)
+        stack.enter_context(
+            alone(runtime.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}")
+        )
+        router = ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
         interrupts.begin()
-        idle = deliver_until_idle(work, runner, router, wait_seconds=wait, stop=interrupts.stop)
-        stopped = work.ledger.intake_stop()
+        idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
+        stopped = runtime.ledger.intake_stop()
     if as_json:
         show_json(idle)
     else:
@@ -112,22 +114,22 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
     from eventbridge.stages.operate.streaming_lease import Bounds
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, runtime() as work, ExitStack() as stack:
-        find_runner(work.rule_set(), runner)
+    with Interrupts() as interrupts, open_runtime() as runtime, ExitStack() as stack:
+        find_runner(runtime.rule_set(), runner)
         if not take_over:
             what = f"`eventbridge deliver` for runner {runner!r}"
-            stack.enter_context(alone(work.settings, f"deliver.{runner}", what))
+            stack.enter_context(alone(runtime.settings, f"deliver.{runner}", what))
         interrupts.begin()
         if take_over:
-            _say_taken_over(work, runner)
+            _say_taken_over(runtime, runner)
         note("loading the matcher")
         with telling_progress(note):
             compile_ahead()
         begun = f"delivering the events of runner {runner!r} as they come; Ctrl-C ends it"
         patience = TAKE_OVER_SECONDS if take_over else 0.0
         bounds = Bounds(is_standby=take_over, patience_seconds=patience, on_begin=lambda: note(begun))
-        summary = deliver_streaming(work, runner, interrupts.stop, bounds)
-        pending, held = pending_deliveries(work, runner)
+        summary = deliver_streaming(runtime, runner, interrupts.stop, bounds)
+        pending, held = pending_deliveries(runtime, runner)
     if as_json:
         show_json(asdict(summary) | {"pending": pending, "held": held})
     else:
@@ -146,17 +148,17 @@ def _say_pending(pending: int, held: int) -> None:
         say(f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due")
 
 
-def _say_taken_over(work: Runtime, runner: str) -> None:
+def _say_taken_over(runtime: Runtime, runner: str) -> None:
     """Say from which process a runner is taken over, and what that costs."""
     from eventbridge.stages.operate.at_work import pushes_at_work, streaming_process
 
-    if process := streaming_process(work, runner):
+    if process := streaming_process(runtime, runner):
         note(
             f"process {process} delivers the events of runner {runner!r}: taking over at the end of its batch, within "
             f"{TAKE_OVER_SECONDS:.0f} s. Nothing is sent twice, unless that process stands still: what it had in "
             "flight is sent again then"
         )
-    if found := pushes_at_work(work, runner):
+    if found := pushes_at_work(runtime, runner):
         batch_id, workers = found
         note(
             f"process {' and '.join(workers)} is sending batch {batch_id} of runner {runner!r}: it finishes the chunks "

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ def figures(
 
     if as_csv and as_json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
-    with runtime(looking=True) as work:
-        found = daily_figures(work, days, rule)
+    with open_runtime(looking=True) as runtime:
+        found = daily_figures(runtime, days, rule)
     if as_json:
         show_json(found)
     elif as_csv:

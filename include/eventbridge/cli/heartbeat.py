@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json, warn
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
 _UNWELL = 1
@@ -32,11 +32,11 @@ def heartbeat(
     from eventbridge.stages.operate.heartbeat import heartbeat as beat_of
     from eventbridge.stages.operate.heartbeat import send_heartbeat
 
-    with runtime(looking=True, writing=True) as work:
-        connection = work.settings.heartbeat_connection
+    with open_runtime(looking=True, writing=True) as runtime:
+        connection = runtime.settings.heartbeat_connection
         if url is None and connection is None:
             raise UserError("no address is named. Give a URL, or set EVENTBRIDGE_HEARTBEAT_CONNECTION")
-        beat = beat_by_connection(work, connection) if url is None and connection is not None else beat_of(work)
+        beat = beat_by_connection(runtime, connection) if url is None and connection is not None else beat_of(runtime)
     if url is not None:
         send_heartbeat(url, beat)
     if as_json:

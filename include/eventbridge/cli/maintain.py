@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ def maintain(
     """
     from eventbridge.stages.upkeep.maintain import maintain as run
 
-    with runtime(looking=True, writing=not dry_run) as work:
-        done = run(work, dry_run=dry_run)
+    with open_runtime(looking=True, writing=not dry_run) as runtime:
+        done = run(runtime, dry_run=dry_run)
     if as_json:
         show_json(done)
         return

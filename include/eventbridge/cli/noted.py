@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def noted(work: Runtime) -> Iterator[None]:
+def noted(runtime: Runtime) -> Iterator[None]:
     """Note the command before what is within is done, and its exit code after; raises LedgerError: then do not do it.
 
     Its words are noted, as they name files and things; what files hold is not.
@@ -27,7 +27,7 @@ def noted(work: Runtime) -> Iterator[None]:
 
     words = sys.argv[1:]
     call = " ".join(["eventbridge", *(word for word in words[:2] if not word.startswith("-"))])
-    number = note_action(work, f"command, {user()}@{socket.gethostname()}", call, {"arguments": words})
+    number = note_action(runtime, f"command, {user()}@{socket.gethostname()}", call, {"arguments": words})
     code = 1
     try:
         yield
@@ -36,7 +36,7 @@ def noted(work: Runtime) -> Iterator[None]:
         code = error.exit_code
         raise
     finally:
-        work.ledger.answer_action(number, code)
+        runtime.ledger.answer_action(number, code)
 
 
 def user() -> str:

@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli.noted import user
 from eventbridge.cli.output import JsonOption, confirm, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
 if TYPE_CHECKING:
@@ -87,13 +87,13 @@ def _set_or_clear(what: str, value: str, clear: bool, name: str) -> tuple[str, s
     return f"{'clear' if clear else 'set'} {what}", name
 
 
-def named(work: Runtime, about: str, target: str | None) -> tuple[str, str]:
+def named(runtime: Runtime, about: str, target: str | None) -> tuple[str, str]:
     """Return rule and target, given as RULE/TARGET or as two words; raises UserError if no target is named."""
     rule = about
     if target is None:
         rule, _, target = about.partition("/")
     if not rule or not target:
-        raise UserError(f"{about!r} names no target of a rule. {_targets_meant(work.rule_set(), about.strip('/'))}")
+        raise UserError(f"{about!r} names no target of a rule. {_targets_meant(runtime.rule_set(), about.strip('/'))}")
     return rule, target
 
 
@@ -112,9 +112,9 @@ def _targets_meant(rules: RuleSet, name: str) -> str:
 def _operate(action: str, about: str, target: str | None = "", *, value: str = "", as_json: bool) -> None:
     from eventbridge.stages.operate.say import operate
 
-    with runtime(looking=True, acting=True) as work:
-        rule, target = (about, "") if target == "" else named(work, about, target)
-        said = operate(work, action, rule, target, value, by=user())
+    with open_runtime(looking=True, acting=True) as runtime:
+        rule, target = (about, "") if target == "" else named(runtime, about, target)
+        said = operate(runtime, action, rule, target, value, by=user())
     if as_json:
         show_json(said)
     else:

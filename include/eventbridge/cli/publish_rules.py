@@ -9,7 +9,7 @@ import typer
 
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, say, show_json, warn
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted
 from eventbridge.errors import EventBridgeError
 
@@ -45,11 +45,11 @@ def publish_rules(
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
     from eventbridge.stages.runtime.bucket_rules import load_rule_files
 
-    with runtime(acting=True) as work:
+    with open_runtime(acting=True) as runtime:
 
         def once() -> PublishedRules:
-            rules = work.rule_files() if folder is None else load_rule_files(folder, work.connections)
-            return publish(work, rules, empty=empty)
+            rules = runtime.rule_files() if folder is None else load_rule_files(folder, runtime.connections)
+            return publish(runtime, rules, empty=empty)
 
         if watch is not None:
             _keep_publishing(once, watch)

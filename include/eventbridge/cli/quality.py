@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_table
 
@@ -33,8 +33,8 @@ def check(
     """
     from eventbridge.stages.operate.quality import check_hour
 
-    with runtime() as work:
-        found = check_hour(work, hour)
+    with open_runtime() as runtime:
+        found = check_hour(runtime, hour)
     _show(found, as_json=as_json)
     if found.failures:
         raise typer.Exit(_FAILED)
@@ -50,8 +50,8 @@ def list_checks(
     """List the latest hours that were checked, the latest first."""
     from eventbridge.stages.operate.quality import checked_hours
 
-    with runtime(looking=True) as work:
-        found = checked_hours(work, limit)
+    with open_runtime(looking=True) as runtime:
+        found = checked_hours(runtime, limit)
     if as_json:
         show_json(found)
         return
@@ -69,8 +69,8 @@ def show(
     """Show every measure of an hour that was checked, with its bounds, and where its page lies."""
     from eventbridge.stages.operate.quality import found_in_hour
 
-    with runtime(looking=True) as work:
-        found = found_in_hour(work, hour)
+    with open_runtime(looking=True) as runtime:
+        found = found_in_hour(runtime, hour)
     _show(found, as_json=as_json)
 
 

@@ -14,7 +14,7 @@ import typer
 from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
 
@@ -73,28 +73,28 @@ def redrive(
         raise UserError("--resume goes on with a redrive as it was begun. Leave the other options out")
     refuse_rate(how.rate)
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with Interrupts() as interrupts, runtime(looking=True, acting=not dry_run) as work, ExitStack() as stack:
-        selection = chosen.selection(work.clock())
-        refuse_unknown(work, chosen.rule, chosen.target)
+    with Interrupts() as interrupts, open_runtime(looking=True, acting=not dry_run) as runtime, ExitStack() as stack:
+        selection = chosen.selection(runtime.clock())
+        refuse_unknown(runtime, chosen.rule, chosen.target)
         if dry_run:
-            found = survey(work, selection, retransform=how.retransform, again=how.again)
+            found = survey(runtime, selection, retransform=how.retransform, again=how.again)
             _show_survey(found, as_json=as_json)
             tell_passed_over(found.damaged)
             return
         if resume is not None:
-            request = find_redrive(work, resume)
+            request = find_redrive(runtime, resume)
         else:
             run = f"command {uuid.uuid4()}"
-            request = begin_redrive(work, selection, run, **vars(how))
+            request = begin_redrive(runtime, selection, run, **vars(how))
             note(f"redrive {request.redrive_id}; `eventbridge dead-letters cancel {request.redrive_id[:8]}` cancels it")
-        stack.enter_context(_alone(work, request))
+        stack.enter_context(_alone(runtime, request))
         interrupts.begin()
-        batches = deliver_redrive(work, request.redrive_id, _router(work, request, spark, stack), interrupts.stop)
-        request = work.ledger.redrive(request.redrive_id)
-        marks = Marks(work)
+        batches = deliver_redrive(runtime, request.redrive_id, _router(runtime, request, spark, stack), interrupts.stop)
+        request = runtime.ledger.redrive(request.redrive_id)
+        marks = Marks(runtime)
         counts, damaged = marks.counts(request), marks.damaged
         if request.state == "done":
-            left = survey_of(work, request)
+            left = survey_of(runtime, request)
             damaged |= left.damaged
             _note_left(left)
     _show_end(request, batches, counts, as_json=as_json)
@@ -108,9 +108,9 @@ def list_redrives(as_json: JsonOption = False) -> None:
     from eventbridge.stages.redrive.account import redrive_document
     from eventbridge.stages.redrive.marks import Marks
 
-    with runtime(looking=True) as work:
-        marks = Marks(work)
-        found = [(each, marks.counts(each)) for each in work.ledger.redrives()]
+    with open_runtime(looking=True) as runtime:
+        marks = Marks(runtime)
+        found = [(each, marks.counts(each)) for each in runtime.ledger.redrives()]
     if as_json:
         show_json([redrive_document(each, counts) for each, counts in found])
     else:
@@ -137,10 +137,10 @@ def cancel(
     """Cancel a redrive: no further batch of it is planned; the one under way is finished."""
     from eventbridge.stages.redrive.account import find_redrive
 
-    with runtime(looking=True, acting=True) as work:
-        found = find_redrive(work, redrive_id)
-        cancelled = work.ledger.end_redrive(found.redrive_id, "cancelled")
-        found = work.ledger.redrive(found.redrive_id)
+    with open_runtime(looking=True, acting=True) as runtime:
+        found = find_redrive(runtime, redrive_id)
+        cancelled = runtime.ledger.end_redrive(found.redrive_id, "cancelled")
+        found = runtime.ledger.redrive(found.redrive_id)
     if as_json:
         show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
@@ -149,21 +149,21 @@ def cancel(
         say(f"{found.redrive_id} has ended already: {found.state}")
 
 
-def _alone(work: Runtime, request: Redrive) -> AbstractContextManager[None]:
+def _alone(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:
     from eventbridge.cli.deliver import alone
 
-    return alone(work.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
+    return alone(runtime.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
 
 
-def _router(work: Runtime, request: Redrive, spark: str | None, stack: ExitStack) -> Router:
+def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitStack) -> Router:
     if not request.retransform:
         from eventbridge.routing.in_process import InProcessRouter
 
-        return InProcessRouter(work.store)  # has nothing to route
+        return InProcessRouter(runtime.store)  # has nothing to route
     from eventbridge.cli.deliver import spark_url
     from eventbridge.spark.route import ConnectRouter
 
-    return ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
+    return ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
 
 
 def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:

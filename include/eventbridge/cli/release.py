@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 
 if TYPE_CHECKING:
@@ -32,9 +32,9 @@ def release(
     from eventbridge.stages.operate.find import find_rule
     from eventbridge.stages.operate.release import release_rule
 
-    with runtime(looking=True, acting=True) as work:
-        find_rule(work.rule_set(), rule)
-        released = release_rule(work, rule, skip)
+    with open_runtime(looking=True, acting=True) as runtime:
+        find_rule(runtime.rule_set(), rule)
+        released = release_rule(runtime, rule, skip)
     if as_json:
         show_json(released)
     else:

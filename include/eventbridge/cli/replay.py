@@ -15,7 +15,7 @@ from eventbridge.cli.choose import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
@@ -118,16 +118,16 @@ def begin(
     from eventbridge.stages.replay.plan import begin_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime(looking=dry_run, acting=not dry_run) as work:
-        request = options.of(bus).read(work.ledger.now(), work.rule_set())
+    with open_runtime(looking=dry_run, acting=not dry_run) as runtime:
+        request = options.of(bus).read(runtime.ledger.now(), runtime.rule_set())
         if dry_run:
             from eventbridge.stages.replay.survey import survey
 
-            _show_survey(survey(work, request), as_json=as_json)
+            _show_survey(survey(runtime, request), as_json=as_json)
             return
-        begun = begin_replay(work, request, f"command {uuid.uuid4()}")
+        begun = begin_replay(runtime, request, f"command {uuid.uuid4()}")
         note(f"replay {begun.replay_id}; `eventbridge replay pause|cancel {begun.replay_id[:8]}` stops it")
-        _deliver(work, begun, spark, as_json=as_json)
+        _deliver(runtime, begun, spark, as_json=as_json)
 
 
 @app.command("list")
@@ -135,8 +135,8 @@ def list_replays(as_json: JsonOption = False) -> None:
     """List replays, the newest first, and what their deliveries came to."""
     from eventbridge.stages.replay.account import account_of
 
-    with runtime(looking=True) as work:
-        found = [(each, account_of(work, each)) for each in work.ledger.replays()]
+    with open_runtime(looking=True) as runtime:
+        found = [(each, account_of(runtime, each)) for each in runtime.ledger.replays()]
     if as_json:
         show_json([_document(each, account) for each, account in found])
         return
@@ -156,9 +156,9 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Show one replay: what was asked for, how far it has come, and what its deliveries came to."""
     from eventbridge.stages.replay.account import account_of
 
-    with runtime(looking=True) as work:
-        found = find_replay(work, replay_id)
-        account = account_of(work, found)
+    with open_runtime(looking=True) as runtime:
+        found = find_replay(runtime, replay_id)
+        account = account_of(runtime, found)
     if as_json:
         show_json(_document(found, account))
         return
@@ -172,10 +172,10 @@ def pause(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Pause a replay: no further batch of it is planned until it is resumed; the one under way is finished."""
     from eventbridge.stages.operate.deliver_replay import pause_replay
 
-    with runtime(looking=True, acting=True) as work:
-        found = find_replay(work, replay_id)
-        changed = pause_replay(work, found.replay_id)
-        found = work.ledger.replay(found.replay_id)
+    with open_runtime(looking=True, acting=True) as runtime:
+        found = find_replay(runtime, replay_id)
+        changed = pause_replay(runtime, found.replay_id)
+        found = runtime.ledger.replay(found.replay_id)
     _show_changed(found, "is paused", changed=changed, as_json=as_json)
 
 
@@ -188,15 +188,15 @@ def resume(replay_id: ReplayArgument, spark: SparkOption = None, as_json: JsonOp
     from eventbridge.stages.operate.deliver_replay import resume_replay
 
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    with runtime(acting=True) as work:
-        found = find_replay(work, replay_id)
-        if found.state == "cancelled" and not work.ledger.open_replay_batches(found.replay_id):
+    with open_runtime(acting=True) as runtime:
+        found = find_replay(runtime, replay_id)
+        if found.state == "cancelled" and not runtime.ledger.open_replay_batches(found.replay_id):
             raise UserError(
                 f"replay {found.replay_id} is cancelled, and no batch of it is under way: there is nothing to go on "
                 f"with. `eventbridge replay {found.bus} --from TIME` begins another one"
             )
-        resume_replay(work, found.replay_id)
-        _deliver(work, found, spark, as_json=as_json)
+        resume_replay(runtime, found.replay_id)
+        _deliver(runtime, found, spark, as_json=as_json)
 
 
 @app.command("cancel")
@@ -204,11 +204,11 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
     """Cancel a replay: no further batch of it is planned; the one under way is finished."""
     from eventbridge.stages.operate.deliver_replay import cancel_replay
 
-    with runtime(looking=True, acting=True) as work:
-        found = find_replay(work, replay_id)
-        changed = cancel_replay(work, found.replay_id)
-        found = work.ledger.replay(found.replay_id)
-        under_way = work.ledger.open_replay_batches(found.replay_id)
+    with open_runtime(looking=True, acting=True) as runtime:
+        found = find_replay(runtime, replay_id)
+        changed = cancel_replay(runtime, found.replay_id)
+        found = runtime.ledger.replay(found.replay_id)
+        under_way = runtime.ledger.open_replay_batches(found.replay_id)
     _show_changed(found, "is cancelled", changed=changed, as_json=as_json)
     for batch in under_way:
         note(
@@ -217,7 +217,7 @@ def cancel(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         )
 
 
-def _deliver(work: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
+def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: bool) -> None:
     from eventbridge.cli.deliver import alone, spark_url
     from eventbridge.spark.route import ConnectRouter
     from eventbridge.stages.operate.deliver_replay import deliver_replay
@@ -225,13 +225,13 @@ def _deliver(work: Runtime, request: Replay, spark: str | None, *, as_json: bool
 
     with Interrupts() as interrupts, ExitStack() as stack:
         stack.enter_context(
-            alone(work.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
+            alone(runtime.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
         )
-        router = ConnectRouter(spark_url(work.settings, spark, stack), store=work.store)
+        router = ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
         interrupts.begin()
-        batches = deliver_replay(work, request.replay_id, router, interrupts.stop)
-        request = work.ledger.replay(request.replay_id)
-        account = account_of(work, request)
+        batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop)
+        request = runtime.ledger.replay(request.replay_id)
+        account = account_of(runtime, request)
     if as_json:
         show_json(_document(request, account))
     else:
@@ -251,11 +251,11 @@ def _document(request: Replay, account: ReplayAccount) -> dict[str, Any]:
     return replay_fields(request, account)
 
 
-def find_replay(work: Runtime, name: str) -> Replay:
+def find_replay(runtime: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
     from eventbridge.stages.operate.replay_progress import find_replay as found_by
 
-    return found_by(work, name)
+    return found_by(runtime, name)
 
 
 def _show_changed(found: Replay, said: str, *, changed: bool, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, 
 from eventbridge.cli.pattern_answers import answers_to
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
-from eventbridge.cli.runtime import runtime, settings
+from eventbridge.cli.runtime import open_runtime, settings
 from eventbridge.cli.shadow import shadow
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
@@ -136,8 +136,8 @@ def history(
     """
     from eventbridge.stages.operate.rule_history import rule_history
 
-    with runtime(looking=True) as work:
-        found = rule_history(work, rule, limit)
+    with open_runtime(looking=True) as runtime:
+        found = rule_history(runtime, rule, limit)
     if as_json:
         show_json(found)
         return
@@ -151,8 +151,8 @@ def history(
 def _as_they_were(rule: str, version: str) -> RuleSet:
     from eventbridge.stages.operate.rule_history import rules_at
 
-    with runtime(looking=True) as work:
-        return rules_at(work, rule, version)
+    with open_runtime(looking=True) as runtime:
+        return rules_at(runtime, rule, version)
 
 
 @app.command("test")

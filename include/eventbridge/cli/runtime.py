@@ -32,7 +32,7 @@ def settings() -> Settings:
 
 
 @contextmanager
-def runtime(*, looking: bool = False, acting: bool = False, writing: bool = False) -> Iterator[Runtime]:
+def open_runtime(*, looking: bool = False, acting: bool = False, writing: bool = False) -> Iterator[Runtime]:
     """Open the runtime for one command and close it after.
 
     `looking`: the command shows what is there. Where there is no ledger it makes none, nor a home: it is given an empty
@@ -52,13 +52,13 @@ def runtime(*, looking: bool = False, acting: bool = False, writing: bool = Fals
             note(f"there is no ledger at {path}, and none is made. EVENTBRIDGE_HOME says where yours is")
             chosen = _without_traces(chosen, Path(stack.enter_context(TemporaryDirectory(prefix="eventbridge-"))))
             missing = False
-        work = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
-        stack.callback(work.close)
+        runtime = Runtime.open(chosen, connections_from_environment(os.environ), telemetry=chosen_telemetry(os.environ))
+        stack.callback(runtime.close)
         if missing:
             note(f"{path} was not there: this is a new, empty ledger. EVENTBRIDGE_HOME says where yours is")
         if acting:
-            stack.enter_context(noted(work))
-        yield work
+            stack.enter_context(noted(runtime))
+        yield runtime
 
 
 def _without_traces(chosen: Settings, folder: Path) -> Settings:

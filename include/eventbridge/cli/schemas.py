@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
@@ -27,10 +27,10 @@ def list_schemas(bus: _Bus = None, as_json: JsonOption = False) -> None:
     from eventbridge.stages.operate.schemas import all_schemas
     from eventbridge.stages.why.explain import refuse_unknown_bus
 
-    with runtime(looking=True) as work:
-        found = all_schemas(work, bus)
+    with open_runtime(looking=True) as runtime:
+        found = all_schemas(runtime, bus)
         if not found and bus is not None:
-            refuse_unknown_bus(work, bus)
+            refuse_unknown_bus(runtime, bus)
     if as_json:
         show_json(found)
         return
@@ -47,8 +47,8 @@ def show(
     """Show the fields of a type: their types, the share of events without a value, an example."""
     from eventbridge.stages.operate.schemas import schemas_named
 
-    with runtime(looking=True) as work:
-        found = schemas_named(work, type_, bus)
+    with open_runtime(looking=True) as runtime:
+        found = schemas_named(runtime, type_, bus)
     if as_json:
         show_json(found)
         return

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import say, warn
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 
 _LOCAL = ("127.0.0.1", "::1", "localhost")
 
@@ -24,5 +24,5 @@ def serve(
 
     if host not in _LOCAL:
         warn(f"it listens on {host} without TLS, and tokens travel as they are: put a proxy that speaks TLS before it")
-    with runtime() as work:
-        run(work, host, port, lambda url: say(f"listening on {url}"))
+    with open_runtime() as runtime:
+        run(runtime, host, port, lambda url: say(f"listening on {url}"))

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 
@@ -26,8 +26,8 @@ def shadow(
     """Show where outputs and answers of shadows differ from those of the targets that they shadow."""
     from eventbridge.stages.operate.shadow import shadow_reports
 
-    with runtime(looking=True) as work:
-        reports = shadow_reports(work, rule, since, until, sample)
+    with open_runtime(looking=True) as runtime:
+        reports = shadow_reports(runtime, rule, since, until, sample)
     if as_json:
         show_json(reports)
         return

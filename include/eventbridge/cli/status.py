@@ -9,7 +9,7 @@ import typer
 
 from eventbridge.cli.chunks import show_chunks
 from eventbridge.cli.output import JsonOption, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted, show_table
 from eventbridge.errors import named_lines
 
@@ -36,8 +36,8 @@ def show_status(
         return
     from eventbridge.stages.operate.status import status, status_fields
 
-    with runtime(looking=True) as work:
-        found = status(work, batches=batches)
+    with open_runtime(looking=True) as runtime:
+        found = status(runtime, batches=batches)
     if as_json:
         show_json(status_fields(found))
     else:

@@ -9,7 +9,7 @@ import typer
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
@@ -48,8 +48,8 @@ def list_targets(as_json: JsonOption = False) -> None:
     """
     from eventbridge.stages.operate.target_status import target_list
 
-    with runtime(looking=True) as work:
-        found = target_list(work)
+    with open_runtime(looking=True) as runtime:
+        found = target_list(runtime)
     if as_json:
         show_json(found)
         return
@@ -73,9 +73,9 @@ def check(
     """Try whether a target can be reached, without sending: name, connection, TLS, login; exit code 1 if it cannot."""
     from eventbridge.stages.operate.try_target import check_target
 
-    with runtime(looking=True) as work:
-        rule, target = operate.named(work, about, name)
-        trouble = check_target(work, rule, target)
+    with open_runtime(looking=True) as runtime:
+        rule, target = operate.named(runtime, about, name)
+        trouble = check_target(runtime, rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble})
     elif trouble is None:
@@ -99,9 +99,9 @@ def send(
     """
     from eventbridge.stages.operate.try_target import answer_document, send_event
 
-    with runtime(looking=True, acting=True) as work:
-        rule, target = operate.named(work, about, name)
-        answer = send_event(work, rule, target, one_event(event, work.settings.event_max_size))
+    with open_runtime(looking=True, acting=True) as runtime:
+        rule, target = operate.named(runtime, about, name)
+        answer = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
     what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
     if as_json:
         show_json(answer_document(rule, target, answer))
@@ -127,15 +127,15 @@ def enable(
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_target
 
-    with runtime(looking=True, acting=True) as work:
-        rule, target = operate.named(work, about, name)
-        find_target(work.rule_set(), rule, target)
-        status = work.ledger.target_statuses().get((rule, target))
+    with open_runtime(looking=True, acting=True) as runtime:
+        rule, target = operate.named(runtime, about, name)
+        find_target(runtime.rule_set(), rule, target)
+        status = runtime.ledger.target_statuses().get((rule, target))
         before: str = "ok" if status is None else status.state
-        if before == "ok" and pause_of(status, work.clock()) is not None:
+        if before == "ok" and pause_of(status, runtime.clock()) is not None:
             before = "paused"
-        released = enable_target(work, rule, target)
-        held = work.ledger.said_by_operators().hold_reason(rule, target)
+        released = enable_target(runtime, rule, target)
+        held = runtime.ledger.said_by_operators().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
 
@@ -45,8 +45,8 @@ def create(
         seconds = None if expires is None else parse_duration(expires)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--expires") from None
-    with runtime(acting=True) as work:
-        token, secret = create_token(work, name, scope, seconds, owner or ())
+    with open_runtime(acting=True) as runtime:
+        token, secret = create_token(runtime, name, scope, seconds, owner or ())
     if as_json:
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
@@ -57,8 +57,8 @@ def create(
 @app.command("list")
 def list_tokens(as_json: JsonOption = False) -> None:
     """List tokens by name, with what they allow; never the tokens themselves."""
-    with runtime(looking=True) as work:
-        found = work.ledger.api_tokens()
+    with open_runtime(looking=True) as runtime:
+        found = runtime.ledger.api_tokens()
     if as_json:
         show_json(found)
         return
@@ -76,8 +76,8 @@ def revoke(
     """Revoke a token for ever; servers that run refuse it within seconds."""
     from eventbridge.stages.operate.api_tokens import revoke_token
 
-    with runtime(looking=True, acting=True) as work:
-        revoked = revoke_token(work, name)
+    with open_runtime(looking=True, acting=True) as runtime:
+        revoked = revoke_token(runtime, name)
     if as_json:
         show_json({"name": name, "revoked": revoked})
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.output import JsonOption, note, say, show_json, warn
-from eventbridge.cli.runtime import runtime
+from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, visible
 
 if TYPE_CHECKING:
@@ -50,8 +50,8 @@ def why(
     """
     from eventbridge.stages.operate.why import why_between
 
-    with runtime(looking=True) as work:
-        found = why_between(work, event_id, bus, since, until)
+    with open_runtime(looking=True) as runtime:
+        found = why_between(runtime, event_id, bus, since, until)
     if as_json:
         show_json(found)
     else:

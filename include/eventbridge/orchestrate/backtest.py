@@ -31,9 +31,9 @@ def backtest() -> None:
     from eventbridge.stages.operate.backtest import backtest_rules
 
     form = get_current_context()["params"]
-    with stage() as work:
-        report = backtest_rules(work, form["candidate"], _request(form), open_router(work))
-        _keep(work, report)
+    with stage() as runtime:
+        report = backtest_rules(runtime, form["candidate"], _request(form), open_router(runtime))
+        _keep(runtime, report)
     for rule in report.rules:
         log.info(
             "%s matched %s of %s events, %.3f a second; left out: %s %s",
@@ -51,9 +51,9 @@ def diff() -> None:
     from eventbridge.stages.operate.backtest import diff_rules
 
     form = get_current_context()["params"]
-    with stage() as work:
-        report = diff_rules(work, form["a"], form["b"], _request(form), open_router(work))
-        _keep(work, report)
+    with stage() as runtime:
+        report = diff_rules(runtime, form["a"], form["b"], _request(form), open_router(runtime))
+        _keep(runtime, report)
     for pair in report.pairs:
         changed = ", ".join(f"{each.target} {each.changed}" for each in pair.targets if not each.only_in)
         log.info(
@@ -68,8 +68,8 @@ def _request(form: Mapping[str, Any]) -> BacktestRequest:
     return BacktestRequest(form["from"], form["to"], form["bus"] or None, form["samples"])
 
 
-def _keep(work: Runtime, report: BacktestReport | DiffReport) -> None:
+def _keep(runtime: Runtime, report: BacktestReport | DiffReport) -> None:
     from eventbridge.stages.operate.backtest import keep_report
 
-    for uri in keep_report(work, report):
+    for uri in keep_report(runtime, report):
         log.info("report: %s", uri)

@@ -31,13 +31,13 @@ class Told:
     is_trouble: bool = False
 
 
-def of_push(work: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> Told:
+def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> Told:
     """Return what a push came to by target; where nothing was sent, why not."""
     lines = [each for each in report.targets if each.total]
     if not report.claimed or not lines:
-        return Told(_why_nothing(work, batch_id, chunk_id))
+        return Told(_why_nothing(runtime, batch_id, chunk_id))
     failed = {(each.rule, each.target) for each in lines if each.delivered < each.total}
-    why = _attempts(work, batch_id, chunk_id) if failed else {}
+    why = _attempts(runtime, batch_id, chunk_id) if failed else {}
     text = sentence_about(
         TargetLine(
             f"{each.rule}/{each.target}",
@@ -53,9 +53,9 @@ def of_push(work: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> 
     return Told(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_trouble=True)
 
 
-def of_landing(work: Runtime, batch_id: str) -> Told:
+def of_landing(runtime: Runtime, batch_id: str) -> Told:
     """Return how many events a batch landed, and of what kinds."""
-    details = [file.detail for file in work.ledger.files(batch_id, "buffer")]
+    details = [file.detail for file in runtime.ledger.files(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
@@ -65,9 +65,9 @@ def of_landing(work: Runtime, batch_id: str) -> Told:
     )
 
 
-def of_routing(work: Runtime, batch_id: str, pushes: int) -> Told:
+def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> Told:
     """Return how many deliveries a batch came to, and how many pushes deliver them."""
-    chunks = work.ledger.chunks(batch_id)
+    chunks = runtime.ledger.chunks(batch_id)
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
         return Told(f"batch {batch_id}: no rule wants an event of it")
@@ -81,31 +81,31 @@ def of_routing(work: Runtime, batch_id: str, pushes: int) -> Told:
     return Told(f"batch {batch_id}: {sizes}{rest}")
 
 
-def of_dead_letters(work: Runtime, batch_id: str) -> Told:
+def of_dead_letters(runtime: Runtime, batch_id: str) -> Told:
     """Return what a batch dead-lettered, by target."""
-    lines = _dead(work, batch_id)
+    lines = _dead(runtime, batch_id)
     if not lines:
         return Told(f"batch {batch_id}: nothing is dead-lettered")
     return Told(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
-def of_pending(work: Runtime, batch_id: str) -> Told:
+def of_pending(runtime: Runtime, batch_id: str) -> Told:
     """Return what of a batch waits for another attempt, by target, and for what."""
-    lines = _waiting(work, batch_id)
+    lines = _waiting(runtime, batch_id)
     if not lines:
         return Told(f"batch {batch_id}: nothing waits for another attempt")
     return Told(sentence_about(lines), is_trouble=True)
 
 
-def of_commit(work: Runtime, batch_id: str) -> Told:
+def of_commit(runtime: Runtime, batch_id: str) -> Told:
     """Return what of a committed batch is dead-lettered or waits: the note of its run."""
-    trouble = _trouble_of(work, [batch_id])
+    trouble = _trouble_of(runtime, [batch_id])
     if not trouble:
         return Told(f"batch {batch_id} is committed; nothing is dead-lettered, nothing waits")
     return Told(f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
-def of_streaming_task(work: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
+def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
     """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of its
     run.
     """
@@ -113,15 +113,15 @@ def of_streaming_task(work: Runtime, runner: str, since: datetime, done: Streami
     text = f"the streaming task of runner {runner} is over: {did}"
     if done.backlog:
         text += "; more waits than it delivers soon, so the tasks after it deliver that"
-    batches = [each for each in work.ledger.batches_between(since, work.ledger.now()) if each.runner == runner]
-    trouble = _trouble_of(work, [each.batch_id for each in batches if each.kind == "normal"])
+    batches = [each for each in runtime.ledger.batches_between(since, runtime.ledger.now()) if each.runner == runner]
+    trouble = _trouble_of(runtime, [each.batch_id for each in batches if each.kind == "normal"])
     return Told(f"{text}. {trouble}. {page_address('batches')}", is_trouble=True) if trouble else Told(text)
 
 
-def _trouble_of(work: Runtime, batch_ids: Sequence[str]) -> str:
+def _trouble_of(runtime: Runtime, batch_ids: Sequence[str]) -> str:
     """Return what of batches is dead-lettered, and what waits; "": nothing."""
-    dead = _together([line for batch_id in batch_ids for line in _dead(work, batch_id)])
-    waiting = _together([line for batch_id in batch_ids for line in _waiting(work, batch_id)])
+    dead = _together([line for batch_id in batch_ids for line in _dead(runtime, batch_id)])
+    waiting = _together([line for batch_id in batch_ids for line in _waiting(runtime, batch_id)])
     parts = []
     if dead:
         parts.append(f"{sum(each.dead.count for each in dead):,} dead-lettered: {sentence_about(dead)}")
@@ -150,12 +150,12 @@ def _counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _why_nothing(work: Runtime, batch_id: str, chunk_id: int) -> str:
-    batch = work.ledger.batch(batch_id)
+def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
+    batch = runtime.ledger.batch(batch_id)
     nothing = f"nothing is sent of chunk {chunk_id} of batch {batch_id}"
     if batch.state in ("settling", "committed"):
         return f"{nothing}: it was sent already by another run, and the batch is settled; redrive to send again"
-    if batch.deadline_at is not None and work.ledger.now() >= batch.deadline_at:
+    if batch.deadline_at is not None and runtime.ledger.now() >= batch.deadline_at:
         return f"{nothing}: its time was over at {batch.deadline_at:%H:%M:%S} UTC; eventbridge_retry_deliveries sends the rest"
     if batch.state != "routed":
         return f"{nothing}: the batch is not routed yet"
@@ -176,27 +176,27 @@ def _why(row: Mapping[str, Any]) -> str:
     return row["error_class"] or ""
 
 
-def _attempts(work: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
+def _attempts(runtime: Runtime, batch_id: str, chunk_id: int) -> dict[tuple[str, str, str], list[dict[str, Any]]]:
     """Return attempts of a chunk that did not deliver, by rule, target and outcome: those that a page shows first."""
     from eventbridge.stages.operate.chunk_account import chunk_account
 
     found: dict[tuple[str, str, str], list[dict[str, Any]]] = defaultdict(list)
-    for each in chunk_account(work, batch_id, chunk_id).attempts:
+    for each in chunk_account(runtime, batch_id, chunk_id).attempts:
         row = {**each.row, "event_id": each.event_id}
         found[row["rule"], row["target"], row["outcome"]].append(row)
     return found
 
 
-def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
+def _dead(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     """Return what a batch dead-lettered: counts of all that it read, reasons and events of the first files."""
     from eventbridge.store.parquet import read_table
 
-    files = [file for file in work.ledger.files(batch_id, "dead_letter") if file.path is not None]
+    files = [file for file in runtime.ledger.files(batch_id, "dead_letter") if file.path is not None]
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for file in files[:_MOST_FILES]:
         assert file.path is not None
         try:
-            table = read_table(work.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
+            table = read_table(runtime.store, file.path, ["rule", "target", "bus", "event_id", "reason", "attempts"])
         except StoreError:  # `eventbridge audit` names it; a sentence is not worth a failed task
             continue
         for row in table.to_pylist():
@@ -209,9 +209,9 @@ def _dead(work: Runtime, batch_id: str) -> list[TargetLine]:
     return [*lines, TargetLine("other dead letters", unread, dead=Trouble(unread))] if unread else lines
 
 
-def _waiting(work: Runtime, batch_id: str) -> list[TargetLine]:
+def _waiting(runtime: Runtime, batch_id: str) -> list[TargetLine]:
     by_target: dict[str, list[PendingDeliveries]] = defaultdict(list)
-    for row in (each for each in work.ledger.pending_of(batch_id) if each.state != "closed"):
+    for row in (each for each in runtime.ledger.pending_of(batch_id) if each.state != "closed"):
         by_target[f"{row.rule}/{row.target}"].append(row)
     lines = []
     for name, rows in by_target.items():

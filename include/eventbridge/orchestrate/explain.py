@@ -22,8 +22,8 @@ def explain() -> None:
     from eventbridge.stages.operate.why import why_between
 
     form = get_current_context()["params"]
-    with stage() as work:
-        found = why_between(work, form["event_id"], form["bus"] or None, form["from"] or None, form["to"] or None)
+    with stage() as runtime:
+        found = why_between(runtime, form["event_id"], form["bus"] or None, form["from"] or None, form["to"] or None)
     log.info("%s", json.dumps(msgspec.to_builtins(found), indent=2))
     for each in (*found.notes, *found.unreadable):
         log.warning("%s", each)

@@ -18,8 +18,8 @@ def start_runs() -> None:
     """Start a run of every DAG that has something to do, by an event of its asset."""
     from eventbridge.orchestrate.watch import Watch
 
-    with stage() as work:
-        watch = Watch(work)
+    with stage() as runtime:
+        watch = Watch(runtime)
         try:
             subjects = watch.unanswered()
         finally:

@@ -19,11 +19,11 @@ def send_heartbeat() -> None:
     from eventbridge.errors import UserError
     from eventbridge.stages.operate.heartbeat import beat
 
-    with stage() as work:
-        connection = work.settings.heartbeat_connection
+    with stage() as runtime:
+        connection = runtime.settings.heartbeat_connection
         if connection is None:
             raise UserError("No connection for heartbeats is named. Set EVENTBRIDGE_HEARTBEAT_CONNECTION to its id.")
-        found = beat(work, connection)
+        found = beat(runtime, connection)
     for each in found.trouble:
         log.error("ALARM: %s", each)
     if not found.trouble:

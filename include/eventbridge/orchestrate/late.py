@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-def report_late_batches(work: Runtime, now: datetime, known: Collection[str]) -> set[str]:
+def report_late_batches(runtime: Runtime, now: datetime, known: Collection[str]) -> set[str]:
     """Log each late batch that is not among `known`, queue its event `batch.late`, and return the ids of all late ones.
 
     The open batch of a streaming task is not late: its streaming task ends it.
     """
-    seconds = work.settings.batch_late_after
-    late = [each for each in work.ledger.open_batches() if _is_late(each, now, seconds)]
+    seconds = runtime.settings.batch_late_after
+    late = [each for each in runtime.ledger.open_batches() if _is_late(each, now, seconds)]
     new = [each for each in late if each.batch_id not in known]
     for batch in new:
         log.error(
@@ -34,7 +34,7 @@ def report_late_batches(work: Runtime, now: datetime, known: Collection[str]) ->
             *(batch.kind, batch.batch_id, batch.runner or "none", f"{batch.planned_at:%H:%M:%S} UTC", batch.state),
         )
     if new:
-        work.ledger.queue_operational_events([of_late_batch(each, seconds) for each in new])
+        runtime.ledger.queue_operational_events([of_late_batch(each, seconds) for each in new])
     return {each.batch_id for each in late}
 
 

@@ -16,23 +16,23 @@ if TYPE_CHECKING:
 _COMMAND = "command "
 
 
-def left_replay(work: Runtime) -> Replay | None:
+def left_replay(runtime: Runtime) -> Replay | None:
     """Return the replay that has been left for longest, None if there is none; those of commands are never left.
 
     It is left if nobody has minded it for as long as two runs may take: the one that planned its last batch, and the
     next, which plans first. Runs that wait for a pool or for room mind it every few seconds.
     One that a server without Airflow recorded is left from the beginning, until somebody begins it.
     """
-    now = work.ledger.now()
-    before = now - 2 * run_limit(work.settings)
-    found = (each for each in work.ledger.left_replays(now) if not each.run.startswith(_COMMAND))
+    now = runtime.ledger.now()
+    before = now - 2 * run_limit(runtime.settings)
+    found = (each for each in runtime.ledger.left_replays(now) if not each.run.startswith(_COMMAND))
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
-def left_redrive(work: Runtime) -> Redrive | None:
+def left_redrive(runtime: Runtime) -> Redrive | None:
     """Return the oldest redrive that is left, of those that a server without Airflow recorded; None: there is none."""
-    before = work.ledger.now() - 2 * run_limit(work.settings)
-    found = work.ledger.recorded_redrives()
+    before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
+    found = runtime.ledger.recorded_redrives()
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
@@ -41,8 +41,8 @@ def _is_unbegun(each: Redrive | Replay) -> bool:
     return each.run.startswith(RECORDED) and each.next_at == each.started_at
 
 
-def is_anything_stale(work: Runtime) -> bool:
+def is_anything_stale(runtime: Runtime) -> bool:
     """Return whether `settle_stale` has something to do."""
     from eventbridge.stages.retry.plan import stale_batches
 
-    return bool(stale_batches(work))
+    return bool(stale_batches(runtime))

@@ -31,6 +31,6 @@ def maintain() -> None:
     """Remove what is past its retention, for as long as the settings allow; the next run goes on."""
     from eventbridge.stages.upkeep.maintain import maintain as run
 
-    with stage() as work:
-        done = run(work)
+    with stage() as runtime:
+        done = run(runtime)
     log.info("removed: %s", done)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def noted_form(work: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
+def noted_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> Iterator[str]:
     """Note a form before what is within is done, and its exit code after; yields the name of the user.
 
     Raises LedgerError: then do not do it. A dry run changes nothing and is not noted.
@@ -27,7 +27,7 @@ def noted_form(work: Runtime, context: Context, form: Mapping[str, Any]) -> Iter
         yield by
         return
     asked = {name: value for name, value in form.items() if value not in (None, "", [], False)}
-    number = note_action(work, f"Airflow, {by}", f"DAG {context['dag'].dag_id}", asked)
+    number = note_action(runtime, f"Airflow, {by}", f"DAG {context['dag'].dag_id}", asked)
     code = 1
     try:
         yield by
@@ -36,7 +36,7 @@ def noted_form(work: Runtime, context: Context, form: Mapping[str, Any]) -> Iter
         code = error.exit_code
         raise
     finally:
-        work.ledger.answer_action(number, code)
+        runtime.ledger.answer_action(number, code)
 
 
 def user_of(context: Context) -> str:

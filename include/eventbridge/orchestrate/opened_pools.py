@@ -29,7 +29,7 @@ _ANSWER_SECONDS = 1.0
 class OpenedPools:
     """Asks the ledger which deliveries wait for a closed pool, and only if any does, Airflow for the pools' slots."""
 
-    work: Runtime
+    runtime: Runtime
     _until: datetime | None = None
     _found: bool = False
     _airflow: AirflowPools | None = None
@@ -48,13 +48,13 @@ class OpenedPools:
             self._airflow = None
 
     def _look(self, rules: RuleSet, now: datetime) -> bool:
-        held = {each.rule for each in self.work.ledger.waiting_targets() if each.held == POOL_CLOSED}
+        held = {each.rule for each in self.runtime.ledger.waiting_targets() if each.held == POOL_CLOSED}
         wanted = {rules.rules[name].pool_name for name in held if name in rules.rules}
         if not wanted:
             return False
         try:
             if self._airflow is None:
-                self._airflow = AirflowPools(self.work.connections(CONNECTION_ID), _ANSWER_SECONDS)
+                self._airflow = AirflowPools(self.runtime.connections(CONNECTION_ID), _ANSWER_SECONDS)
             pools = self._airflow.pools()
         except (InfrastructureError, UserError) as error:
             log.warning("whether a closed pool is open again is not known, and asked again in %s: %s", _SILENCE, error)

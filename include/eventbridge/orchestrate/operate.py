@@ -27,13 +27,13 @@ log = logging.getLogger(__name__)
 def operate() -> None:
     """Do what the form says, in the name of the user who triggered the run; the log says what it came to."""
     context = get_current_context()
-    with stage() as work:
+    with stage() as runtime:
         form = filled_in(context, operate_params())
-        with noted_form(work, context, form) as by:
-            log.info("%s", operated(work, form, by))
+        with noted_form(runtime, context, form) as by:
+            log.info("%s", operated(runtime, form, by))
 
 
-def operated(work: Runtime, form: Mapping[str, Any], by: str) -> str:
+def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     """Do what the form says and return what it came to; raises UserError."""
     from eventbridge.errors import UserError
     from eventbridge.stages.operate.enable import enable_target
@@ -45,18 +45,18 @@ def operated(work: Runtime, form: Mapping[str, Any], by: str) -> str:
     if action not in ("enable target", "release rule"):
         if action == "disable rule" and not form["confirm"]:
             raise UserError(f"events that arrive while {rule} is disabled never reach it: tick Confirm")
-        return str(run(work, action, rule, target, value, by=by))
+        return str(run(runtime, action, rule, target, value, by=by))
     if value:
         raise UserError(f"{action} takes no value, and {value!r} was given")
     if action == "enable target":
         if not target:
             raise UserError("enable target: name a target of the rule")
-        find_target(work.rule_set(), rule, target)
-        return f"{rule}/{target}: enabled, by {by}; deliveries that are due now: {enable_target(work, rule, target)}"
+        find_target(runtime.rule_set(), rule, target)
+        return f"{rule}/{target}: enabled, by {by}; deliveries that are due now: {enable_target(runtime, rule, target)}"
     if target:
         raise UserError("release rule: it is about the whole rule: name no target")
-    find_rule(work.rule_set(), rule)
-    return f"{_told(release_rule(work, rule))}, by {by}"
+    find_rule(runtime.rule_set(), rule)
+    return f"{_told(release_rule(runtime, rule))}, by {by}"
 
 
 def _told(released: Released) -> str:

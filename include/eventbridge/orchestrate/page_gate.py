@@ -63,8 +63,8 @@ class AirflowGate:
                 HTTPStatus.FORBIDDEN,
                 f"{user.get_name()} may not see this page: that takes the permission to see runs of {REDRIVE_DAG}",
             )
-        work: Runtime = request.app.state.work
-        return await asyncio.to_thread(may.viewer, lambda: work.rule_set().owners())
+        runtime: Runtime = request.app.state.runtime
+        return await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
 
     def runs_of(self, batch: Batch) -> list[AirflowRun]:
         """Return the runs that moved a batch, the first one first."""
@@ -77,17 +77,17 @@ class AirflowGate:
     async def user(self, request: Request) -> ApiToken | None:
         """Return what a user may do by HTTP who shows Airflow's bearer; a cookie, which other sites send, is none."""
         found = await get_user(request, None, await _BEARER(request))
-        work: Runtime = request.app.state.work
+        runtime: Runtime = request.app.state.runtime
         may = _Rights(found)
         if not await asyncio.to_thread(may.look):
-            return ApiToken(found.get_name(), (), work.clock())
-        seen = await asyncio.to_thread(may.viewer, lambda: work.rule_set().owners())
+            return ApiToken(found.get_name(), (), runtime.clock())
+        seen = await asyncio.to_thread(may.viewer, lambda: runtime.rule_set().owners())
         operates = seen.replays if "/replays" in request.url.path else seen.operates
         words = {READ: True, PAYLOADS: seen.payloads, OPERATE: operates}
         owners = seen.owners if request.method == "GET" else seen.acts_for
         # limited to nobody is not the same as not limited: no owner has an empty name
         limits = [] if owners is None else [f"{OWNER}{each}" for each in sorted(owners) or [""]]
-        return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), work.clock())
+        return ApiToken(seen.name, (*(word for word, given in words.items() if given), *limits), runtime.clock())
 
     async def carry_out(self, asked: Asked, name: str, by: str) -> str:
         """Trigger the DAG that delivers it, in the name of the user; return what went wrong, "" if nothing."""

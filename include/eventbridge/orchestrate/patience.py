@@ -20,7 +20,9 @@ PATIENCE_SECONDS = 60.0
 Planned = TypeVar("Planned", bound="Plan")
 
 
-def planned_in_time(work: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS) -> Planned:
+def planned_in_time(
+    runtime: Runtime, plan: Callable[[], Planned], patience_seconds: float = PATIENCE_SECONDS
+) -> Planned:
     """Plan, again and again while that says to wait; returns a plan to wait once `patience_seconds` are over.
 
     Batches whose runs died are settled meanwhile: planning may wait for one. What of them cannot be settled is told by
@@ -31,11 +33,11 @@ def planned_in_time(work: Runtime, plan: Callable[[], Planned], patience_seconds
     began = time.monotonic()
     while True:
         with suppress(BooksError):
-            settle_stale(work)
+            settle_stale(runtime)
         planned = plan()
         if planned.batch_id is not None or planned.wait_until is None:
             return planned
         if time.monotonic() - began >= patience_seconds:
             return planned
-        wait = (planned.wait_until - work.ledger.now()).total_seconds()
+        wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
         time.sleep(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))

@@ -30,7 +30,7 @@ def publish() -> None:
     context = get_current_context()
     form = context["params"]
     # without the events, which are payloads
-    with stage() as work, noted_form(work, context, {name: form[name] for name in ("bus", "topic")}):
+    with stage() as runtime, noted_form(runtime, context, {name: form[name] for name in ("bus", "topic")}):
         EventBridgeHook().publish(form["bus"], form["events"], topic=form["topic"], name=_name(context))
 
 
@@ -65,9 +65,11 @@ class EventBridgeHook(BaseHook):
         """
         from eventbridge.stages.operate.publish import bodies_of, publish_events, told
 
-        with stage() as work:
+        with stage() as runtime:
             named, topic_of_connection = (bus, None) if bus else self._place()
-            published, results = publish_events(work, named, topic or topic_of_connection, bodies_of(events), name=name)
+            published, results = publish_events(
+                runtime, named, topic or topic_of_connection, bodies_of(events), name=name
+            )
         told(published, results, log.info)
         return published
 
@@ -81,8 +83,8 @@ class EventBridgeHook(BaseHook):
             bus, topic = self._place()
             settings = airflow_settings()
             if settings.rules_from == "published":
-                with closing(Runtime.open(settings, airflow_connection)) as work:
-                    rules = work.rule_set()
+                with closing(Runtime.open(settings, airflow_connection)) as runtime:
+                    rules = runtime.rule_set()
             else:
                 rules = load_rules(Path(settings.rules_folder), cache=settings.rule_cache)
             found = find_bus(rules, bus)

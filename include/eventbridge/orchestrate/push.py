@@ -70,9 +70,9 @@ class PushOperator(BaseOperator):
             self.log.info("nothing is sent: this run has no batch")
             return
         self._stop = task_stop()
-        with plain_failures(), stage() as work:
-            report = push(work, self.batch_id, self.chunk_id, self._stop)
-            say(batch_sentences.of_push(work, report, self.batch_id, self.chunk_id))
+        with plain_failures(), stage() as runtime:
+            report = push(runtime, self.batch_id, self.chunk_id, self._stop)
+            say(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
             self.log.warning("Airflow asked the push to stop; what was not sent is tried again later")
 

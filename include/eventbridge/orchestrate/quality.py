@@ -27,6 +27,6 @@ def check_hour() -> None:
     asked = context["params"]["hour"]
     after = context["dag_run"].run_after  # the same hour however late the task runs, or runs again
     hour = datetime.fromisoformat(asked) if asked else hour_of(after) - timedelta(hours=1)
-    with stage() as work:
-        found = run(work, hour)
+    with stage() as runtime:
+        found = run(runtime, hour)
     log.info("%d measures of %s, %d failed: %s", len(found.measures), hour, len(found.failures), found.page)

@@ -30,18 +30,18 @@ log = logging.getLogger(__name__)
 def plan_redrive() -> None:
     """Begin the redrive that the run's parameters ask for, or go on with it, and plan its next batch."""
     context = get_current_context()
-    with stage() as work:
+    with stage() as runtime:
         form = filled_in(context, redrive_params(), goes_on="redrive_id")
         run = f"{context['dag'].dag_id} {context['run_id']}"
         # A run that another run triggered for the next batch is no action of a person.
-        noting = nullcontext() if context["run_id"].startswith("redrive__") else noted_form(work, context, form)
+        noting = nullcontext() if context["run_id"].startswith("redrive__") else noted_form(runtime, context, form)
         with noting:
-            redrive_id = redrive_id_of(work, form, run)
+            redrive_id = redrive_id_of(runtime, form, run)
         if redrive_id is None:
             end_run(context)
             return
         context["ti"].xcom_push(key=REDRIVE_ID, value=redrive_id)
-        planned = _plan(work, redrive_id)
+        planned = _plan(runtime, redrive_id)
     if planned.batch_id is not None:
         log.info("redrive %s: batch %s is planned", redrive_id, planned.batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
@@ -54,11 +54,11 @@ def plan_redrive() -> None:
         end_run(context, but=GO_ON)
 
 
-def _plan(work: Runtime, redrive_id: str) -> RedrivePlan:
+def _plan(runtime: Runtime, redrive_id: str) -> RedrivePlan:
     from eventbridge.stages.redrive.plan import plan_redrive as plan
 
-    pools = confirmed_pools(work)
-    return planned_in_time(work, lambda: plan(work, redrive_id, pools))
+    pools = confirmed_pools(runtime)
+    return planned_in_time(runtime, lambda: plan(runtime, redrive_id, pools))
 
 
 @task(task_id=GO_ON, trigger_rule="none_failed", **TASK, do_xcom_push=False)
@@ -67,8 +67,8 @@ def go_on() -> None:
     """Trigger this DAG once more, for the redrive's next batch, if it is still running."""
     context = get_current_context()
     redrive_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REDRIVE, key=key) for key in (REDRIVE_ID, BATCH_ID))
-    with stage() as work:
-        state = work.ledger.redrive(redrive_id).state
+    with stage() as runtime:
+        state = runtime.ledger.redrive(redrive_id).state
     if state != "running":
         log.info("redrive %s is %s, so no further run is triggered", redrive_id, state)
         return
@@ -85,7 +85,7 @@ def _refuse_damaged(errors: Iterable[Exception]) -> None:
         raise BooksError(f"dead letters were passed over; redrive again once their files can be read:\n{told}")
 
 
-def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
+def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the redrive that the form asks for, begun if it is a new one; None for a dry run, which is logged."""
     from eventbridge.errors import UserError
     from eventbridge.stages.dead_letters.named import refuse_unknown_names
@@ -98,16 +98,16 @@ def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | N
         others = [name for name in redrive_params() if name != "redrive_id" and params[name]]
         if others:
             raise UserError(f"a redrive goes on as it was begun. Leave empty: {', '.join(others)}.")
-        return work.ledger.redrive(params["redrive_id"]).redrive_id
+        return runtime.ledger.redrive(params["redrive_id"]).redrive_id
     chosen = {name: params[name] or None for name in ("rule", "target", "reason", "error", "since", "until", "sql")}
-    selection = WrittenSelection(**chosen, names=params["names"] or ()).read(work.ledger.now())
+    selection = WrittenSelection(**chosen, names=params["names"] or ()).read(runtime.ledger.now())
     if not selection.chooses and not params["everything"]:
         raise UserError("nothing chooses dead letters. Fill in what does, or set All.")
     refuse_rate(params["rate"])
-    refuse_unknown_names(work, selection.rule, selection.target)
+    refuse_unknown_names(runtime, selection.rule, selection.target)
     how = {"retransform": params["retransform"], "again": params["again"]}
     if params["dry_run"]:
-        found = survey(work, selection, **how)
+        found = survey(runtime, selection, **how)
         log.info("dry run, nothing is sent: %s dead letters would be taken", found.taken.total())
         for of, count in sorted(found.taken.items()):
             log.info("would be taken: %s dead letters of %s", count, of)
@@ -115,4 +115,4 @@ def redrive_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | N
             log.info("would be left: %s dead letters of %s: %s", count, of, why)
         _refuse_damaged(found.damaged.values())
         return None
-    return begin_redrive(work, selection, run, rate=params["rate"], **how).redrive_id
+    return begin_redrive(runtime, selection, run, rate=params["rate"], **how).redrive_id

@@ -39,19 +39,19 @@ RULES_REQUIRED = {"rules": f"their names, or {ALL} for all rules of the bus"}
 def plan_replay() -> None:
     """Begin the replay that the run's parameters ask for, or go on with it, and plan its next batch."""
     context = get_current_context()
-    with stage() as work:
+    with stage() as runtime:
         form = filled_in(context, replay_params(), goes_on="replay_id")
         run = f"{context['dag'].dag_id} {context['run_id']}"
         # A run that another run triggered for the next batch is no action of a person.
-        noting = nullcontext() if context["run_id"].startswith("replay__") else noted_form(work, context, form)
+        noting = nullcontext() if context["run_id"].startswith("replay__") else noted_form(runtime, context, form)
         with noting:
-            replay_id = replay_id_of(work, form, run)
+            replay_id = replay_id_of(runtime, form, run)
         if replay_id is None:
             end_run(context)
             return
         context["ti"].xcom_push(key=REPLAY_ID, value=replay_id)
-        cancel_unwanted(work, replay_id)
-        planned = _plan(work, replay_id)
+        cancel_unwanted(runtime, replay_id)
+        planned = _plan(runtime, replay_id)
     if planned.batch_id is not None:
         log.info("replay %s: batch %s is planned", replay_id, planned.batch_id)
         context["ti"].xcom_push(key=BATCH_ID, value=planned.batch_id)
@@ -74,8 +74,8 @@ def go_on() -> None:
     """Trigger this DAG once more, for the replay's next batch, if it is still running."""
     context = get_current_context()
     replay_id, batch_id = (context["ti"].xcom_pull(task_ids=PLAN_REPLAY, key=key) for key in (REPLAY_ID, BATCH_ID))
-    with stage() as work:
-        state = work.ledger.replay(replay_id).state
+    with stage() as runtime:
+        state = runtime.ledger.replay(replay_id).state
     if state != "running":
         log.info("replay %s is %s, so no further run is triggered", replay_id, state)
         return
@@ -88,7 +88,7 @@ def run_of_replay(replay_id: str, why: str) -> DagRunTriggerException:
     return next_run(REPLAY_DAG, f"replay__{replay_id}__{why}", {"replay_id": replay_id})
 
 
-def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | None:
+def replay_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:
     """Return the replay that the form asks for, begun if it is a new one; None for a dry run, which is logged.
 
     One that is paused goes on, if the form names it: who triggers the next batch of one that was paused meanwhile
@@ -100,7 +100,7 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
     if params["replay_id"]:
         if params["dry_run"]:  # of what was begun nothing is dry
             raise UserError("a replay goes on as it was begun. Switch dry_run off to deliver.")
-        found = work.ledger.replay(params["replay_id"])
+        found = runtime.ledger.replay(params["replay_id"])
         if params["bus"] not in ("", found.bus):  # Airflow's form wants it filled in
             raise UserError(f"a replay goes on as it was begun, and this one is of bus {found.bus!r}. Choose that bus.")
         defaults = {name: param.value for name, param in replay_params().items()} | {"dry_run": False}
@@ -108,30 +108,30 @@ def replay_id_of(work: Runtime, params: Mapping[str, Any], run: str) -> str | No
         if others := [name for name in others if name not in ("replay_id", "bus")]:
             raise UserError(f"a replay goes on as it was begun. Leave as they are: {', '.join(others)}.")
         if not run.partition(" ")[2].startswith("replay__"):
-            resume_for(work, found, run)
+            resume_for(runtime, found, run)
         return found.replay_id
-    begun = work.ledger.replay_of_run(run)
+    begun = runtime.ledger.replay_of_run(run)
     if begun is not None:  # this task was tried again
         return begun.replay_id
     refuse_empty(params, {"bus": "whose archive is replayed", "from": "the time of the first event"} | RULES_REQUIRED)
-    request = request_of(work, params)
+    request = request_of(runtime, params)
     if params["dry_run"]:
-        log_survey(work, request)
+        log_survey(runtime, request)
         return None
-    return begin_replay(work, request, run).replay_id
+    return begin_replay(runtime, request, run).replay_id
 
 
-def log_survey(work: Runtime, request: ReplayRequest) -> None:
+def log_survey(runtime: Runtime, request: ReplayRequest) -> None:
     """Log what a replay would take, with samples."""
     from eventbridge.stages.replay.survey import survey
 
-    would = survey(work, request)
+    would = survey(runtime, request)
     log.info("dry run, nothing is sent: %s archived events looked at, %s would be taken", would.events, would.taken)
     for of, count in sorted(would.deliveries.items()):
         log.info("would be delivered: %s to %s, of events %s", count, of, ", ".join(would.samples[of]))
 
 
-def request_of(work: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
+def request_of(runtime: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
     """Return the replay that a form asks for; raises UserError, also where no rule is chosen: all takes a word."""
     from eventbridge.errors import UserError
     from eventbridge.stages.replay.request import WrittenReplayRequest
@@ -153,11 +153,11 @@ def request_of(work: Runtime, params: Mapping[str, Any]) -> ReplayRequest:
         skip_delivered=params["skip_delivered"],
         rate=params["rate"],
     )
-    return written.read(work.ledger.now(), work.rule_set())
+    return written.read(runtime.ledger.now(), runtime.rule_set())
 
 
-def _plan(work: Runtime, replay_id: str) -> ReplayPlan:
+def _plan(runtime: Runtime, replay_id: str) -> ReplayPlan:
     from eventbridge.stages.replay.plan import plan_replay as plan
 
-    pools = confirmed_pools(work)
-    return planned_in_time(work, lambda: plan(work, replay_id, pools))
+    pools = confirmed_pools(runtime)
+    return planned_in_time(runtime, lambda: plan(runtime, replay_id, pools))

@@ -38,15 +38,15 @@ def begin_replay() -> None:
     run = context["dag_run"]
     since, until = context.get("data_interval_start"), context.get("data_interval_end")
     times = run.clear_number or 0
-    with stage() as work:
+    with stage() as runtime:
         form = filled_in(context, archive_params())
         if since is None or until is None:
             raise UserError(
                 "this run has no hour. Choose Backfill where you trigger it, or trigger eventbridge_replay_events."
             )
         name = f"{context['dag'].dag_id} {context['run_id']}"
-        with noted_form(work, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
-            replay = replay_of_hour(work, form, (since, until), name, times)
+        with noted_form(runtime, context, {**form, "from": since.isoformat(), "to": until.isoformat()}):
+            replay = replay_of_hour(runtime, form, (since, until), name, times)
     if replay is None:
         end_run(context)
         return
@@ -56,7 +56,7 @@ def begin_replay() -> None:
 
 
 def replay_of_hour(
-    work: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
+    runtime: Runtime, params: Mapping[str, Any], hour: tuple[datetime, datetime], run: str, times: int
 ) -> Replay | None:
     """Return the replay of a run, which was cleared `times` times; None for a dry run, which is logged."""
     from eventbridge.stages.replay.again import begin_or_go_on
@@ -67,11 +67,11 @@ def replay_of_hour(
             "no bus is named. Backfill again: fill in Bus and Rules, and tick 'Override parameters on existing runs'. "
             "Without that tick Airflow hands no parameter to the run."
         )
-    request = request_of(work, {**params, "from": since, "to": until})
+    request = request_of(runtime, {**params, "from": since, "to": until})
     if params["dry_run"]:
-        log_survey(work, request)
+        log_survey(runtime, request)
         return None
-    return begin_or_go_on(work, request, run, times)
+    return begin_or_go_on(runtime, request, run, times)
 
 
 class WaitForReplay(BaseOperator):
@@ -82,27 +82,27 @@ class WaitForReplay(BaseOperator):
         from eventbridge.orchestrate.replay_end import ReplayEnd
 
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
-        with plain_failures(), stage() as work:
-            replay = work.ledger.replay(replay_id)
-            until = work.ledger.now() + timedelta(seconds=work.settings.replay_timeout)
+        with plain_failures(), stage() as runtime:
+            replay = runtime.ledger.replay(replay_id)
+            until = runtime.ledger.now() + timedelta(seconds=runtime.settings.replay_timeout)
         self.log.info("waits until replay %s has ended", replay_id)
         self.defer(trigger=ReplayEnd(replay_id, replay.run, until.isoformat()), method_name="ended")
 
     def ended(self, context: Context, event: dict[str, str]) -> None:
         """Log what the replay came to; fail the run unless it is done, and pause one that takes too long."""
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
-        with plain_failures(), stage() as work:
-            say_end(work, replay_id, event["state"])
+        with plain_failures(), stage() as runtime:
+            say_end(runtime, replay_id, event["state"])
 
 
-def say_end(work: Runtime, replay_id: str, state: str) -> None:
+def say_end(runtime: Runtime, replay_id: str, state: str) -> None:
     """Log what a replay came to that ended in a state; raises AirflowFailException unless that is `done`."""
     from eventbridge.orchestrate.replay_end import LATE
     from eventbridge.stages.replay.account import account_of
 
-    if state == LATE and not work.ledger.set_replay_state(replay_id, "running", "paused"):
-        state = work.ledger.replay(replay_id).state  # it ended meanwhile, or is paused
-    account = account_of(work, work.ledger.replay(replay_id))
+    if state == LATE and not runtime.ledger.set_replay_state(replay_id, "running", "paused"):
+        state = runtime.ledger.replay(replay_id).state  # it ended meanwhile, or is paused
+    account = account_of(runtime, runtime.ledger.replay(replay_id))
     told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(account.outcomes.items())) or "none delivered"
     log.info("replay %s: %s events looked at, %s taken: %s", replay_id, account.looked_at, account.taken, told)
     if state == "cancelled":

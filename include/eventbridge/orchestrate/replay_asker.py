@@ -37,16 +37,16 @@ def state_of_archive_run(run_id: str) -> str | None:
         return None
 
 
-def cancel_unwanted(work: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
+def cancel_unwanted(runtime: Runtime, replay_id: str, state_of_run: StateOfRun = state_of_archive_run) -> bool:
     """Cancel a running replay whose run of `eventbridge_replay_archive` has failed; return whether it did."""
-    replay = work.ledger.replay(replay_id)
+    replay = runtime.ledger.replay(replay_id)
     if replay.state != "running" or not _asker_failed(replay, state_of_run):
         return False
     log.warning("replay %s is cancelled: %s has failed", replay_id, replay.run)
-    return work.ledger.end_replay(replay_id, "cancelled")
+    return runtime.ledger.end_replay(replay_id, "cancelled")
 
 
-def resume_for(work: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
+def resume_for(runtime: Runtime, replay: Replay, run: str, state_of_run: StateOfRun = state_of_archive_run) -> None:
     """Have a paused replay go on, as a person asks by a run of `eventbridge_replay_events`.
 
     One that is not paused stays as it is.
@@ -57,9 +57,9 @@ def resume_for(work: Runtime, replay: Replay, run: str, state_of_run: StateOfRun
     if replay.state != "paused":
         return
     if _asker_failed(replay, state_of_run):
-        work.ledger.hand_over_replay(replay.replay_id, run)
+        runtime.ledger.hand_over_replay(replay.replay_id, run)
     else:
-        work.ledger.set_replay_state(replay.replay_id, "paused", "running")
+        runtime.ledger.set_replay_state(replay.replay_id, "paused", "running")
 
 
 def _asker_failed(replay: Replay, state_of_run: StateOfRun) -> bool:

@@ -29,12 +29,12 @@ def plan_retries() -> None:
     from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
     from eventbridge.stages.retry.deferred import plan_due
 
-    with stage() as work:
-        batch_id = plan_due(work, pools=confirmed_pools(work))
+    with stage() as runtime:
+        batch_id = plan_due(runtime, pools=confirmed_pools(runtime))
         beside = {
-            SETTLE_STALE: is_anything_stale(work),
-            RESUME_REPLAY: left_replay(work) is not None,
-            BEGIN_REDRIVE: left_redrive(work) is not None,
+            SETTLE_STALE: is_anything_stale(runtime),
+            RESUME_REPLAY: left_replay(runtime) is not None,
+            BEGIN_REDRIVE: left_redrive(runtime) is not None,
         }
     tell_batch(batch_id, beside)
 
@@ -45,8 +45,8 @@ def settle_stale() -> None:
     """Settle, schedule retries and commit the retry batches whose own runs died; also where planning failed."""
     from eventbridge.stages.retry.plan import settle_stale as run
 
-    with stage() as work:
-        settled = run(work)
+    with stage() as runtime:
+        settled = run(runtime)
     for batch_id in settled:
         log.warning("batch %s is settled now: the run that moved it ended before that", batch_id)
     if not settled:
@@ -60,14 +60,14 @@ def resume_replay() -> None:
     from eventbridge.orchestrate.left_behind import left_replay
     from eventbridge.orchestrate.replay import run_of_replay
 
-    with stage() as work:
-        replay = left_replay(work)
+    with stage() as runtime:
+        replay = left_replay(runtime)
         if replay is None:
             raise AirflowSkipException("no replay was left behind")
         if _queued_replays():  # one of them may be the next run of this replay
             raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued; they go first")
-        now = work.ledger.now()
-        work.ledger.defer_replay(replay.replay_id, now)
+        now = runtime.ledger.now()
+        runtime.ledger.defer_replay(replay.replay_id, now)
     log.warning("replay %s was left behind by its run since %s; another run goes on", replay.replay_id, replay.next_at)
     raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
 
@@ -78,12 +78,12 @@ def begin_redrive() -> None:
     """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
     from eventbridge.orchestrate.left_behind import left_redrive
 
-    with stage() as work:
-        redrive = left_redrive(work)
+    with stage() as runtime:
+        redrive = left_redrive(runtime)
         if redrive is None:
             raise AirflowSkipException("no redrive waits to be begun")
-        now = work.ledger.now()
-        work.ledger.defer_redrive(redrive.redrive_id, now)
+        now = runtime.ledger.now()
+        runtime.ledger.defer_redrive(redrive.redrive_id, now)
     log.info("redrive %s was recorded by a server; a run of %s takes it up", redrive.redrive_id, REDRIVE_DAG)
     name = f"redrive__{redrive.redrive_id}__left_{now:%Y%m%dT%H%M%S}"
     raise next_run(REDRIVE_DAG, name, {"redrive_id": redrive.redrive_id})

@@ -30,7 +30,7 @@ CONNECTION_ID = "eventbridge_spark"
 APPLICATION = Path(__file__).parents[1] / "spark" / "apps" / "route_events.py"
 
 
-def open_router(work: Runtime) -> Router:
+def open_router(runtime: Runtime) -> Router:
     """Return the router that the connection's type asks for; only a running task may ask.
 
     Type `spark_connect`: a long-lived Spark Connect server. Type `spark`: a cluster, or `local[n]`, by spark-submit.
@@ -39,10 +39,12 @@ def open_router(work: Runtime) -> Router:
     connection = airflow_connection(CONNECTION_ID)
     match connection.type:
         case "spark_connect":
-            return ConnectRouter(SparkConnectHook(CONNECTION_ID).get_connection_url(), store=work.store)
+            return ConnectRouter(SparkConnectHook(CONNECTION_ID).get_connection_url(), store=runtime.store)
         case "spark":
             application = str(connection.extra.get("application", APPLICATION))
-            return SubmitRouter(work.store, application, lambda name, arguments: _submit(connection, name, arguments))
+            return SubmitRouter(
+                runtime.store, application, lambda name, arguments: _submit(connection, name, arguments)
+            )
         case other:
             raise ConnectionUnusable(
                 f"The Airflow connection {CONNECTION_ID!r} is of type {other!r}: it must be spark_connect, "

@@ -66,41 +66,41 @@ class StreamingOperator(BaseOperator):
         def beside() -> bool:
             return ti.get_dr_count(dag_id=dag_id, states=["running"]) > 1
 
-        with plain_failures(), stage(Remembered(_CONNECTION_SECONDS)) as work:
-            pools = confirmed_pools(work)
+        with plain_failures(), stage(Remembered(_CONNECTION_SECONDS)) as runtime:
+            pools = confirmed_pools(runtime)
             summary = None
-            if self._is_streaming(work):
+            if self._is_streaming(runtime):
                 from eventbridge.stages.operate.streaming_waiting import anything_waits, in_stages
 
-                is_standby = self._is_standby(work)
-                waits = anything_waits(work, self.runner) and not (in_stages(work, self.runner) and beside())
+                is_standby = self._is_standby(runtime)
+                waits = anything_waits(runtime, self.runner) and not (in_stages(runtime, self.runner) and beside())
                 if not (is_standby or waits):
                     tell_batch(None)
                 try:
-                    summary = self._run_streaming_task(context, work, beside, is_standby=is_standby)
+                    summary = self._run_streaming_task(context, runtime, beside, is_standby=is_standby)
                 except StreamingLeaseTakenError as error:
                     self.log.info("%s", error)
                     tell_batch(None)
             elif beside():  # its tasks may be at work on the batch
                 tell_batch(None)
             if summary is None or summary.backlog:
-                batch_id = listen(work, self.runner, pools)
+                batch_id = listen(runtime, self.runner, pools)
         tell_batch(batch_id)
 
     def on_kill(self) -> None:
         """Ask the streaming task to end; it records first what it sent."""
         self._stop.set()
 
-    def _is_streaming(self, work: Runtime) -> bool:
-        return work.rule_set().mode_of(self.runner).mode == "streaming"
+    def _is_streaming(self, runtime: Runtime) -> bool:
+        return runtime.rule_set().mode_of(self.runner).mode == "streaming"
 
-    def _is_standby(self, work: Runtime) -> bool:
+    def _is_standby(self, runtime: Runtime) -> bool:
         """Return whether a streaming task at work ends soon and wants this process to go on."""
-        lease = work.ledger.streaming_lease(self.runner)
-        return lease is not None and lease.wants_next and lease.standby(work.ledger.now()) is None
+        lease = runtime.ledger.streaming_lease(self.runner)
+        return lease is not None and lease.wants_next and lease.standby(runtime.ledger.now()) is None
 
     def _run_streaming_task(
-        self, context: Context, work: Runtime, beside: Callable[[], bool], *, is_standby: bool
+        self, context: Context, runtime: Runtime, beside: Callable[[], bool], *, is_standby: bool
     ) -> StreamingSummary:
         from eventbridge.orchestrate.batch_sentences import of_streaming_task
         from eventbridge.orchestrate.run_note import note_run
@@ -108,7 +108,7 @@ class StreamingOperator(BaseOperator):
         from eventbridge.stages.operate.streaming import deliver_streaming
         from eventbridge.stages.operate.streaming_lease import Bounds
 
-        said = work.rule_set().mode_of(self.runner).streaming
+        said = runtime.rule_set().mode_of(self.runner).streaming
         bounds = Bounds(
             seconds=said.task_duration,
             idle_seconds=said.idle,
@@ -120,9 +120,9 @@ class StreamingOperator(BaseOperator):
             is_standby=is_standby,
             others_at_work=beside,
         )
-        began = work.ledger.now()
-        summary = deliver_streaming(work, self.runner, self._stop, bounds)
-        found = of_streaming_task(work, self.runner, began, summary)
+        began = runtime.ledger.now()
+        summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
+        found = of_streaming_task(runtime, self.runner, began, summary)
         say(found)
         if found.is_trouble:
             note_run(context, found.text)

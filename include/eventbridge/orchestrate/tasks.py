@@ -63,12 +63,12 @@ def stage(connections: Callable[[str], Connection] | None = None) -> Iterator[Ru
     gc.freeze()
     try:
         look_up = connections or airflow_connection
-        work = Runtime.open(airflow_settings(), look_up, telemetry=chosen_telemetry(os.environ))
+        runtime = Runtime.open(airflow_settings(), look_up, telemetry=chosen_telemetry(os.environ))
         try:
             with telling_progress(log.info):
-                yield work
+                yield runtime
         finally:
-            work.close()
+            runtime.close()
     except (UserError, OperatorError) as error:
         raise AirflowFailException(str(error)) from None
     except ModuleNotFoundError as error:
@@ -81,8 +81,8 @@ def listen(runner: str) -> None:
     """Take the runner's unfinished batch or plan the next one; with nothing to do, skip the rest of the run."""
     from eventbridge.stages.ingest.listen import listen as run
 
-    with stage() as work:
-        batch_id = run(work, runner, confirmed_pools(work))
+    with stage() as runtime:
+        batch_id = run(runtime, runner, confirmed_pools(runtime))
     tell_batch(batch_id)
 
 
@@ -94,9 +94,9 @@ def buffer(batch_id: str) -> None:
     from eventbridge.stages.ingest.buffer import buffer as run
 
     if _has(batch_id):
-        with stage() as work:
-            run(work, batch_id, open_lander)
-            say(batch_sentences.of_landing(work, batch_id))
+        with stage() as runtime:
+            run(runtime, batch_id, open_lander)
+            say(batch_sentences.of_landing(runtime, batch_id))
 
 
 @task(**TASK, multiple_outputs=False)
@@ -108,11 +108,11 @@ def route(batch_id: str) -> list[int]:
 
     if not _has(batch_id):
         return []
-    with stage() as work:
-        router = open_router(work)
+    with stage() as runtime:
+        router = open_router(runtime)
         with slow_spark(log.info):
-            chunk_ids = run(work, batch_id, router, existing_pools())
-        say(batch_sentences.of_routing(work, batch_id, len(chunk_ids)))
+            chunk_ids = run(runtime, batch_id, router, existing_pools())
+        say(batch_sentences.of_routing(runtime, batch_id, len(chunk_ids)))
         return chunk_ids
 
 
@@ -123,9 +123,9 @@ def write_dead_letters(batch_id: str) -> None:
     from eventbridge.stages.settle.dead_letters import write_dead_letters as run
 
     if _has(batch_id):
-        with stage() as work:
-            run(work, batch_id)
-            say(batch_sentences.of_dead_letters(work, batch_id))
+        with stage() as runtime:
+            run(runtime, batch_id)
+            say(batch_sentences.of_dead_letters(runtime, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
@@ -135,9 +135,9 @@ def schedule_retries(batch_id: str) -> None:
     from eventbridge.stages.settle.pending import schedule_retries as run
 
     if _has(batch_id):
-        with stage() as work:
-            run(work, batch_id)
-            say(batch_sentences.of_pending(work, batch_id))
+        with stage() as runtime:
+            run(runtime, batch_id)
+            say(batch_sentences.of_pending(runtime, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
@@ -148,11 +148,11 @@ def commit(batch_id: str) -> None:
 
     if not _has(batch_id):
         return
-    with stage() as work:
-        if not run(work, batch_id):
+    with stage() as runtime:
+        if not run(runtime, batch_id):
             log.warning("batch %s is not settled yet, so nothing is committed", batch_id)
             return
-        found = batch_sentences.of_commit(work, batch_id)
+        found = batch_sentences.of_commit(runtime, batch_id)
     say(found)
     if found.is_trouble:
         note_run(get_current_context(), found.text)
@@ -170,7 +170,7 @@ def say(found: Told) -> None:
     log.log(logging.WARNING if found.is_trouble else logging.INFO, "%s", found.text)
 
 
-def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
+def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
     """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
 
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
@@ -179,11 +179,11 @@ def confirmed_pools(work: Runtime) -> dict[str, PoolSlots]:
     from eventbridge.orchestrate.pools import apply_slots
 
     try:
-        rules = work.rule_set()
+        rules = runtime.rule_set()
     except RuleFileError as error:
         log.error("ALARM: no new batch can be planned: %s", error)
         return existing_pools()
-    return _pools(lambda airflow: apply_slots(work.ledger, airflow, rules))
+    return _pools(lambda airflow: apply_slots(runtime.ledger, airflow, rules))
 
 
 def existing_pools() -> dict[str, PoolSlots]:

@@ -55,7 +55,7 @@ log = logging.getLogger(__name__)
 class Watch:
     """What the watcher knows between two looks; belongs to one thread."""
 
-    work: Runtime
+    runtime: Runtime
     run_starts: dict[str, RunStart] = field(default_factory=dict)
     _rules: RuleSet | None = None
     _rules_seen: tuple[datetime, Hashable] | None = None
@@ -70,11 +70,11 @@ class Watch:
     _pools: OpenedPools = field(init=False)
 
     def __post_init__(self) -> None:
-        self._pools = OpenedPools(self.work)
+        self._pools = OpenedPools(self.runtime)
 
     def look(self) -> list[str]:
         """Return the subjects to start runs for now, and remember that they were."""
-        now = self.work.clock()
+        now = self.runtime.clock()
         starting: list[str] = []
         error: str | None = None
         try:
@@ -83,8 +83,8 @@ class Watch:
             error = type(raised).__name__
             raise
         finally:
-            if self.work.telemetry is not NO_TELEMETRY:
-                tell(self.work.telemetry.look_ended, LookEnded(now, self.work.clock(), tuple(starting), error))
+            if self.runtime.telemetry is not NO_TELEMETRY:
+                tell(self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error))
         return starting
 
     def unanswered(self) -> list[str]:
@@ -93,11 +93,11 @@ class Watch:
         While the watcher is silent these are all, as a run also takes up changed rules; else each with something that
         waits or is unfinished, and each whose bus does not answer: its run shows why.
         """
-        now = self.work.clock()
+        now = self.runtime.clock()
         rules = self._today(now)
         subjects = [*(runner_subject(runner) for runner in rules.runners()), RETRIES]
-        last = self.work.ledger.last_look()
-        if last is None or self.work.ledger.now() - last >= ALIVE:
+        last = self.runtime.ledger.last_look()
+        if last is None or self.runtime.ledger.now() - last >= ALIVE:
             return subjects
         seen = self._seen(rules, now)
         return [each for each in subjects if each not in seen or seen[each].waiting or seen[each].unfinished]
@@ -142,20 +142,20 @@ class Watch:
         """
         silent = any(until > now for until in self._silent.values())
         if not silent and (self._noted_at is None or now - self._noted_at >= _NOTE):
-            self.work.ledger.note_look()
+            self.runtime.ledger.note_look()
             self._noted_at = now
 
     def _report_late(self, now: datetime) -> None:
         """Report the batches that became late since the last look for them."""
         if self._late_looked_at is None or now - self._late_looked_at >= _LATE_LOOK:
-            self._late = report_late_batches(self.work, self.work.ledger.now(), self._late)
+            self._late = report_late_batches(self.runtime, self.runtime.ledger.now(), self._late)
             self._late_looked_at = now
 
     def close(self) -> None:
         """Close the buses, the ledger and the connection to Airflow."""
         self.close_sources()
         self._pools.close()
-        self.work.close()
+        self.runtime.close()
 
     def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
         """Return how a runner stands; None where its bus does not answer or cannot be opened: it is left alone then.
@@ -168,7 +168,7 @@ class Watch:
             return self._runner(rules, runner, bus, now)
         except (BusError, UserError) as error:
             log.warning("the watcher leaves the bus %s alone for %s: %s", bus, _SILENCE, error)
-            self._silent[bus] = self.work.clock() + _SILENCE
+            self._silent[bus] = self.runtime.clock() + _SILENCE
             self._drop(bus)
             return None
 
@@ -183,8 +183,8 @@ class Watch:
     def _runner(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen:
         source = self._sources.get(bus)
         if source is None:
-            source = self._sources[bus] = self.work.open_source(rules.buses[bus])
-        ledger = self.work.ledger
+            source = self._sources[bus] = self.runtime.open_source(rules.buses[bus])
+        ledger = self.runtime.ledger
         lease = ledger.streaming_lease(runner)
         if lease is not None and not is_gone(lease.holder):  # it takes what comes by itself, and asks for a standby
             wanted = lease.wants_next and lease.standby(ledger.now()) is None
@@ -210,7 +210,7 @@ class Watch:
 
     def _progress(self, runner: str, mark: Hashable, of_batch: Hashable) -> Hashable:
         """Return what a run changes; None where a run without work is right: it looks for room, or at new rules."""
-        if runner_subject(runner) in self._with_new_rules or self.work.ledger.intake_stop() is not None:
+        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.intake_stop() is not None:
             return None
         return mark, of_batch
 
@@ -225,7 +225,7 @@ class Watch:
         return self._ends[bus][1]
 
     def _retries(self, rules: RuleSet) -> Seen:
-        ledger = self.work.ledger
+        ledger = self.runtime.ledger
         now = ledger.now()
         if not (ledger.anything_due(now) or ledger.reference_due(now)):
             pending = ledger.anything_pending()
@@ -238,9 +238,9 @@ class Watch:
 
     def _left(self) -> bool:
         """Return whether a replay or redrive is left to nobody, as it was found within the last _LEFT_HOLDS."""
-        now = self.work.clock()
+        now = self.runtime.clock()
         if self._left_seen is None or now - self._left_seen[0] >= _LEFT_HOLDS:
-            self._left_seen = now, bool(left_replay(self.work) or left_redrive(self.work))
+            self._left_seen = now, bool(left_replay(self.runtime) or left_redrive(self.runtime))
         return self._left_seen[1]
 
     def _today(self, now: datetime) -> RuleSet:
@@ -250,7 +250,7 @@ class Watch:
         mark = self._mark()
         if self._rules is None or self._rules_seen is None or self._rules_seen[1] != mark:
             known = self._rules is not None
-            self._rules = self.work.rule_set()
+            self._rules = self.runtime.rule_set()
             if known:  # a run takes them up, though no event comes
                 self._with_new_rules = {runner_subject(runner) for runner in self._rules.runners()}
             self.close_sources()
@@ -258,10 +258,10 @@ class Watch:
         return self._rules
 
     def _mark(self) -> Hashable:
-        if self.work.settings.rules_from == "published":
-            known = self.work.ledger.rules_in_force()
+        if self.runtime.settings.rules_from == "published":
+            known = self.runtime.ledger.rules_in_force()
             return None if known is None else known.rule_set
-        return _folder_mark(Path(self.work.settings.rules_folder))
+        return _folder_mark(Path(self.runtime.settings.rules_folder))
 
     def close_sources(self) -> None:
         """Close the buses, to be opened again when they are needed."""

@@ -16,7 +16,7 @@ def test_what_is_committed_meanwhile_is_no_difference(sending: Sending, clock: R
     sending.rules(crm="/healthy/crm", late="/flaky/late")
     sending.publish(4)
     sending.deliver()
-    auditing = sending.work
+    auditing = sending.runtime
     sending.site.reopen()
     found: list[Audit] = []
     left = 0  # looks until the batch is delivered; below 0, the audit was over before

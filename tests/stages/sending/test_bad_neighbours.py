@@ -28,13 +28,13 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
         healthy="/healthy/among",
         huge=http("/huge/among", timeout="10s", max_in_flight=1),
     )
-    work = sending.work
-    assert [chunk.rows for chunk in work.ledger.chunks(batch.batch_id)] == [4 * _COUNT]
+    runtime = sending.runtime
+    assert [chunk.rows for chunk in runtime.ledger.chunks(batch.batch_id)] == [4 * _COUNT]
 
-    push(work, batch.batch_id, 0)
+    push(runtime, batch.batch_id, 0)
 
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in segment_rows(work, batch.batch_id):
+    for row in segment_rows(runtime, batch.batch_id):
         rows[row["target"]].append(row)
     assert [row["outcome"] for row in rows["healthy"]] == ["delivered"] * _COUNT
     done = max(map(_ended_at, rows["healthy"]))

@@ -56,7 +56,7 @@ def test_a_call_of_curl_sends_no_content_type_either(sending: Sending) -> None:
     """Curl would send one of its own; a header with an empty value is sent empty, as the target does."""
     sending.begin(crm=http("/healthy/crm", content_mode="binary"))
 
-    call = curl_call(sending.work, "orders", "crm", came("none", None)).call
+    call = curl_call(sending.runtime, "orders", "crm", came("none", None)).call
 
     assert "-H content-type: \\\n" in call
     assert as_curl("", [("content-type", "text/xml"), ("x", "")], "").splitlines()[1:3] == [

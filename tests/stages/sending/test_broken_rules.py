@@ -23,8 +23,8 @@ BROKEN = "rules: ["
 
 def test_a_batch_under_way_is_finished_while_the_rule_files_are_broken(sending: Sending) -> None:
     """From any stage on; and the next batch takes the last good rules."""
-    work = sending.begin(5, crm="/healthy/crm")
-    batch_id = listen(work, RUNNER)
+    runtime = sending.begin(5, crm="/healthy/crm")
+    batch_id = listen(runtime, RUNNER)
     sending.write(BROKEN)
     sending.publish(4)
 
@@ -32,27 +32,27 @@ def test_a_batch_under_way_is_finished_while_the_rule_files_are_broken(sending: 
     assert len(sending.requests()) == 5
     assert sending.deliver_batch(), "the last good rules go on"
     assert len(sending.requests()) == 9
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_bus_that_waits_for_its_offsets_stops_no_batch(
     sending: Sending, site: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What the bus must be told again needs today's rules: it is told later, and the batch goes on."""
-    work = sending.begin(1, crm="/healthy/crm")
+    runtime = sending.begin(1, crm="/healthy/crm")
     fault_points.install(_bus_refuses)
     sending.deliver_batch()
     sending.publish(1)
-    batch = routed(work)
+    batch = routed(runtime)
     fault_points.install(None)
     sending.write(BROKEN)
 
-    assert listen(work, RUNNER) == batch.batch_id
+    assert listen(runtime, RUNNER) == batch.batch_id
     assert "still does not take the offsets" in caplog.text
     sending.rules(crm="/healthy/crm")
     sending.deliver_batch()
     with site.bus() as bus:
-        assert bus.committed(RUNNER) == work.ledger.committed_offsets(RUNNER)
+        assert bus.committed(RUNNER) == runtime.ledger.committed_offsets(RUNNER)
 
 
 def _bus_refuses(point: str) -> None:
@@ -65,20 +65,20 @@ def test_without_any_good_rules_before_the_mistakes_are_raised(sending: Sending)
     sending.write(BROKEN)
 
     with pytest.raises(RuleFileError):
-        listen(sending.work, RUNNER)
+        listen(sending.runtime, RUNNER)
 
 
 def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending: Sending) -> None:
     """`status` has them, and one operational event, however many batches go on with the last good rules."""
-    work = sending.begin(2, crm="/healthy/crm")
+    runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver_batch()
     sending.write(BROKEN)
     for _ in range(2):
         sending.publish(2)
         assert sending.deliver_batch()
 
-    (mistake,) = status(work).mistakes
-    with closing(work.open_source(OPERATIONS_BUS)) as bus:
+    (mistake,) = status(runtime).mistakes
+    with closing(runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
         told = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
     (event,) = [each for each in told if each["type"] == "rules.mistaken"]
@@ -88,28 +88,28 @@ def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending:
     sending.rules(crm="/healthy/other")
     sending.publish(3)
     sending.deliver()
-    assert status(work).mistakes == ()
+    assert status(runtime).mistakes == ()
     assert [request["path"] for request in sending.requests()] == ["/healthy/crm"] * 6 + ["/healthy/other"] * 3
 
 
 def test_a_rules_history_names_each_version_and_when_it_went(sending: Sending) -> None:
     """Each change that a batch was planned with is kept, and what a version said can be shown."""
-    work = sending.begin(1, crm="/healthy/crm")
+    runtime = sending.begin(1, crm="/healthy/crm")
     sending.deliver_batch()
-    first = work.rule_files().rules["orders"].version
+    first = runtime.rule_files().rules["orders"].version
     sending.rules(crm="/healthy/other")
     sending.publish(1)
     sending.deliver_batch()
     sending.publish(1)
     sending.deliver_batch()
 
-    newest, oldest = rule_history(work, "orders", 10)
-    gone, first_version = rule_versions(work, "orders")
+    newest, oldest = rule_history(runtime, "orders", 10)
+    gone, first_version = rule_versions(runtime, "orders")
     assert (gone.version, first_version.version, first_version.diff) == (newest.version, oldest.version, ())
     assert any(line.startswith("-") and "crm" in line for line in gone.diff)
 
-    assert (oldest.version, newest.version) == (first, work.rule_files().rules["orders"].version)
-    was = rules_at(work, "orders", first[:6]).rules["orders"].targets["crm"]
+    assert (oldest.version, newest.version) == (first, runtime.rule_files().rules["orders"].version)
+    was = rules_at(runtime, "orders", first[:6]).rules["orders"].targets["crm"]
     assert was.url.endswith("/healthy/crm")  # type: ignore[attr-defined]
     with pytest.raises(NotFoundError, match=first):
-        rules_at(work, "orders", "zz")
+        rules_at(runtime, "orders", "zz")

@@ -48,7 +48,7 @@ def publish(site: Any, *bodies: bytes) -> None:
 
 
 def deliver(site: Any) -> None:
-    carry(site.work, "orders")
+    carry(site.runtime, "orders")
 
 
 def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: Order, example: str) -> None:
@@ -74,7 +74,7 @@ def test_the_pages_example_delivers_in_order(shop: Any, broker: Broker, order: O
     assert sorted(of_customers) == list("abcdef")
     assert all([number for _, number in each] == [0, 1, 2, 3, 4] for each in of_customers.values())
     assert all(len({queue for queue, _ in each}) == 1 for each in of_customers.values())
-    assert audit(shop.work).differences == ()
+    assert audit(shop.runtime).differences == ()
 
 
 def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker, order: Order, example: str) -> None:
@@ -85,12 +85,12 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
     publish(shop, order("small"), order("large", subject=large, data={"text": large}), order("small too"))
     deliver(shop)
 
-    (letter,) = dead_letters(shop.work)
+    (letter,) = dead_letters(shop.runtime)
     ((copy,),) = messages(broker, "dead-orders")
     assert (letter["event_id"], letter["reason"]) == ("large", "NonRetryable")
     assert json.loads(copy.body or b"")["event_id"] == "large"
     assert sum(map(len, messages(broker, "placed-orders"))) == 2
-    assert audit(shop.work).differences == ()
+    assert audit(shop.runtime).differences == ()
 
 
 @pytest.mark.parametrize("away", [False, True], ids=["no-topic", "no-broker"])
@@ -109,10 +109,10 @@ def test_what_somebody_can_mend_is_tried_again(
     publish(shop, order("1"))
     deliver(shop)
 
-    (row,) = shop.work.ledger.pending()
-    (batch,) = shop.work.ledger.batches(limit=None)
+    (row,) = shop.runtime.ledger.pending()
+    (batch,) = shop.runtime.ledger.batches(limit=None)
     assert (row.reason, row.count, row.state) == ("retry_scheduled", 1, "scheduled")
-    assert {each["error_class"] for each in segment_rows(shop.work, batch.batch_id)} == {reason}
+    assert {each["error_class"] for each in segment_rows(shop.runtime, batch.batch_id)} == {reason}
 
 
 def test_attributes_are_headers_in_binary_mode(shop: Any, broker: Broker, order: Order, example: str) -> None:
@@ -147,12 +147,12 @@ def test_a_streaming_task_delivers_from_a_broker_to_a_broker(
             until(lambda number=number: len(received()) == number)
         until(lambda: len(messages(broker, "placed-orders")[0]) == 11)
 
-    assert len(shop.work.ledger.batches()) < 11, "a batch for each is what the stages would do"
+    assert len(shop.runtime.ledger.batches()) < 11, "a batch for each is what the stages would do"
     assert sorted(received(), key=int) == [str(number) for number in range(1, 12)]
     assert len({broker.delivery_id(message) for message in messages(broker, "placed-orders")[0]}) == 11
-    with closing(shop.work.open_source(shop.work.rule_set().buses["orders"])) as bus:
+    with closing(shop.runtime.open_source(shop.runtime.rule_set().buses["orders"])) as bus:
         assert bus.committed("orders") == bus.ends()
-    assert audit(shop.work).differences == ()
+    assert audit(shop.runtime).differences == ()
 
 
 @pytest.mark.parametrize("point", ["target.send", "target.answered"])
@@ -168,12 +168,12 @@ def test_a_push_may_die_around_any_send(
     for fatal in range(1, 4):
         wreck = site.copy(tmp_path / f"wreck-{fatal}")
         with dying_at(point, fatal), pytest.raises(Killed):
-            push(wreck.work, batch.batch_id, 0)
-        work = wreck.reopen()
-        written = {delivery_id_text(row["delivery_id"]) for row in segment_rows(work, batch.batch_id)}
-        push(work, batch.batch_id, 0)
+            push(wreck.runtime, batch.batch_id, 0)
+        runtime = wreck.reopen()
+        written = {delivery_id_text(row["delivery_id"]) for row in segment_rows(runtime, batch.batch_id)}
+        push(runtime, batch.batch_id, 0)
         Sending(wreck, sending.receiver, sending.order).settle(batch)
-        assert commit(work, batch.batch_id)
+        assert commit(runtime, batch.batch_id)
         mine = Counter(broker.delivery_id(each).decode() for some in messages(broker, "copies") for each in some) - seen
         seen += mine
         wreck.close()

@@ -45,9 +45,9 @@ def sizes(requests: list[dict[str, Any]], path: str) -> list[int]:
     return [len(request["webhook_ids"]) for request in requests if request["path"] == path]
 
 
-def books(work: Runtime, target: str = "crm") -> dict[str, int]:
+def books(runtime: Runtime, target: str = "crm") -> dict[str, int]:
     """Return the audit's numbers of a target, having proved them."""
-    found = audit(work)
+    found = audit(runtime)
     assert found.differences == ()
     return dict(found.deliveries[f"orders/{target}"])
 
@@ -55,7 +55,7 @@ def books(work: Runtime, target: str = "crm") -> dict[str, int]:
 def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     """Every third delivery is refused twice: it comes three times under its id, the others once."""
     path = "/each/503/3/2/again"
-    work = sending.begin(30, crm=bundling(path, retry=AT_ONCE))
+    runtime = sending.begin(30, crm=bundling(path, retry=AT_ONCE))
 
     batch_id = sending.deliver_batch()
 
@@ -63,7 +63,7 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     told = statuses(sending.requests(), path)
     assert Counter(map(tuple, told.values())) == {(200,): 20, (503, 503, 200): 10}
     assert sizes(sending.requests(), path)[:3] == [10, 10, 10]
-    rows = segment_rows(work, batch_id)
+    rows = segment_rows(runtime, batch_id)
     assert {
         name: [
             row["code"]
@@ -72,7 +72,7 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
         ]
         for name in told
     } == told
-    assert books(work)["delivered"] == 30
+    assert books(runtime)["delivered"] == 30
 
 
 def test_what_one_request_brought_back_travels_together_again(sending: Sending) -> None:
@@ -89,58 +89,58 @@ def test_what_one_request_brought_back_travels_together_again(sending: Sending) 
 def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sending, clock: RunningClock) -> None:
     """Retries of several bundles travel together, in the slow lane, under their ids."""
     path = "/each/429/2/1/later"
-    work = sending.begin(30, crm=bundling(path))
+    runtime = sending.begin(30, crm=bundling(path))
 
     first = sending.deliver_batch()
 
     assert first is not None
-    assert Counter(row.verdict for row in verdicts(work, first)["crm"]) == {"delivered": 15, "retry_scheduled": 15}
+    assert Counter(row.verdict for row in verdicts(runtime, first)["crm"]) == {"delivered": 15, "retry_scheduled": 15}
     clock.advance(4_400)
     sending.deliver()
     assert Counter(map(tuple, statuses(sending.requests(), path).values())) == {(200,): 15, (429, 200): 15}
     assert sizes(sending.requests(), path)[3:] == [10, 5]
-    assert books(work)["delivered"] == 30
+    assert books(runtime)["delivered"] == 30
 
 
 def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
     """The target takes four of each request: one a request is tried again, those behind it are just sent on."""
     path = "/first/4/crm"
-    work = sending.begin(20, crm=bundling(path, retry=AT_ONCE, max_in_flight=1))
+    runtime = sending.begin(20, crm=bundling(path, retry=AT_ONCE, max_in_flight=1))
 
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
     told = statuses(sending.requests(), path)
     assert {each.count(200) for each in told.values()} == {1}
-    rows = segment_rows(work, batch_id)
+    rows = segment_rows(runtime, batch_id)
     assert Counter(row["outcome"] for row in rows)["delivered"] == 20
     assert {row["error_class"] for row in rows if row["outcome"] == "retry_scheduled"} == {"NotAcknowledged"}
     assert len(rows) < sum(map(len, told.values())), "who was not looked at has no attempt"
-    assert books(work)["delivered"] == 20
+    assert books(runtime)["delivered"] == 20
 
 
 def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None:
     """413 is not a dead letter while there is something to halve, and counts no attempt."""
     path = "/at-most/3/crm"
-    work = sending.begin(20, crm=bundling(path))
+    runtime = sending.begin(20, crm=bundling(path))
 
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    rows = segment_rows(work, batch_id)
+    rows = segment_rows(runtime, batch_id)
     assert [(row["outcome"], row["attempt"], row["code"]) for row in rows] == [("delivered", 1, 200)] * 20
-    assert books(work)["delivered"] == 20
+    assert books(runtime)["delivered"] == 20
 
 
 def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Callable[..., bytes]) -> None:
     """The other 19 of its bundle are delivered."""
-    work = sending.begin(12, order("x", subject="poison"), 7, crm=bundling("/picky/crm", 20))
+    runtime = sending.begin(12, order("x", subject="poison"), 7, crm=bundling("/picky/crm", 20))
 
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert (books(work)["delivered"], books(work)["dead"]) == (19, 1)
-    [letter] = dead_letters(work)
+    assert (books(runtime)["delivered"], books(runtime)["dead"]) == (19, 1)
+    [letter] = dead_letters(runtime)
     assert (letter["event_id"], letter["reason"]) == ("x", "NonRetryable")
 
 
@@ -149,22 +149,22 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
 )
 def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     """Everything is tried again, and the outcome says why."""
-    work = sending.begin(10, crm=bundling(f"/say/{said}"))
+    runtime = sending.begin(10, crm=bundling(f"/say/{said}"))
 
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert {(row["outcome"], row["reason"]) for row in segment_rows(work, batch_id)} == {
+    assert {(row["outcome"], row["reason"]) for row in segment_rows(runtime, batch_id)} == {
         ("retry_scheduled", "UnclearResults")
     }
-    assert books(work) | {"delivered": 0, "pending": 10} == books(work)
+    assert books(runtime) | {"delivered": 0, "pending": 10} == books(runtime)
 
 
 def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
     """Its neighbour in the chunk has everything while the bundle is still out."""
     slow = bundling("/hang/crm", timeout="5s")
     batch = sending.routed(20, crm=slow, note=bundling("/healthy/note", 5))
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
 
@@ -173,7 +173,7 @@ def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
     given_up = datetime.fromisoformat(hung[0]["at"]) + timedelta(seconds=4)
     assert sizes(sending.requests(), "/healthy/note") == [5, 5, 5, 5]
     assert all(datetime.fromisoformat(request["at"]) < given_up for request in note)
-    rows = [row for row in segment_rows(work, batch.batch_id) if row["target"] == "crm"]
+    rows = [row for row in segment_rows(runtime, batch.batch_id) if row["target"] == "crm"]
     assert {(row["outcome"], row["reason"]) for row in rows} == {("retry_scheduled", "Timeout")}
     assert len(rows) == 20
 
@@ -182,23 +182,23 @@ def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
     """A request has no more items than there are tokens, and the rest waits untried."""
     crm = bundling("/healthy/rate", rate="10/s")
     batch = sending.routed(60, settings={"push_timeout": 2}, crm=crm, note="/healthy/beside")
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
 
-    rows = [row for row in segment_rows(work, batch.batch_id) if row["target"] == "crm"]
+    rows = [row for row in segment_rows(runtime, batch.batch_id) if row["target"] == "crm"]
     assert 10 <= len(rows) <= 10 * 3 + 1
     assert sum(sizes(sending.requests(), "/healthy/rate")) == len(rows)
 
 
 def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningClock) -> None:
     """An open breaker lets single deliveries through, until five were good; then bundles again."""
-    work = sending.begin(
+    runtime = sending.begin(
         40, crm=bundling("/told/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
     )
     tell(sending, "/tell/503/probed")
     sending.deliver_batch()
-    status = work.ledger.target_statuses()["orders", "crm"]
+    status = runtime.ledger.target_statuses()["orders", "crm"]
     assert status.state == "degraded"
     before = len(sending.requests())
 
@@ -229,20 +229,20 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         before = len(sending.requests())
         code = push_that_dies(wreck.folder, wreck.environ, batch.batch_id, number)
         died = statuses(sending.requests()[before:], path)
-        work = wreck.reopen()
-        rows = segment_rows(work, batch.batch_id)
+        runtime = wreck.reopen()
+        rows = segment_rows(runtime, batch.batch_id)
         written = {delivery_id_text(row["delivery_id"]) for row in rows if row["outcome"] == "delivered"}
         before = len(sending.requests())
-        push(work, batch.batch_id, 0)
+        push(runtime, batch.batch_id, 0)
         again = statuses(sending.requests()[before:], path)
         Sending(wreck, sending.receiver, sending.order).settle(batch)
 
         assert written <= died.keys(), "what is called delivered was sent"
         assert not written & again.keys(), "what is written down is not sent again"
         assert len(died.keys() | again.keys()) == 9
-        assert {row.verdict for row in verdicts(work, batch.batch_id)["crm"]} == {"delivered"}
-        assert commit(work, batch.batch_id)
-        assert books(work)["delivered"] == 9
+        assert {row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]} == {"delivered"}
+        assert commit(runtime, batch.batch_id)
+        assert books(runtime)["delivered"] == 9
         wreck.close()
         if code == DONE:
             assert again == {}

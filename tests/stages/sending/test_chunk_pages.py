@@ -27,15 +27,15 @@ def opened_files() -> Iterator[list[str]]:
 
 def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages together have every attempt once, those that were not delivered before all others."""
-    work = sending.begin(settings={"segment_answers": 1}, crm="/healthy/crm", erp="/status/400")
+    runtime = sending.begin(settings={"segment_answers": 1}, crm="/healthy/crm", erp="/status/400")
     with a_streaming_task(sending):
         for number in range(1, 7):
             sending.publish(1)
             until(lambda: len(sending.requests()) == 2 * number)  # noqa: B023 - asked for at once
-            until(lambda: len(work.ledger.files(work.ledger.batches()[0].batch_id, "outcome")) >= number)  # noqa: B023
-    (batch,) = work.ledger.batches()
-    (chunk,) = work.ledger.chunks(batch.batch_id)
-    files = segments(work, batch.batch_id, [chunk.chunk_id])
+            until(lambda: len(runtime.ledger.files(runtime.ledger.batches()[0].batch_id, "outcome")) >= number)  # noqa: B023
+    (batch,) = runtime.ledger.batches()
+    (chunk,) = runtime.ledger.chunks(batch.batch_id)
+    files = segments(runtime, batch.batch_id, [chunk.chunk_id])
     of_deliveries = {piece.file for piece in chunk.pieces}
     assert len([file for file in files if is_of_streaming_task(file)]) > 5
 
@@ -44,7 +44,9 @@ def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypa
     while not pages or pages[-1].cursor is not None:
         with opened_files() as opened:
             pages.append(
-                chunk_account.chunk_account(work, batch.batch_id, chunk.chunk_id, pages[-1].cursor if pages else None)
+                chunk_account.chunk_account(
+                    runtime, batch.batch_id, chunk.chunk_id, pages[-1].cursor if pages else None
+                )
             )
         assert len(opened) <= 2 + len(of_deliveries)
 

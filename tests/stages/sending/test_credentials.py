@@ -30,63 +30,65 @@ def connections() -> dict[str, str]:
 
 
 @pytest.fixture
-def work(sending: Sending, connections: dict[str, str]) -> Runtime:
+def runtime(sending: Sending, connections: dict[str, str]) -> Runtime:
     """The runtime with these connections, remembered in streaming mode."""
     look_up = connections_from_environment(connections)
-    return replace(sending.work, connections=Remembered(_SECONDS, look_up) if sending.mode == "streaming" else look_up)
+    return replace(
+        sending.runtime, connections=Remembered(_SECONDS, look_up) if sending.mode == "streaming" else look_up
+    )
 
 
 @pytest.fixture
 def streaming(sending: Sending, connections: dict[str, str]) -> Sending:
     """The installation, opened with these connections, remembered as in a streaming task whatever the mode."""
-    found = sending.work
+    found = sending.runtime
     sending.site.works[-1] = replace(found, connections=Remembered(_SECONDS, connections_from_environment(connections)))
     return sending
 
 
 def test_a_changed_token_counts_from_the_next_batch_on(
-    sending: Sending, work: Runtime, connections: dict[str, str], clock: RunningClock
+    sending: Sending, runtime: Runtime, connections: dict[str, str], clock: RunningClock
 ) -> None:
     """It costs no attempt, also where the old one is remembered; what was refused before comes with a retry."""
     known, crm = (http(url, connection="crm") for url in ("/healthy/known", "/guarded/fresh"))
     sending.rules(known=known, crm=crm)
     connections[NAME] = "http://?token=stale&any_host=true"
     sending.publish(1)
-    carry(work, RUNNER, sending.mode)
+    carry(runtime, RUNNER, sending.mode)
     connections[NAME] = "http://?token=fresh&any_host=true"
     sending.publish(1)
-    batch_id = carry_batch(work, RUNNER, sending.mode)
+    batch_id = carry_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
-    [second] = verdicts(work, batch_id)["crm"]
+    [second] = verdicts(runtime, batch_id)["crm"]
     clock.advance(2 * 3600)  # an hour, and its jitter
-    carry(work, RUNNER, sending.mode)
+    carry(runtime, RUNNER, sending.mode)
 
     assert (second.verdict, second.attempts) == ("delivered", 1)
     answers = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
     assert set(answers[:-2]) == {401}
     assert answers[-2:] == [200, 200]
-    assert work.ledger.pending_counts() == []
-    assert audit(work).differences == ()
+    assert runtime.ledger.pending_counts() == []
+    assert audit(runtime).differences == ()
 
 
 def test_a_client_whose_secret_is_changed_gets_tokens_by_the_new_one(
-    sending: Sending, work: Runtime, connections: dict[str, str]
+    sending: Sending, runtime: Runtime, connections: dict[str, str]
 ) -> None:
     """OAuth2: the token that it has is used up, and the endpoint knows only the new secret: no attempt fails."""
     connections[NAME] = client(sending, "early")
     sending.rules(crm=http("/with-token/1/crm", connection="crm"))
     sending.publish(1)
-    carry(work, RUNNER, sending.mode)
+    carry(runtime, RUNNER, sending.mode)
     connections[NAME] = client(sending, "later")
     sending.publish(1)
-    batch_id = carry_batch(work, RUNNER, sending.mode)
+    batch_id = carry_batch(runtime, RUNNER, sending.mode)
     assert batch_id is not None
 
-    [second] = verdicts(work, batch_id)["crm"]
+    [second] = verdicts(runtime, batch_id)["crm"]
     assert (second.verdict, second.attempts) == ("delivered", 1)
     assert [each["path"] for each in sending.requests()][-1] == "/with-token/1/crm"
     assert "/token/600/later/crm" in {each["path"] for each in sending.requests()}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_run_of_a_streaming_task_renews_its_credentials_more_than_once(
@@ -102,7 +104,7 @@ def test_a_run_of_a_streaming_task_renews_its_credentials_more_than_once(
             clock.advance(1.6)  # a run that has had nothing to do for two seconds ends
 
     assert len(accepted(streaming)) == 10
-    assert audit(streaming.work).differences == ()
+    assert audit(streaming.runtime).differences == ()
 
 
 def client(sending: Sending, secret: str) -> str:

@@ -33,15 +33,15 @@ def test_a_queue_gets_the_letters_whole(sending: Sending, tmp_path: Path) -> Non
     sending.deliver()
 
     copies = [json.loads(line) for line in lines.read_text().splitlines()]
-    letters = list(dead_letters(sending.work, whole=True))
+    letters = list(dead_letters(sending.runtime, whole=True))
     assert len(copies) == len(letters) == 3
     assert {each["event_id"] for each in copies} == {"1", "2", "3"}
     assert {each["event"] for each in copies} == {each["event"].decode() for each in letters}
     assert {(each["reason"], each["attempts"][0]["outcome"]) for each in copies} == {
         ("MaximumRetryAttempts", "dead_lettered")
     }
-    assert sending.work.ledger.pending_counts() == []
-    found = audit(sending.work)
+    assert sending.runtime.ledger.pending_counts() == []
+    found = audit(sending.runtime)
     assert found.differences == ()
     assert found.deliveries[f"orders/{QUEUE}"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
     assert found.deliveries["orders/crm"] == {"matched": 3, "delivered": 0, "dead": 3, "pending": 0}
@@ -54,7 +54,7 @@ def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> Non
     sending.deliver()
 
     came = [each for each in sending.requests() if each["path"] == "/healthy/dead"]
-    died = {record["delivery_id"].hex() for record in dead_letters(sending.work)}
+    died = {record["delivery_id"].hex() for record in dead_letters(sending.runtime)}
     assert len({each["webhook_id"] for each in came}) == 2
     assert not died & {each["webhook_id"].replace("-", "") for each in came}
 
@@ -66,10 +66,10 @@ def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> N
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert sending.work.ledger.batch(batch_id).state == "committed"
-    (row,) = sending.work.ledger.pending()
+    assert sending.runtime.ledger.batch(batch_id).state == "committed"
+    (row,) = sending.runtime.ledger.pending()
     assert (row.target, row.reason, row.count, row.state) == (QUEUE, "DeadLetterQueue", 2, "scheduled")
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, tmp_path: Path) -> None:
@@ -78,21 +78,21 @@ def test_a_queue_that_is_exhausted_is_held_and_can_be_enabled(sending: Sending, 
     sending.deliver()
     sending.deliver()
 
-    (row,) = sending.work.ledger.pending(state="on_hold")
+    (row,) = sending.runtime.ledger.pending(state="on_hold")
     assert (row.target, row.held, row.count) == (QUEUE, QUEUE_EXHAUSTED, 2)
-    assert len(list(dead_letters(sending.work))) == 2
-    assert audit(sending.work).differences == ()
+    assert len(list(dead_letters(sending.runtime))) == 2
+    assert audit(sending.runtime).differences == ()
     sending.site.clock.advance(100_000)
     lines = tmp_path / "dead.jsonl"
     sending.rules(crm=dying(f"{{type: file, path: {lines}}}"))
     sending.deliver()
     assert not lines.exists()
 
-    assert enable_target(sending.work, "orders", QUEUE) == 2
+    assert enable_target(sending.runtime, "orders", QUEUE) == 2
     sending.deliver()
 
     assert len(lines.read_text().splitlines()) == 2
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
@@ -104,18 +104,18 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
         sending.site.clock.advance(4_000)
         sending.deliver()
 
-    (row,) = sending.work.ledger.pending(state="on_hold")
+    (row,) = sending.runtime.ledger.pending(state="on_hold")
     assert (row.target, row.held) == (QUEUE, QUEUE_EXHAUSTED)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_copy_that_was_not_pending_stops_the_commit(sending: Sending) -> None:
     """The books prove that there is a copy for each dead letter of a target with a queue."""
     batch = sending.routed(1, crm=dying(http(REFUSED)))
     sending.push(batch)
-    write_dead_letters(sending.work, batch.batch_id)
+    write_dead_letters(sending.runtime, batch.batch_id)
 
     with pytest.raises(BooksError, match="dead letters = copies pending"):
-        commit(sending.work, batch.batch_id)
+        commit(sending.runtime, batch.batch_id)
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
+    assert commit(sending.runtime, batch.batch_id)

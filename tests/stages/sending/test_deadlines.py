@@ -25,9 +25,9 @@ OFTEN = "{policy: custom, max_retries: 99, initial_delay: 10m, multiplier: 1, ma
 WITHIN = {"deliver_within": "1h", "retry": OFTEN}
 
 
-def letters(work: Runtime) -> list[tuple[str, int]]:
+def letters(runtime: Runtime) -> list[tuple[str, int]]:
     """Return the reason and the number of attempts of each dead letter."""
-    return [(record["reason"], len(record["attempts"])) for record in dead_letters(work, whole=True)]
+    return [(record["reason"], len(record["attempts"])) for record in dead_letters(runtime, whole=True)]
 
 
 def late(sending: Sending) -> list[dict[str, Any]]:
@@ -37,75 +37,75 @@ def late(sending: Sending) -> list[dict[str, Any]]:
 
 def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sending, clock: RunningClock) -> None:
     """Tried every 10 minutes for an hour from its publishing; the sixth answer ends it, none waits for the hour."""
-    work = sending.begin(1, crm=http(REFUSED, **WITHIN))
+    runtime = sending.begin(1, crm=http(REFUSED, **WITHIN))
     for _ in range(8):
         sending.deliver()
         clock.advance(601)
 
-    assert letters(work) == [("DeadlineMissed", 6)]
-    assert audit(work).differences == ()
+    assert letters(runtime) == [("DeadlineMissed", 6)]
+    assert audit(runtime).differences == ()
 
 
 def test_an_event_that_comes_too_late_is_never_sent(sending: Sending, clock: RunningClock) -> None:
     """It lay on the bus for longer than its target wants it; one published now is delivered."""
-    work = sending.begin(2, crm=http("/healthy/crm", **WITHIN))
+    runtime = sending.begin(2, crm=http("/healthy/crm", **WITHIN))
     clock.advance(3601)
     sending.site.reopen()
     sending.publish(1)
     sending.deliver()
 
-    assert letters(work) == [("DeadlineMissed", 0)] * 2
+    assert letters(runtime) == [("DeadlineMissed", 0)] * 2
     assert len(sending.requests()) == 1
-    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 1, "dead": 2, "pending": 0}
 
 
 def test_time_held_counts(sending: Sending, clock: RunningClock) -> None:
     """A disabled rule holds its deliveries; at their deadline they end, unsent, and others of it are on hold on."""
-    work = sending.begin(1, crm=http(REFUSED, **WITHIN), slow=http(REFUSED, deliver_within="2h", retry=OFTEN))
+    runtime = sending.begin(1, crm=http(REFUSED, **WITHIN), slow=http(REFUSED, deliver_within="2h", retry=OFTEN))
     sending.deliver()
     sending.disable(crm=http("/healthy/crm", **WITHIN), slow=http("/healthy/slow", deliver_within="2h", retry=OFTEN))
     sending.deliver()
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(work) == [("DeadlineMissed", 1)]
-    assert [row.held for row in work.ledger.pending() if row.state != "closed"] == ["rule disabled"]
+    assert letters(runtime) == [("DeadlineMissed", 1)]
+    assert [row.held for row in runtime.ledger.pending() if row.state != "closed"] == ["rule disabled"]
     assert sending.requests() == []
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_time_held_counts_for_ordered_targets_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """A paused one has no turns: what is late ends at its deadline, and nothing is due over and over."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
     sending.write(rules({"crm": ordered("ordering_key: $.data.customer, deliver_within: 1h")}))
-    operate(sending.work, "pause target", "orders", "crm")
+    operate(sending.runtime, "pause target", "orders", "crm")
     sending.deliver()
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(sending.work) == [("DeadlineMissed", 0)] * 2
-    assert sending.work.ledger.pending_by_rule() == {}
+    assert letters(sending.runtime) == [("DeadlineMissed", 0)] * 2
+    assert sending.runtime.ledger.pending_by_rule() == {}
     assert recorder.asked == []
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_closed_hours_count(sending: Sending, clock: RunningClock) -> None:
     """What waits until tomorrow is dead-lettered at its deadline today."""
     today = clock().date()
     closed = f"{{time_zone: UTC, blackout_dates: [{today}, {today + timedelta(days=1)}]}}"
-    work = sending.begin(1, crm=http("/healthy/crm", deliver_between=closed, **WITHIN))
+    runtime = sending.begin(1, crm=http("/healthy/crm", deliver_between=closed, **WITHIN))
     sending.deliver()
     clock.advance(3601)
     sending.deliver()
 
-    assert letters(work) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("DeadlineMissed", 0)]
     assert sending.requests() == []
 
 
 def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock: RunningClock) -> None:
     """The first of its key cannot be delivered; at the deadline it ends, as does what waited behind it."""
     ordered = {"ordering_key": "$.source", **WITHIN}
-    work = sending.begin(3, crm=http(REFUSED, **ordered))
+    runtime = sending.begin(3, crm=http(REFUSED, **ordered))
     sending.deliver()
     clock.advance(3601)
     sending.rules(crm=http("/healthy/crm", **ordered))
@@ -114,23 +114,25 @@ def test_an_ordered_target_goes_on_behind_what_was_late(sending: Sending, clock:
     clock.advance(2)  # behind its key it looks up every second
     sending.deliver()
 
-    assert sorted(reason for reason, _ in letters(work)) == ["DeadlineMissed"] * 3
+    assert sorted(reason for reason, _ in letters(runtime)) == ["DeadlineMissed"] * 3
     assert len(sending.requests()) == 1
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_redrive_begins_their_time_anew(sending: Sending, clock: RunningClock) -> None:
     """What was too late is sent when somebody redrives it: the deadline counts from the redrive."""
-    work = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
+    runtime = sending.begin(1, crm=http("/healthy/crm", **WITHIN))
     clock.advance(3601)
     sending.deliver()
-    assert letters(work) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("DeadlineMissed", 0)]
 
-    request = begin_redrive(work, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(
+        runtime, Selection(reason="DeadlineMissed"), "run", rate=None, retransform=False, again=False
+    )
+    deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
 
     assert len(sending.requests()) == 1
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending, clock: RunningClock) -> None:
@@ -155,10 +157,10 @@ def test_it_is_told_once_when_four_fifths_of_the_time_are_over(sending: Sending,
 
 def test_what_is_late_is_found_by_the_planner_of_retries(sending: Sending, clock: RunningClock) -> None:
     """A row that is due only later is taken at its deadline and not when it is due."""
-    work = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
+    runtime = sending.begin(1, crm=http("/healthy/crm", not_before="2h", **WITHIN))
     sending.deliver()
-    assert letters(work) == []
-    assert [row.published_at is not None for row in work.ledger.pending()] == [True]
+    assert letters(runtime) == []
+    assert [row.published_at is not None for row in runtime.ledger.pending()] == [True]
     clock.advance(3601)
     sending.deliver()
-    assert letters(work) == [("DeadlineMissed", 0)]
+    assert letters(runtime) == [("DeadlineMissed", 0)]

@@ -89,7 +89,7 @@ def test_a_certificate_that_has_ended_is_told(
     )
 
     said = "Renew the broker's certificate if it has ended" if kind == "kafka" else "certificate has expired"
-    assert said in (check_target(sending.work, "orders", "crm") or "")
+    assert said in (check_target(sending.runtime, "orders", "crm") or "")
 
 
 def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(

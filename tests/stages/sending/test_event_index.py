@@ -19,109 +19,109 @@ DAY = timedelta(days=1).total_seconds()
 
 def found(sending: Sending, event_id: str) -> Why:
     """Return what is known of an id of which there is one message."""
-    answer = why(sending.work, event_id)
+    answer = why(sending.runtime, event_id)
     assert len(answer.events) == 1
     return answer
 
 
 def test_an_indexed_event_is_found_in_its_file_alone(sending: Sending) -> None:
     """Of many batches one file is read; what was landed since the last run is looked through beside it."""
-    work = sending.begin(2, crm="/healthy/crm")
+    runtime = sending.begin(2, crm="/healthy/crm")
     for _ in range(4):
         sending.deliver()
         sending.publish(2)
     before = found(sending, "3")
 
-    maintain(work)
+    maintain(runtime)
 
     after = found(sending, "3")
     assert (before.looked.files, after.looked.files) == (8, 1)
     assert after.events == before.events
-    assert work.ledger.batches_to_index(10) == []
+    assert runtime.ledger.batches_to_index(10) == []
     sending.deliver()
     assert found(sending, "9").looked.files <= 2
 
 
 def test_the_files_of_a_day_that_is_over_are_joined(sending: Sending) -> None:
     """One file a day remains, whose rows are those of all, and the store holds no other."""
-    work = sending.begin(2, crm="/healthy/crm")
+    runtime = sending.begin(2, crm="/healthy/crm")
     for _ in range(3):
         sending.deliver()
-        maintain(work)
+        maintain(runtime)
         sending.publish(2)
-    assert len(work.ledger.index_files()) == 3
+    assert len(runtime.ledger.index_files()) == 3
 
     sending.site.clock.advance(DAY)
-    maintain(work)
+    maintain(runtime)
 
-    (file,) = work.ledger.index_files()
+    (file,) = runtime.ledger.index_files()
     assert file.rows == 6
-    assert len(work.store.list("index/")) == 2
+    assert len(runtime.store.list("index/")) == 2
     assert [found(sending, str(number)).looked.files for number in range(1, 7)] == [1] * 6
 
 
 def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending) -> None:
     """By the id that a message claims; an id that came twice is found twice."""
-    work = sending.begin(1, b'{"id": "torn", ', crm="/healthy/crm")
+    runtime = sending.begin(1, b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
     sending.publish(sending.order(1))
     sending.deliver()
-    maintain(work)
+    maintain(runtime)
 
-    assert [each.status for each in why(work, "torn").events] == ["malformed"]
-    assert [each.status for each in why(work, "1").events] == ["valid", "valid"]
+    assert [each.status for each in why(runtime, "torn").events] == ["malformed"]
+    assert [each.status for each in why(runtime, "1").events] == ["valid", "valid"]
 
 
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
 def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None:
     """Never a wrong answer: that day is looked through, until maintenance has indexed it again."""
-    work = sending.begin(2, crm="/healthy/crm")
+    runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
-    maintain(work)
-    (file,) = work.ledger.index_files()
+    maintain(runtime)
+    (file,) = runtime.ledger.index_files()
     if harm == "lost":
-        work.store.delete(file.path)
+        runtime.store.delete(file.path)
     else:
-        work.store.put(file.path, b"no Parquet")
+        runtime.store.put(file.path, b"no Parquet")
 
     answer = found(sending, "2")
 
     assert "was looked through" in answer.notes[0]
     with pytest.raises(NotFoundError, match="was looked through"):
-        why(work, "nobody")
+        why(runtime, "nobody")
     if harm == "lost":
-        maintain(work)
+        maintain(runtime)
         assert found(sending, "2").notes == ()
 
 
 def test_the_index_goes_with_the_events(sending: Sending) -> None:
     """Once no event of a day is archived, no file of its index is left, in the ledger or in the store."""
-    work = sending.begin(2, crm="/healthy/crm", settings={"retention_deliveries": 86400})
+    runtime = sending.begin(2, crm="/healthy/crm", settings={"retention_deliveries": 86400})
     sending.deliver()
-    maintain(work)
-    assert work.store.list("index/")
+    maintain(runtime)
+    assert runtime.store.list("index/")
 
     sending.site.clock.advance(40 * DAY)
-    maintain(work)
+    maintain(runtime)
 
-    assert work.ledger.index_files() == []
-    assert work.store.list("index/") == []
+    assert runtime.ledger.index_files() == []
+    assert runtime.store.list("index/") == []
 
 
 def test_a_file_that_nobody_recorded_is_removed_once_it_is_old(sending: Sending) -> None:
     """What a run left that died between writing and recording; a fresh one stays: its writer may be at work."""
-    work = sending.begin(2, crm="/healthy/crm")
+    runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
-    maintain(work)
-    (file,) = work.ledger.index_files()
-    work.ledger.forget_index(file.day)
+    maintain(runtime)
+    (file,) = runtime.ledger.index_files()
+    runtime.ledger.forget_index(file.day)
 
-    maintain(work)
-    assert work.store.exists(file.path)
+    maintain(runtime)
+    assert runtime.store.exists(file.path)
     sending.site.clock.advance(2 * DAY)
-    maintain(work)
+    maintain(runtime)
 
-    assert not work.store.exists(file.path)
+    assert not runtime.store.exists(file.path)
     assert found(sending, "1").looked.files == 1
 
 
@@ -133,13 +133,13 @@ def test_a_run_that_dies_anywhere_leaves_no_wrong_index(
         sending.publish(2)
         sending.rules(crm="/healthy/crm")
         sending.deliver()
-    maintain(sending.work)
+    maintain(sending.runtime)
     sending.publish(2)
     sending.deliver()
     sending.site.clock.advance(DAY)
 
     for wreck in dying_everywhere(sending.site, maintain):
-        assert [len(why(wreck.work, str(number)).events) for number in range(1, 7)] == [1] * 6
-        maintain(wreck.work)
-        assert [why(wreck.work, str(number)).looked.files for number in range(1, 7)] == [1] * 6
-        assert len(wreck.work.ledger.index_files()) == 1
+        assert [len(why(wreck.runtime, str(number)).events) for number in range(1, 7)] == [1] * 6
+        maintain(wreck.runtime)
+        assert [why(wreck.runtime, str(number)).looked.files for number in range(1, 7)] == [1] * 6
+        assert len(wreck.runtime.ledger.index_files()) == 1

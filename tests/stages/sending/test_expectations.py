@@ -36,41 +36,41 @@ def test_a_batch_that_is_not_as_expected_holds_its_rule_alone(sending: Sending) 
     sending.publish(6)
     first = sending.deliver_batch()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 6}
-    (held,) = status(sending.work).rules_on_hold
+    (held,) = status(sending.runtime).rules_on_hold
     assert (held.rule, held.reason) == ("orders", "ExpectationFailed: matches is 6, expected at most 5")
 
     sending.publish(3)
     sending.deliver()
     assert received(sending) == {"/healthy/crm": 6, "/healthy/note": 9}
-    (pending,) = status(sending.work).pending
+    (pending,) = status(sending.runtime).pending
     assert (pending.rule, pending.state, pending.held, pending.count) == ("orders", "on_hold", "expectation failed", 3)
     (event,) = [event["data"] for event in told(sending) if event["type"] == "rule.on_hold"]
     assert (event["rule"], event["reason"], event["on_hold_at"]) == ("orders", held.reason, first)
 
-    released = release_rule(sending.work, "orders")
+    released = release_rule(sending.runtime, "orders")
     assert released.expectation is not None
     assert (released.expectation.detail, released.deliveries) == ("matches is 6, expected at most 5", 3)
     sending.deliver()
 
     assert received(sending) == {"/healthy/crm": 9, "/healthy/note": 9}
-    assert status(sending.work).rules_on_hold == ()
-    assert release_rule(sending.work, "orders").nothing
-    assert audit(sending.work).differences == ()
+    assert status(sending.runtime).rules_on_hold == ()
+    assert release_rule(sending.runtime, "orders").nothing
+    assert audit(sending.runtime).differences == ()
 
 
 def test_too_few_matches_hold_a_rule_that_nothing_matched(sending: Sending) -> None:
     """A batch without any event for the rule is one of 0 matches; a rule that is disabled expects nothing."""
     sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_least: 1}}"))
-    operate(sending.work, "disable rule", "orders")
+    operate(sending.runtime, "disable rule", "orders")
     sending.publish(2)
     sending.deliver_batch()
-    assert sending.work.ledger.expectation_holds() == {}
+    assert sending.runtime.ledger.expectation_holds() == {}
 
-    operate(sending.work, "enable rule", "orders")
+    operate(sending.runtime, "enable rule", "orders")
     sending.publish(sending.order(7, type="order.lost"))
     sending.deliver_batch()
 
-    assert sending.work.ledger.expectation_holds()["orders"].detail == "matches is 0, expected at least 1"
+    assert sending.runtime.ledger.expectation_holds()["orders"].detail == "matches is 0, expected at least 1"
 
 
 def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> None:
@@ -82,10 +82,10 @@ def test_dead_letters_and_failed_transforms_hold_a_rule(sending: Sending) -> Non
     sending.publish(2)
     sending.deliver_batch()
 
-    assert sending.work.ledger.expectation_holds()["orders"].detail == (
+    assert sending.runtime.ledger.expectation_holds()["orders"].detail == (
         "dead_letter_rate is 1, expected at most 0.4; transform_failure_rate is 0.5, expected at most 0.1"
     )
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_ordered_target_goes_on_in_order_after_a_release(
@@ -100,14 +100,14 @@ def test_an_ordered_target_goes_on_in_order_after_a_release(
     assert sending.deliver_batch()
     assert recorder.got == {"a": [0, 1, 2, 3]}
 
-    release_rule(sending.work, "orders")
+    release_rule(sending.runtime, "orders")
     publish(sending, *[keyed(n, "a") for n in range(7, 9)])
     sending.deliver()
     clock.advance(5)
     sending.deliver()
 
     assert recorder.got == {"a": list(range(9))}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
@@ -115,14 +115,14 @@ def test_a_pause_and_a_hold_are_lifted_one_by_one(sending: Sending) -> None:
     sending.write(rules({"crm": http("/healthy/crm")}, expect="{matches: {at_most: 1}}"))
     sending.publish(2)
     sending.deliver_batch()
-    operate(sending.work, "pause rule", "orders")
+    operate(sending.runtime, "pause rule", "orders")
     sending.publish(1)
     sending.deliver()
-    assert {row.held for row in sending.work.ledger.pending()} == {"rule paused"}
+    assert {row.held for row in sending.runtime.ledger.pending()} == {"rule paused"}
 
-    assert operate(sending.work, "resume rule", "orders").released == 0
-    assert {row.held for row in sending.work.ledger.pending()} == {"expectation failed"}
-    assert release_rule(sending.work, "orders").deliveries == 1
+    assert operate(sending.runtime, "resume rule", "orders").released == 0
+    assert {row.held for row in sending.runtime.ledger.pending()} == {"expectation failed"}
+    assert release_rule(sending.runtime, "orders").deliveries == 1
     sending.deliver()
 
     assert received(sending) == {"/healthy/crm": 3}

@@ -38,19 +38,19 @@ rules:
     targets:
 {targets}""")
     sending.publish(*[keyed(number, "a") for number in range(20)], small())
-    work = sending.site.reopen(chunk_max_deliveries=4, batch_max_chunks=_TARGETS_A_RUN)
-    batch = routed(work)
+    runtime = sending.site.reopen(chunk_max_deliveries=4, batch_max_chunks=_TARGETS_A_RUN)
+    batch = routed(runtime)
     sending.settle(batch)  # nobody has pushed: all of it is pending, and due
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
     plans: list[set[str]] = []
-    while (plan := plan_retries(work, RUNNER)).batch_id is not None:
-        chunks = work.ledger.chunks(plan.batch_id)
+    while (plan := plan_retries(runtime, RUNNER)).batch_id is not None:
+        chunks = runtime.ledger.chunks(plan.batch_id)
         plans.append({f"{piece.rule}/{piece.target}" for chunk in chunks for piece in chunk.pieces})
-        retry = work.ledger.batch(plan.batch_id)
+        retry = runtime.ledger.batch(plan.batch_id)
         sending.push(retry)
         sending.settle(retry)
-        assert commit(work, retry.batch_id)
+        assert commit(runtime, retry.batch_id)
 
     first = {name: next(n for n, plan in enumerate(plans) if name in plan) for plan in plans for name in plan}
     turns = [number for number, plan in enumerate(plans) if "backlog/crm" in plan]
@@ -58,7 +58,7 @@ rules:
     assert len(turns) >= 2
     assert turns[0] == 0
     assert turns[1] >= max(first.values()) > 1
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
     assert sum(len(each) for each in recorder.got.values()) == 20 + _SMALL
 
 
@@ -68,7 +68,7 @@ def test_a_backlog_drains_at_the_rate_of_its_target(sending: Sending) -> None:
     batch = sending.routed(60, settings={"push_timeout": 1}, crm=crm)
     began = datetime.now(UTC)
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
+    assert commit(sending.runtime, batch.batch_id)
     runs = 0
     while sending.retry() is not None:
         runs += 1
@@ -77,4 +77,4 @@ def test_a_backlog_drains_at_the_rate_of_its_target(sending: Sending) -> None:
     assert len(times) == 60
     assert runs > 1
     assert (times[-1] - began).total_seconds() > 1.9, "at least 1.95 s by its tokens, from before the first one on"
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

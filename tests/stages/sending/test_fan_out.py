@@ -15,9 +15,9 @@ SETTINGS = {"chunk_max_deliveries": 5}
 def taken(sending: Sending, pools: dict[str, PoolSlots] | None = None) -> int:
     """Publish forty events and return how many of them the next batch takes."""
     sending.publish(40)
-    batch_id = listen(sending.work, RUNNER, pools)
+    batch_id = listen(sending.runtime, RUNNER, pools)
     assert batch_id is not None
-    return sum(each.end - each.start for each in sending.work.ledger.ranges(batch_id))
+    return sum(each.end - each.start for each in sending.runtime.ledger.ranges(batch_id))
 
 
 def test_a_batch_takes_what_its_pool_has_room_for(sending: Sending) -> None:
@@ -58,7 +58,7 @@ def test_a_pool_of_its_own_holds_up_nobody(sending: Sending) -> None:
 def test_a_target_that_is_not_well_does_not_count(sending: Sending) -> None:
     """Its deliveries are not handed out anyway: it must not cost the others their events."""
     sending.begin(40, settings=SETTINGS, crm=HEALTHY, erp=HEALTHY)
-    sending.work.ledger.set_target_status("orders", "erp", "degraded", "for the test")
+    sending.runtime.ledger.set_target_status("orders", "erp", "degraded", "for the test")
     sending.deliver_batch()
 
     assert taken(sending, {"eventbridge.medium": PoolSlots(16, 2)}) == 20
@@ -66,14 +66,14 @@ def test_a_target_that_is_not_well_does_not_count(sending: Sending) -> None:
 
 def test_what_a_batch_had_no_room_for_the_next_one_has(sending: Sending) -> None:
     """The first batch hands out two of eight chunks; the second takes a quarter of the events and hands out all."""
-    work = sending.begin(40, settings=SETTINGS | {"batch_max_chunks": 2}, crm=HEALTHY)
+    runtime = sending.begin(40, settings=SETTINGS | {"batch_max_chunks": 2}, crm=HEALTHY)
     sending.deliver_batch()
     sending.publish(40)
     sending.deliver_batch()
 
     handed_out = [
-        [chunk.handed_out for chunk in work.ledger.chunks(batch.batch_id)]
-        for batch in reversed(work.ledger.batches())
+        [chunk.handed_out for chunk in runtime.ledger.chunks(batch.batch_id)]
+        for batch in reversed(runtime.ledger.batches())
         if batch.kind == "normal"
     ]
     assert [chunks.count(False) for chunks in handed_out] == [6, 0]
@@ -95,4 +95,4 @@ def test_few_events_say_little_of_a_pool(sending: Sending) -> None:
 
     assert taken(sending, {"eventbridge.medium": PoolSlots(1, 1)}) == 40
     sending.deliver()
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

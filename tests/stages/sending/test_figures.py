@@ -27,18 +27,18 @@ from eventbridge.stages.upkeep.run import Run
 OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pending"}
 
 
-def counted(work: Runtime, scope: Scope) -> dict[str, int]:
+def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
     """Return the counts of a scope by outcome, those of no delivery included."""
     found: Counter[str] = Counter()
-    for each in work.ledger.figures(scope):
+    for each in runtime.ledger.figures(scope):
         found[each.key.outcome] += each.count
     return dict(found)
 
 
-def of_targets(work: Runtime) -> dict[str, dict[str, int]]:
+def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
     """Return the counts of targets, by `<rule>/<target>` and by the books' names of outcomes."""
     found: dict[str, dict[str, int]] = {}
-    for each in work.ledger.figures("target"):
+    for each in runtime.ledger.figures("target"):
         of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
         of[OUTCOMES[each.key.outcome]] += each.count
     return found
@@ -47,27 +47,27 @@ def of_targets(work: Runtime) -> dict[str, dict[str, int]]:
 def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
     """Delivered and dead-lettered over a batch and the retries of it; pending counts each time."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
-    work = sending.work
+    runtime = sending.runtime
     sending.deliver()
     clock.advance(4_000)
     sending.deliver()
     clock.advance(4_000)
     sending.deliver()
 
-    books = audit(work)
+    books = audit(runtime)
     assert books.differences == ()
-    found = of_targets(work)
+    found = of_targets(runtime)
     for key, sums in books.deliveries.items():
         assert {name: found[key][name] for name in ("delivered", "dead")} == {
             name: sums[name] for name in ("delivered", "dead")
         }
         matched = sum(
-            each.matched for each in work.ledger.figures("target") if f"{each.key.rule}/{each.key.target}" == key
+            each.matched for each in runtime.ledger.figures("target") if f"{each.key.rule}/{each.key.target}" == key
         )
         assert matched == sums["matched"]
-    buses = counted(work, "bus")
+    buses = counted(runtime, "bus")
     assert {name: buses[name] for name in ("valid", "malformed")} == {"valid": 20, "malformed": 1}
-    assert counted(work, "target") == {name: buses[name] for name in counted(work, "target")}
+    assert counted(runtime, "target") == {name: buses[name] for name in counted(runtime, "target")}
 
 
 def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
@@ -75,20 +75,20 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     sending.begin(30, crm="/healthy/crm")
     sending.deliver()
 
-    (figure,) = sending.work.ledger.figures("target")
+    (figure,) = sending.runtime.ledger.figures("target")
     assert sum(figure.buckets) == figure.count == figure.matched == 30
     assert 0 < figure.latency < 30 * BOUNDS_MS[-1] * 1_000
     assert figure.size == sum(len(sending.order(number)) for number in range(1, 31))
-    (batch,) = sending.work.ledger.batches()
-    routing = sum(file.detail.cpu for file in sending.work.ledger.files(batch.batch_id, "delivery"))
-    pushing = sum(chunk.cpu for chunk in sending.work.ledger.chunks(batch.batch_id))
+    (batch,) = sending.runtime.ledger.batches()
+    routing = sum(file.detail.cpu for file in sending.runtime.ledger.files(batch.batch_id, "delivery"))
+    pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks(batch.batch_id))
     assert routing > 0
-    details = [file.detail for file in sending.work.ledger.files(batch.batch_id, "outcome")]
+    details = [file.detail for file in sending.runtime.ledger.files(batch.batch_id, "outcome")]
     sending_in_streaming_task = sum(detail.cpu for detail in details if isinstance(detail, Spent))
     assert pushing + sending_in_streaming_task > 0
     assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
     assert figure.cpu == routing + pushing + sending_in_streaming_task
-    stages = {each.key.outcome: sum(each.buckets) for each in sending.work.ledger.figures("bus")}
+    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.figures("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 
 
@@ -99,17 +99,17 @@ def test_what_is_delivered_again_is_told_apart_from_what_matched(sending: Sendin
         "/tmp/never", str(sending.site.folder / "letters.jsonl")
     )
     sending.begin(3, bad=refused)
-    work = sending.work
+    runtime = sending.runtime
     sending.deliver()
-    copies = counted(work, "bus")["again"]
+    copies = counted(runtime, "bus")["again"]
     sending.rules(bad="/healthy/bad")
 
-    request = begin_redrive(work, Selection(target="bad"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
+    request = begin_redrive(runtime, Selection(target="bad"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
 
     assert copies == 3
-    assert counted(work, "bus")["again"] == 6
-    matched = sum(each.matched for each in work.ledger.figures("target") if each.key.target == "bad")
+    assert counted(runtime, "bus")["again"] == 6
+    matched = sum(each.matched for each in runtime.ledger.figures("target") if each.key.target == "bad")
     assert (matched, len(sending.requests())) == (3, 6)
 
 
@@ -117,13 +117,13 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
     """From planned to routed, from there to the last push's end, and from there to the commit."""
     batch = sending.routed(2, crm="/healthy/crm")
     clock.advance(10)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     clock.advance(1_000)
     sending.settle(batch)
-    commit(work, batch.batch_id)
+    commit(runtime, batch.batch_id)
 
-    took = {each.key.outcome: each.latency / 1e6 for each in work.ledger.figures("bus") if each.latency}
+    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.figures("bus") if each.latency}
     assert took["stage_prepare"] < 10 <= took["stage_push"] < 1_000
     assert 1_000 <= took["stage_settle"] < 1_060
 
@@ -136,14 +136,14 @@ def test_a_commit_that_dies_anywhere_counts_once(
     sending.push(batch)
     sending.settle(batch)
 
-    for wreck in dying_everywhere(sending.site, lambda work: commit(work, batch.batch_id)):
-        commit(wreck.work, batch.batch_id)
+    for wreck in dying_everywhere(sending.site, lambda runtime: commit(runtime, batch.batch_id)):
+        commit(wreck.runtime, batch.batch_id)
 
-        assert of_targets(wreck.work) == {
+        assert of_targets(wreck.runtime) == {
             "orders/bad": {"delivered": 0, "dead": 8, "pending": 0},
             "orders/crm": {"delivered": 8, "dead": 0, "pending": 0},
         }
-        assert counted(wreck.work, "bus")["valid"] == 8
+        assert counted(wreck.runtime, "bus")["valid"] == 8
 
 
 @pytest.mark.parametrize("days", [1, 9, 100, 1_000])
@@ -154,13 +154,13 @@ def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: in
     clock.advance(90)
     sending.publish(2)
     sending.deliver()
-    before = {scope: sending.work.ledger.figures(scope) for scope in upkeep.KEPT}
+    before = {scope: sending.runtime.ledger.figures(scope) for scope in upkeep.KEPT}
 
     clock.advance(timedelta(days=days).total_seconds())
-    maintain(sending.work)
+    maintain(sending.runtime)
 
-    assert {scope: sending.work.ledger.figures(scope) for scope in upkeep.KEPT} == before
-    kept = sending.work.ledger.figures_between("target", clock() - timedelta(days=2_000), clock())
+    assert {scope: sending.runtime.ledger.figures(scope) for scope in upkeep.KEPT} == before
+    kept = sending.runtime.ledger.figures_between("target", clock() - timedelta(days=2_000), clock())
     assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
 
 
@@ -172,14 +172,14 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
         sending.deliver()
         clock.advance(120)
     clock.advance(3_600)
-    work = sending.work
-    assert work.ledger.figure_rows("target") == 4
-    before = work.ledger.figures("target")
+    runtime = sending.runtime
+    assert runtime.ledger.figure_rows("target") == 4
+    before = runtime.ledger.figures("target")
 
-    upkeep.fold_figures(Run(work, 60, dry_run=False), most_rows=2)
+    upkeep.fold_figures(Run(runtime, 60, dry_run=False), most_rows=2)
 
-    assert work.ledger.figure_rows("target") <= 2
-    assert work.ledger.figures("target") == before
+    assert runtime.ledger.figure_rows("target") <= 2
+    assert runtime.ledger.figures("target") == before
 
 
 def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
@@ -187,10 +187,10 @@ def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
     sending.begin(5, b"not json", crm="/healthy/crm")
     sending.deliver()
 
-    found = daily_figures(sending.work, 1, "orders")
+    found = daily_figures(sending.runtime, 1, "orders")
     (day,) = found.rules
     assert (day.rule, day.matched, day.delivered, day.pending, day.dead_lettered) == ("orders", 5, 5, 0, 0)
     assert day.cpu_seconds > 0
     assert day.mean_seconds is not None
-    (bus,) = daily_figures(sending.work, 1).buses
+    (bus,) = daily_figures(sending.runtime, 1).buses
     assert (bus.bus, bus.valid, bus.malformed) == ("orders", 5, 1)

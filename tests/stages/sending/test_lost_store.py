@@ -18,11 +18,11 @@ def test_a_store_that_vanishes_is_not_made_again(sending: Sending) -> None:
     store.mkdir()
 
     with pytest.raises(StoreError, match="is gone, or is another one"):
-        sending.work.store.put("outcomes/a", b"")
+        sending.runtime.store.put("outcomes/a", b"")
     assert list(store.iterdir()) == []
     store.rmdir()
     with pytest.raises(StoreError, match="mount it again"):
-        sending.work.store.put("outcomes/a", b"")
+        sending.runtime.store.put("outcomes/a", b"")
     store.with_name("away").rename(store)
     sending.publish(1)
     sending.deliver()

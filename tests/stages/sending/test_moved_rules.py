@@ -43,34 +43,34 @@ def got(sending: Sending, target: str = "crm") -> list[str]:
 
 def finish(sending: Sending, batch_id: str) -> None:
     """Move a batch on to its commit."""
-    work = sending.work
-    buffer(work, batch_id)
-    push_and_settle(work, batch_id, route(work, batch_id, InProcessRouter(work.store)), Stop())
+    runtime = sending.runtime
+    buffer(runtime, batch_id)
+    push_and_settle(runtime, batch_id, route(runtime, batch_id, InProcessRouter(runtime.store)), Stop())
 
 
 def test_a_rule_that_leaves_an_open_batch_begins_behind_it(sending: Sending) -> None:
     """Its new runner plans nothing while the old one's batch with it is under way; nothing of that comes twice."""
     sending.write(both("old", "old"))
     sending.publish(4)
-    open_batch = listen(sending.work, "old")
+    open_batch = listen(sending.runtime, "old")
     assert open_batch is not None
     sending.write(both("new", "old"))
     sending.publish(3)
 
-    assert listen(sending.work, "new") is None
+    assert listen(sending.runtime, "new") is None
     finish(sending, open_batch)
     for runner in ("old", "new", "old", "new"):
         sending.deliver_batch(runner)
 
     assert len(set(got(sending))) == len(got(sending)) == 7
     assert len(set(got(sending, "log"))) == len(got(sending, "log")) == 7
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def in_between(monkeypatch: pytest.MonkeyPatch, sending: Sending, method: str, then: Callable[[], object]) -> list[str]:
     """Have something happen when a bus is first asked by a method; return what becomes [method] by then."""
-    (bus,) = sending.work.rule_set().buses.values()
-    source: LogSource = sending.work.open_source(bus)
+    (bus,) = sending.runtime.rule_set().buses.values()
+    source: LogSource = sending.runtime.open_source(bus)
     source.close()
     kind, real, done = type(source), getattr(type(source), method), list[str]()
 
@@ -90,7 +90,7 @@ def test_a_batch_that_ends_while_its_rule_is_taken_over_does_not_come_twice(
     """The old runner commits its batch with the rule while the new one asks the bus for where that stands."""
     sending.write(both("old", "old"))
     sending.publish(4)
-    open_batch = listen(sending.work, "old")
+    open_batch = listen(sending.runtime, "old")
     assert open_batch is not None
     sending.write(both("new", "old"))
     done = in_between(monkeypatch, sending, "end", lambda: finish(sending, open_batch))
@@ -102,7 +102,7 @@ def test_a_batch_that_ends_while_its_rule_is_taken_over_does_not_come_twice(
         sending.deliver_batch(runner)
 
     assert len(set(got(sending))) == len(got(sending)) == 7
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over(
@@ -123,7 +123,7 @@ def test_a_batch_without_a_rule_that_is_taken_over_meanwhile_passes_nothing_over
         sending.deliver_batch(runner)
 
     assert len(set(got(sending))) == len(got(sending)) == 9
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_rule_misses_nothing_that_its_old_runner_takes_without_it(sending: Sending) -> None:
@@ -139,7 +139,7 @@ def test_a_rule_misses_nothing_that_its_old_runner_takes_without_it(sending: Sen
     assert sending.deliver_batch("new")
 
     assert len(set(got(sending))) == len(got(sending)) == 10
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_runner_that_is_behind_takes_the_rule_when_it_is_there(sending: Sending) -> None:
@@ -158,14 +158,14 @@ def test_a_runner_that_is_behind_takes_the_rule_when_it_is_there(sending: Sendin
 
     assert len(set(got(sending))) == len(got(sending)) == 11
     assert len(set(got(sending, "log"))) == len(got(sending, "log")) == 11
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one(sending: Sending) -> None:
     """No DAG runs for the old runner any more: the new one takes its batch to the end, and goes on behind it."""
     sending.write(rules(CRM, runner="old"))
     sending.publish(4)
-    open_batch = listen(sending.work, "old")
+    open_batch = listen(sending.runtime, "old")
     sending.write(rules(CRM, runner="new"))
     sending.publish(3)
 
@@ -174,7 +174,7 @@ def test_the_batch_of_a_runner_without_rules_is_finished_by_the_new_one(sending:
     assert sending.deliver_batch("new") is None
 
     assert len(set(got(sending))) == len(got(sending)) == 7
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sending) -> None:
@@ -188,9 +188,9 @@ def test_a_rule_that_comes_back_to_a_runner_that_went_on_is_refused(sending: Sen
     sending.write(both("old", "old"))
 
     with pytest.raises(RuleMovedError, match="3 events without it") as refusal:
-        listen(sending.work, "old")
+        listen(sending.runtime, "old")
 
-    assert status(sending.work).stalled == (StalledRunner("old", str(refusal.value)),)
+    assert status(sending.runtime).stalled == (StalledRunner("old", str(refusal.value)),)
     sending.write(both("third", "old"))
     assert sending.deliver_batch("third")
     assert len(set(got(sending))) == len(got(sending)) == 5
@@ -201,12 +201,12 @@ def test_a_batch_is_planned_by_the_rules_that_are_in_force(sending: Sending, clo
     sending.write(rules(CRM, runner="old"))
     sending.publish(2)
     assert sending.deliver_batch("old")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     (before,) = ledger.batches()
     known = ledger.rules_in_force()
     assert known is not None
     sending.write(rules(CRM, runner="new"))
-    assert listen(sending.work, "new") is None
+    assert listen(sending.runtime, "new") is None
 
     stale = Batch("late", "normal", "old", "orders", "planned", before.rule_set, planned_at=ledger.now())
 
@@ -239,7 +239,7 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
     sending.write(both("ahead", "ahead") + third.format(runner=others))
     sending.publish(1)
 
-    (waits,) = status(sending.work).stalled
+    (waits,) = status(sending.runtime).stalled
     assert waits.runner == "ahead"
     assert waits.why.startswith("The rule orders comes from runner 'old', which delivers 6 events more before: this")
     taken = sending.deliver_batch("ahead")
@@ -251,10 +251,10 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
     while sending.deliver_batch("ahead"):
         pass
 
-    assert status(sending.work).stalled == ()
-    assert sending.work.ledger.assignments()["orders", "crm"].runner == "ahead"
+    assert status(sending.runtime).stalled == ()
+    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "ahead"
     assert len(set(got(sending))) == len(got(sending)) == 13
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: Sending) -> None:
@@ -276,11 +276,11 @@ def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: S
 
     assert [len(got(sending, name)) for name in ("crm", "log")] == [17, 17]
     assert len(set(got(sending))) == len(set(got(sending, "log"))) == 17
-    assert {pair[0]: was.runner for pair, was in sending.work.ledger.assignments().items()} == {
+    assert {pair[0]: was.runner for pair, was in sending.runtime.ledger.assignments().items()} == {
         "orders": "two",
         "other": "one",
     }
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @pytest.mark.parametrize("others", ["old", "ahead"], ids=["that has other rules", "that has none"])
@@ -297,20 +297,20 @@ def test_a_listen_that_dies_while_the_old_runner_catches_up_loses_and_repeats_no
     sending.write(both("ahead", "ahead") + third.format(runner=others))
     sending.publish(1)
 
-    def go_on(work: Runtime, runner: str) -> None:
-        deliver_until_idle(work, runner, InProcessRouter(work.store))
+    def go_on(runtime: Runtime, runner: str) -> None:
+        deliver_until_idle(runtime, runner, InProcessRouter(runtime.store))
 
-    def deliver_all(work: Runtime) -> None:
+    def deliver_all(runtime: Runtime) -> None:
         for runner in ("ahead", "old", "ahead", "old") if others == "old" else ("ahead", "ahead"):
-            go_on(work, runner)
+            go_on(runtime, runner)
 
     for wreck in dying_everywhere(sending.site, deliver_all, every=7):
         deliver_all(wreck.reopen())
-        found = audit(wreck.work)
+        found = audit(wreck.runtime)
         assert found.differences == ()
         delivered = {rule: counts["delivered"] for rule, counts in found.deliveries.items()}
         assert sum(delivered.values()) == 18, delivered
-        assert wreck.work.ledger.assignments()["orders", "crm"].runner == "ahead"
+        assert wreck.runtime.ledger.assignments()["orders", "crm"].runner == "ahead"
 
 
 def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,10 +326,10 @@ def test_a_runner_that_stood_still_does_not_take_a_rule_back(sending: Sending, m
         assert sending.deliver_batch("third")
 
     done = in_between(monkeypatch, sending, "ends", move_on)
-    listen(sending.work, "second")
+    listen(sending.runtime, "second")
 
     assert done
-    assert sending.work.ledger.assignments()["orders", "crm"].runner == "third"
+    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "third"
 
 
 def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,10 +343,10 @@ def test_a_rule_that_its_runner_has_again_is_not_left(sending: Sending, monkeypa
 
     def take_back() -> None:
         sending.write(together)
-        assert listen(sending.work, "old")
+        assert listen(sending.runtime, "old")
 
     done = in_between(monkeypatch, sending, "ends", take_back)
-    listen(sending.work, "old")
+    listen(sending.runtime, "old")
     assert done
     sending.publish(2)
     while sending.deliver_batch("old"):
@@ -365,7 +365,7 @@ def test_what_a_rule_has_not_seen_stays_on_the_bus(sending: Sending, clock: Runn
     assert sending.deliver_batch("old")
     clock.advance(40 * 86_400)
 
-    assert maintain(sending.work).messages == {"orders": 4}
+    assert maintain(sending.runtime).messages == {"orders": 4}
 
     assert sending.deliver_batch("new")
     assert len(set(got(sending))) == len(got(sending)) == 7

@@ -51,7 +51,7 @@ def streaming_tasks(sending: Sending, *runners: str) -> Iterator[None]:
     with ThreadPoolExecutor(opened) as pool:
         running = [pool.submit(deliver_streaming, sending.site.reopen(), runner, stop) for runner in runners]
         try:
-            until(lambda: any(e.done() for e in running) or len(sending.work.ledger.batches(state="open")) == opened)
+            until(lambda: any(e.done() for e in running) or len(sending.runtime.ledger.batches(state="open")) == opened)
             yield
         finally:
             stop.set()
@@ -66,7 +66,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
 
     def publish_until_it_is(runner: str) -> None:
         nonlocal published
-        ledger = sending.work.ledger
+        ledger = sending.runtime.ledger
         pair, deadline = ("orders", "crm"), threading.Event()
         for _ in range(600):
             sending.publish(10)
@@ -89,7 +89,7 @@ def test_a_rule_moves_between_two_streaming_tasks_under_load(sending: Sending) -
 
     for target in ("crm", *_RUNNERS):
         assert len(got(sending, target)) == len(set(got(sending, target))) == published
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Sending) -> None:
@@ -97,18 +97,18 @@ def test_a_runner_waits_for_the_batch_of_the_one_that_takes_its_rule(sending: Se
     write(sending, "one", one="1m", two="1m")
     sending.publish(5)
     for runner in _RUNNERS:
-        deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
+        deliver_until_idle(sending.runtime, runner, InProcessRouter(sending.runtime.store))
     with streaming_tasks(sending, "two"):
         sending.publish(7)
         until(lambda: len(got(sending, "two")) == 12)
         write(sending, "two", one="1m", two="1m")
-        waits = listen(sending.work, "one")
-        was = sending.work.ledger.assignments()["orders", "crm"]
+        waits = listen(sending.runtime, "one")
+        was = sending.runtime.ledger.assignments()["orders", "crm"]
     for runner in (*_RUNNERS, *_RUNNERS):
-        deliver_until_idle(sending.work, runner, InProcessRouter(sending.work.store))
+        deliver_until_idle(sending.runtime, runner, InProcessRouter(sending.runtime.store))
 
     assert (waits, was.runner, was.left) == (None, "one", ())
-    assert sending.work.ledger.assignments()["orders", "crm"].runner == "two"
+    assert sending.runtime.ledger.assignments()["orders", "crm"].runner == "two"
     for target in ("crm", *_RUNNERS):
         assert len(got(sending, target)) == len(set(got(sending, target))) == 12
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -86,17 +86,19 @@ def sending(sending: Sending, url: str, monkeypatch: pytest.MonkeyPatch) -> Send
 
 def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: str) -> None:
     """Delivered, refused and delivered by a retry, dead-lettered: the books balance, and the receiver has each once."""
-    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", late=REFUSED, bad="/status/400/bad")
+    runtime = sending.begin(
+        ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", late=REFUSED, bad="/status/400/bad"
+    )
     sending.deliver()
     sending.rules(crm="/healthy/crm", late="/healthy/late", bad="/status/400/bad")
     clock.advance(2 * 3600)
     sending.deliver()
 
-    books = audit(work)
+    books = audit(runtime)
     received = [request["webhook_id"] for request in sending.requests() if request["path"].startswith("/healthy")]
     assert books.differences == ()
     assert books.deliveries["orders/crm"]["delivered"] == books.deliveries["orders/late"]["delivered"] == ORDERS
-    assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(work))) == ORDERS
+    assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(runtime))) == ORDERS
     assert len(received) == len(set(received)) == 2 * ORDERS
 
 
@@ -115,31 +117,31 @@ def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_pa
 
 def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) -> None:
     """Its lease, its batches and the bus lie on the server; each event once, and the books balance."""
-    work = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
+    runtime = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
     with a_streaming_task(sending):
         for number in range(1, 11):
             sending.publish(2)
             until(lambda number=number: len(sending.requests()) == 2 * number)
 
-    assert work.ledger.streaming_lease(RUNNER) is None
-    assert {batch.state for batch in work.ledger.batches()} == {"committed"}
+    assert runtime.ledger.streaming_lease(RUNNER) is None
+    assert {batch.state for batch in runtime.ledger.batches()} == {"committed"}
     assert set(ids(sending).values()) == {1}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
-def each_push(work: Runtime, batch_id: str) -> None:
+def each_push(runtime: Runtime, batch_id: str) -> None:
     """Push every chunk of a batch."""
-    for chunk in work.ledger.chunks(batch_id):
-        push(work, batch_id, chunk.chunk_id)
+    for chunk in runtime.ledger.chunks(batch_id):
+        push(runtime, batch_id, chunk.chunk_id)
 
 
-def routes(work: Runtime, batch_id: str) -> None:
+def routes(runtime: Runtime, batch_id: str) -> None:
     """Route in this process."""
-    route(work, batch_id, InProcessRouter(work.store))
+    route(runtime, batch_id, InProcessRouter(runtime.store))
 
 
 STAGES: dict[str, Callable[[Runtime, str], Any]] = {
-    "listen": lambda work, _: listen(work, RUNNER),
+    "listen": lambda runtime, _: listen(runtime, RUNNER),
     "buffer": buffer,
     "route": routes,
     "push": each_push,
@@ -154,7 +156,9 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
     sending: Sending, mortal: Postgresql, url: str, point: str
 ) -> None:
     """Each stage, once, where it begins a transaction, is in one, or has committed one: it ends as if nothing were."""
-    work = sending.begin(ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", bad="/status/400/bad", late=REFUSED)
+    runtime = sending.begin(
+        ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", bad="/status/400/bad", late=REFUSED
+    )
     batch_id, restarted = "", []
 
     for name, stage in STAGES.items():
@@ -165,13 +169,13 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
                 mortal.restart()
 
         fault_points.install(restart)
-        found = stage(work, batch_id)
+        found = stage(runtime, batch_id)
         fault_points.install(None)
         batch_id = batch_id or found
 
     assert restarted == list(STAGES)
-    assert work.ledger.batch(batch_id).state == "committed"
-    books = audit(work)
+    assert runtime.ledger.batch(batch_id).state == "committed"
+    books = audit(runtime)
     assert books.differences == ()
     assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len(sending.requests()) == 2 * ORDERS
@@ -182,15 +186,15 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
     runners = ["north", "south"]
     sending.write(CROWDED + "".join(A_RULE.format(name=name) for name in runners))
     settings = {"ledger_url": url, "batch_max_events": ORDERS // 2, "chunk_max_deliveries": 5}
-    work = sending.site.reopen(**settings)
+    runtime = sending.site.reopen(**settings)
     sending.publish(2)
-    deliver_until_idle(work, runners[0], InProcessRouter(work.store))  # what processes import and compile, once
-    begun = len(work.ledger.batches())
+    deliver_until_idle(runtime, runners[0], InProcessRouter(runtime.store))  # what processes import and compile, once
+    begun = len(runtime.ledger.batches())
     sending.publish(ORDERS - 2)
 
     ran, stages = Crowd(sending.site, settings, runners, tmp_path / "claims").run()
 
-    batches = work.ledger.batches(limit=None)
+    batches = runtime.ledger.batches(limit=None)
     received = Counter((each["path"], each["webhook_id"]) for each in sending.requests())
     paths = Counter(path for path, _ in received)
     assert {batch.state for batch in batches} == {"committed"}
@@ -199,7 +203,7 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
     assert set(received.values()) == {1}
     kinds = ("healthy/crm", "status/400/bad", "healthy/letters")
     assert paths == {f"/{kind}-{name}": ORDERS for kind in kinds for name in runners}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_half_an_answer_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:

@@ -23,12 +23,12 @@ def mode(request: pytest.FixtureRequest) -> str:
 def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(sending: Sending) -> None:
     """Connections that were used before close after they took a request: one request, one failed attempt, the last."""
     crm = http(f"/leave-after/{ANSWERED}/{sending.mode}", max_in_flight=6, retry="{policy: custom, max_retries: 0}")
-    work = sending.begin(ANSWERED + LEFT, crm=crm)
+    runtime = sending.begin(ANSWERED + LEFT, crm=crm)
 
     sending.deliver()
 
     received = Counter(request["webhook_id"] for request in sending.requests())
-    rows = [row for batch in work.ledger.batches(limit=None) for row in segment_rows(work, batch.batch_id)]
+    rows = [row for batch in runtime.ledger.batches(limit=None) for row in segment_rows(runtime, batch.batch_id)]
     assert Counter(received.values()) == {1: ANSWERED + LEFT}
     assert {str(UUID(bytes=row["delivery_id"])) for row in rows} == set(received)
     assert Counter((row["sent"], row["attempt"], row["error_class"]) for row in rows) == {
@@ -36,4 +36,4 @@ def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(se
         (True, 1, "NetworkError"): LEFT,
     }
     assert {row["error"] for row in rows} == {None, CLOSED}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()

@@ -31,13 +31,13 @@ Q0, Q1 = Partition("placed", "", 0), Partition("placed", "", 1)
 
 def opened(sending: Sending) -> Batch:
     """Open a batch of the runner as a streaming task does, which it takes for six seconds."""
-    work = sending.work
-    assert listen(work, RUNNER) is None, "it registers the runner"
-    now = work.clock()
-    assert work.ledger.acquire_streaming_lease(RUNNER, "one", now + timedelta(seconds=6))
-    frozen = freeze_rules(work.store, work.rule_set().for_runner(RUNNER))
+    runtime = sending.runtime
+    assert listen(runtime, RUNNER) is None, "it registers the runner"
+    now = runtime.clock()
+    assert runtime.ledger.acquire_streaming_lease(RUNNER, "one", now + timedelta(seconds=6))
+    frozen = freeze_rules(runtime.store, runtime.rule_set().for_runner(RUNNER))
     batch = Batch(new_batch_id(now), "normal", RUNNER, "orders", "open", frozen, planned_at=now)
-    assert work.ledger.plan_batch(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
+    assert runtime.ledger.plan_batch(batch, [Range(Q0, 0, 0), Range(Q1, 0, 0)])
     return batch
 
 
@@ -54,37 +54,37 @@ def test_only_what_no_segment_shows_is_sent_again(sending: Sending, clock: Runni
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(6)
-    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
-    assert write_open_segment(sending.work, batch, 1, {Q0: 2, Q1: 2}, delivered(sending, [3]))
+    assert write_open_segment(sending.runtime, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+    assert write_open_segment(sending.runtime, batch, 1, {Q0: 2, Q1: 2}, delivered(sending, [3]))
 
     clock.advance(7)
     sending.deliver()
 
     assert len(sending.requests()) == 3
-    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
-    assert sending.work.ledger.committed_offsets(RUNNER) == {Q0: 3, Q1: 3}
-    assert not write_open_segment(sending.work, batch, 2, {Q0: 3, Q1: 3}, delivered(sending, [5]))
-    assert audit(sending.work).differences == ()
+    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert sending.runtime.ledger.committed_offsets(RUNNER) == {Q0: 3, Q1: 3}
+    assert not write_open_segment(sending.runtime, batch, 2, {Q0: 3, Q1: 3}, delivered(sending, [5]))
+    assert audit(sending.runtime).differences == ()
 
 
 def test_what_a_killed_push_of_such_a_batch_recorded_is_not_sent_again(sending: Sending, clock: RunningClock) -> None:
     """Segments of the streaming task are read once for all chunks; those of a push count beside them."""
     sending.rules(crm="/healthy/crm")
-    work, batch = sending.work, opened(sending)
+    runtime, batch = sending.runtime, opened(sending)
     sending.publish(6)
-    assert write_open_segment(work, batch, 0, {Q0: 3, Q1: 3}, delivered(sending, [1, 2]))
+    assert write_open_segment(runtime, batch, 0, {Q0: 3, Q1: 3}, delivered(sending, [1, 2]))
     clock.advance(7)
-    assert listen(work, RUNNER) == batch.batch_id
-    buffer(work, batch.batch_id)
-    (chunk_id,) = route(work, batch.batch_id, InProcessRouter(work.store))
-    killed = work.ledger.claim_chunk(batch.batch_id, chunk_id, "killed")
+    assert listen(runtime, RUNNER) == batch.batch_id
+    buffer(runtime, batch.batch_id)
+    (chunk_id,) = route(runtime, batch.batch_id, InProcessRouter(runtime.store))
+    killed = runtime.ledger.claim_chunk(batch.batch_id, chunk_id, "killed")
     assert killed is not None
-    assert write_segment(work, batch, chunk_id, killed.claim, 0, delivered(sending, [3]))
+    assert write_segment(runtime, batch, chunk_id, killed.claim, 0, delivered(sending, [3]))
 
-    push_and_settle(work, batch.batch_id, [chunk_id], Stop())
+    push_and_settle(runtime, batch.batch_id, [chunk_id], Stop())
 
     assert len(sending.requests()) == 3
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_nobody_takes_an_open_batch_while_its_streaming_task_lasts(sending: Sending, clock: RunningClock) -> None:
@@ -92,17 +92,17 @@ def test_nobody_takes_an_open_batch_while_its_streaming_task_lasts(sending: Send
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(2)
-    router = InProcessRouter(sending.work.store)
+    router = InProcessRouter(sending.runtime.store)
 
     assert sending.deliver_batch() is None
     with pytest.raises(UserError, match="is open: a streaming task of runner 'orders' delivers its events"):
-        repair_batch(sending.work, batch.batch_id, router, dry_run=False)
+        repair_batch(sending.runtime, batch.batch_id, router, dry_run=False)
 
     clock.advance(7)
     assert sending.deliver_batch() == batch.batch_id
     sending.deliver()
     assert len(sending.requests()) == 2
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
@@ -110,10 +110,10 @@ def test_an_open_batch_is_audited_as_one_under_way(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(2)
-    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+    assert write_open_segment(sending.runtime, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
 
-    assert audit(sending.work).differences == ()
-    assert audit(sending.work, batch.batch_id).differences == ()
+    assert audit(sending.runtime).differences == ()
+    assert audit(sending.runtime, batch.batch_id).differences == ()
 
 
 def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
@@ -123,7 +123,7 @@ def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
     sending.rules(crm="/healthy/crm")
     batch = opened(sending)
     sending.publish(4)
-    assert write_open_segment(sending.work, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
+    assert write_open_segment(sending.runtime, batch, 0, {Q0: 1, Q1: 1}, delivered(sending, [1, 2]))
     sending.write(rules({"crm": "/healthy/crm"}, runner="new"))
 
     assert sending.deliver_batch("new") is None
@@ -132,6 +132,6 @@ def test_an_open_batch_of_a_runner_without_rules_is_finished_by_their_new_one(
     while sending.deliver_batch("new") is not None:
         pass
 
-    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
+    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
     assert len(sending.requests()) == 2
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

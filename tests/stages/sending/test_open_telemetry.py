@@ -97,7 +97,7 @@ def test_an_event_is_one_trace_from_published_to_delivered(
 ) -> None:
     """Over two retries and two targets, in the trace that it brought, which its targets are told of."""
     sending.begin(sending.order(1, traceparent=BROUGHT), sending.order(2), crm="/healthy/crm", late=http("/flaky/late"))
-    traced = replace(sending.work, telemetry=telemetry)
+    traced = replace(sending.runtime, telemetry=telemetry)
     sending.site.works[-1] = traced
     for _ in range(3):
         sending.deliver()
@@ -127,7 +127,7 @@ def test_metrics_are_sent_as_they_are_scraped(sending: Sending, collector: Colle
     sending.deliver()
 
     sender = MetricsSender()
-    assert sender.send(metrics(sending.work))
+    assert sender.send(metrics(sending.runtime))
     sender.close()
 
     ((_, body),) = [each for each in collector.bodies if each[0] == "/v1/metrics"]
@@ -159,7 +159,7 @@ def test_the_usual_variables_name_the_service_of_the_metrics(
     sending.begin(1, crm="/healthy/crm")
 
     sender = MetricsSender()
-    assert sender.send(metrics(sending.work))
+    assert sender.send(metrics(sending.runtime))
     sender.close()
 
     ((_, body),) = [each for each in collector.bodies if each[0] == "/v1/metrics"]

@@ -80,7 +80,7 @@ def test_a_target_that_fails_and_heals_is_told(sending: Sending, clock: RunningC
         "before": recovered["data"]["before"],
         "since": degraded["time"],
     }
-    assert sending.work.ledger.waiting_operational_events(9) == []
+    assert sending.runtime.ledger.waiting_operational_events(9) == []
 
 
 def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> None:
@@ -88,14 +88,14 @@ def test_a_target_that_is_gone_and_enabled_again_is_told(sending: Sending) -> No
     sending.begin(3, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
 
-    enable_target(sending.work, "orders", "crm")
+    enable_target(sending.runtime, "orders", "crm")
 
     assert set(kinds(sending)) == {"target.disabled", "delivery.dead_lettered", "target.recovered"}
 
 
 def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: Sending) -> None:
     """With how many they are and the names of the first ten; what is not a delivery has its place for a name."""
-    work = sending.begin(25, b"{no event", crm="/bad/crm", other="/bad/other")
+    runtime = sending.begin(25, b"{no event", crm="/bad/crm", other="/bad/other")
 
     sending.deliver()
 
@@ -104,7 +104,7 @@ def test_dead_letters_are_told_in_one_event_a_batch_target_and_reason(sending: S
     assert (found["orders/crm"]["reason"], found["orders/crm"]["count"]) == ("NonRetryable", 25)
     assert len(found["orders/crm"]["first"]) == 10
     assert (found["orders"]["reason"], found["orders"]["count"], found["orders"]["rule"]) == ("Malformed", 1, None)
-    assert {data["batch_id"] for data in found.values()} == {work.ledger.batches()[0].batch_id}
+    assert {data["batch_id"] for data in found.values()} == {runtime.ledger.batches()[0].batch_id}
 
 
 def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sending, clock: RunningClock) -> None:
@@ -116,11 +116,13 @@ def test_a_rule_that_is_held_at_a_delivery_is_told_where_and_when(sending: Sendi
     clock.advance(20)
     settled_at = clock()
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
+    assert commit(sending.runtime, batch.batch_id)
 
     (event,) = told(sending)
-    (held,) = deliveries_on_hold(sending.work, "orders").values()
-    tables = [table for _, _, table in batch_deliveries(sending.work, batch, ["delivery_id", "partition_id", "offset"])]
+    (held,) = deliveries_on_hold(sending.runtime, "orders").values()
+    tables = [
+        table for _, _, table in batch_deliveries(sending.runtime, batch, ["delivery_id", "partition_id", "offset"])
+    ]
     rows = [row for table in tables for row in table.to_pylist()]
     (row,) = [row for row in rows if delivery_id_text(row["delivery_id"]) == held.delivery_id]
     assert (event["type"], event["subject"]) == ("rule.on_hold", "orders")
@@ -155,22 +157,22 @@ def test_dead_letters_are_told_when_they_were_decided(sending: Sending, clock: R
 def test_what_is_true_is_told_whoever_dies(sending: Sending, point: str) -> None:
     """Before it is on the bus: the next stage tells it. After: it is told again, under the same id."""
     sending.routed(4, crm="/bad/crm")
-    batch_id = sending.work.ledger.batches()[0].batch_id
-    sending.push(sending.work.ledger.batch(batch_id))
+    batch_id = sending.runtime.ledger.batches()[0].batch_id
+    sending.push(sending.runtime.ledger.batch(batch_id))
     fault_points.install(dying_at(point))
     with pytest.raises(Died):
-        sending.settle(sending.work.ledger.batch(batch_id))
+        sending.settle(sending.runtime.ledger.batch(batch_id))
     fault_points.install(None)
     before = len(told(sending))
 
-    sending.settle(sending.work.ledger.batch(batch_id))
-    assert commit(sending.work, batch_id)
+    sending.settle(sending.runtime.ledger.batch(batch_id))
+    assert commit(sending.runtime, batch_id)
 
     events = told(sending)
     assert len(events) > before
     assert {event["type"] for event in events} == {"delivery.dead_lettered"}
     assert len({event["id"] for event in events}) == 1
-    assert sending.work.ledger.waiting_operational_events(9) == []
+    assert sending.runtime.ledger.waiting_operational_events(9) == []
 
 
 def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
@@ -180,12 +182,12 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
         if point == "bus.publish":
             raise BusError("the disk of the bus is full")
 
-    work = sending.begin(2, crm="/bad/crm")
+    runtime = sending.begin(2, crm="/bad/crm")
     fault_points.install(broken)
     sending.deliver()
     fault_points.install(None)
-    assert work.ledger.batches()[0].state == "committed"
-    waiting = [each.type for each in work.ledger.waiting_operational_events(9)]
+    assert runtime.ledger.batches()[0].state == "committed"
+    waiting = [each.type for each in runtime.ledger.waiting_operational_events(9)]
     assert waiting == ["schema.discovered", "delivery.dead_lettered"]
 
     sending.retry()
@@ -195,33 +197,33 @@ def test_a_bus_that_takes_nothing_stops_nobody(sending: Sending) -> None:
 
 def test_the_bus_is_where_the_rules_in_force_say(sending: Sending) -> None:
     """A stage that has something to tell reads no rule files, all rules of them: `listen` does."""
-    work = sending.begin(crm="/healthy/crm")
-    listen(work, RUNNER)
+    runtime = sending.begin(crm="/healthy/crm")
+    listen(runtime, RUNNER)
     elsewhere = "buses:\n  eventbridge:\n    source: {type: kafka, connection: nowhere, topics: [news]}\n"
     sending.write(rules({"crm": "/healthy/crm"}).replace("buses:\n", elsewhere))
-    before = work.operations_bus()
-    listen(work, RUNNER)
+    before = runtime.operations_bus()
+    listen(runtime, RUNNER)
 
     assert before == OPERATIONS_BUS
-    assert work.operations_bus().source.type == "kafka"
+    assert runtime.operations_bus().source.type == "kafka"
 
 
 def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     """No rule file names the bus: it is there. An alert that cannot be delivered makes no further alert."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/bad/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
-    work = sending.work
-    assert listen(work, "eventbridge") is None, "its runner begins here"
+    runtime = sending.runtime
+    assert listen(runtime, "eventbridge") is None, "its runner begins here"
     sending.publish(5)
     sending.deliver()
 
     for _ in range(3):
-        deliver_until_idle(work, "eventbridge", InProcessRouter(work.store))
+        deliver_until_idle(runtime, "eventbridge", InProcessRouter(runtime.store))
 
     (alert,) = [request for request in sending.requests() if request["path"] == "/bad/pager"]
     assert alert["webhook_id"]
     assert len(told(sending)) == 1
-    books = audit(work)
+    books = audit(runtime)
     assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
     assert books.differences == ()
 
@@ -230,8 +232,8 @@ def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, c
     """With the next event that is published, and after 30 days; what a rule's runner has not taken stays."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
-    work = sending.work
-    assert listen(work, "eventbridge") is None, "its runner begins here"
+    runtime = sending.runtime
+    assert listen(runtime, "eventbridge") is None, "its runner begins here"
 
     def die() -> list[str]:
         """Have a dead letter told, and return the ids of what is on the bus then."""
@@ -242,7 +244,7 @@ def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, c
     (first,) = die()
     clock.advance(31 * 86_400)
     assert die()[:1] == [first], "nobody has taken it"
-    deliver_until_idle(work, "eventbridge", InProcessRouter(work.store))
+    deliver_until_idle(runtime, "eventbridge", InProcessRouter(runtime.store))
     assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2
 
     left = die()
@@ -258,7 +260,7 @@ def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
     """The new one will go on there; a runner whose rules are gone keeps nothing."""
     alerts = ALERTS.format(types="delivery.dead_lettered", url=sending.receiver.url("/healthy/pager"))
     sending.write(rules({"crm": "/bad/crm"}) + alerts)
-    assert listen(sending.work, "eventbridge") is None
+    assert listen(sending.runtime, "eventbridge") is None
     sending.publish(1)
     sending.deliver()
     moved = alerts.replace("bus: eventbridge", "bus: eventbridge\n    runner: pagers")
@@ -269,5 +271,5 @@ def test_a_rule_that_moved_to_another_runner_keeps_what_its_old_one_left(
 
     assert len(told(sending)) == (2 if named else 1)
     if named:
-        deliver_until_idle(sending.work, "pagers", InProcessRouter(sending.work.store))
+        deliver_until_idle(sending.runtime, "pagers", InProcessRouter(sending.runtime.store))
         assert len([each for each in sending.requests() if each["path"] == "/healthy/pager"]) == 2

@@ -91,23 +91,23 @@ class Life:
         self.published[key] += 1
 
     def _process(self, what: str) -> None:
-        work = self.site.work
+        runtime = self.site.runtime
         batch = None
         if what == "retry":
-            settle_stale(work, RUNNER)
-            batch = plan_retries(work, RUNNER).batch_id
-        elif (batch := listen(work, RUNNER)) is not None:
-            buffer(work, batch)
-            route(work, batch, InProcessRouter(work.store))
+            settle_stale(runtime, RUNNER)
+            batch = plan_retries(runtime, RUNNER).batch_id
+        elif (batch := listen(runtime, RUNNER)) is not None:
+            buffer(runtime, batch)
+            route(runtime, batch, InProcessRouter(runtime.store))
         if batch is not None:
-            self._push(work.ledger.batch(batch), 2 if what == "deliver twice at once" else 1)
-            write_dead_letters(work, batch)
-            schedule_retries(work, batch)
-            commit(work, batch)
+            self._push(runtime.ledger.batch(batch), 2 if what == "deliver twice at once" else 1)
+            write_dead_letters(runtime, batch)
+            schedule_retries(runtime, batch)
+            commit(runtime, batch)
 
     def _push(self, batch: Batch, times: int) -> None:
-        work = self.site.work
-        for chunk in work.ledger.chunks(batch.batch_id):
+        runtime = self.site.runtime
+        for chunk in runtime.ledger.chunks(batch.batch_id):
             others = [
                 threading.Thread(target=self._push_beside, args=(batch, chunk.chunk_id)) for _ in range(times - 1)
             ]
@@ -115,26 +115,26 @@ class Life:
                 other.start()
             try:
                 if chunk.handed_out:
-                    push(work, batch.batch_id, chunk.chunk_id)
+                    push(runtime, batch.batch_id, chunk.chunk_id)
             finally:  # who is killed is not outlived by its threads
                 for other in others:
                     other.join()
 
     def _push_beside(self, batch: Batch, chunk_id: int) -> None:
         with suppress(Killed):
-            push(self.site.work, batch.batch_id, chunk_id)
+            push(self.site.runtime, batch.batch_id, chunk_id)
 
     def heal(self) -> None:
         """Mend everything and deliver until nothing waits."""
         self.recorder.refused.clear()
-        work = self.site.reopen()
+        runtime = self.site.reopen()
         for _ in range(24):
             self.clock.advance(3 * 3600)
-            deliver_until_idle(work, RUNNER, InProcessRouter(work.store))
-            if not [row for row in work.ledger.pending() if row.state != "closed"]:
+            deliver_until_idle(runtime, RUNNER, InProcessRouter(runtime.store))
+            if not [row for row in runtime.ledger.pending() if row.state != "closed"]:
                 return
         raise AssertionError(
-            f"it does not come to an end: {work.ledger.pending('scheduled')} {work.ledger.pending('on_hold')}"
+            f"it does not come to an end: {runtime.ledger.pending('scheduled')} {runtime.ledger.pending('on_hold')}"
         )
 
 
@@ -200,7 +200,7 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
             for step in steps:
                 life.take(step)
             life.heal()
-            books = audit(site.work)
+            books = audit(site.runtime)
         finally:
             site.close()
 

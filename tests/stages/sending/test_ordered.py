@@ -49,7 +49,7 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
 ) -> None:
     """The third of one customer fails: it and all later ones, also of later batches, come once it is taken."""
     publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
-    work = sending.begin(crm=ordered())
+    runtime = sending.begin(crm=ordered())
     recorder.refused[("a", 3)] = 503
     sending.deliver()
     publish(sending, *[keyed(n, c) for n in range(6, 9) for c in "ab"])
@@ -61,15 +61,15 @@ def test_a_failed_delivery_blocks_its_key_and_no_other(
     later(sending, clock)
 
     assert recorder.got["a"] == list(range(9))
-    assert audit(work).differences == ()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "pending": 0}
+    assert audit(runtime).differences == ()
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 18, "delivered": 18, "dead": 0, "pending": 0}
 
 
 class Try:
     """A router of one try, whose files lie in a folder of that name; after so many slices its Spark is gone."""
 
-    def __init__(self, work: Runtime, name: str, slices: int = 100) -> None:
-        self._inner = InProcessRouter(work.store)
+    def __init__(self, runtime: Runtime, name: str, slices: int = 100) -> None:
+        self._inner = InProcessRouter(runtime.store)
         self._name = name
         self._slices = slices
 
@@ -86,14 +86,14 @@ def test_a_batch_that_two_tries_routed_keeps_the_order(
 ) -> None:
     """Of a shard too large for a chunk the last deliveries wait, whatever the folders of the tries are called."""
     publish(sending, *[keyed(n, "a") for n in range(12)])
-    work = sending.begin(crm=ordered(), settings={"chunk_max_deliveries": 4})
-    batch_id = listen(work, RUNNER) or ""
-    buffer(work, batch_id)
+    runtime = sending.begin(crm=ordered(), settings={"chunk_max_deliveries": 4})
+    batch_id = listen(runtime, RUNNER) or ""
+    buffer(runtime, batch_id)
     with pytest.raises(SparkError, match="gone"):
-        route(work, batch_id, Try(work, "z", slices=2))
-    chunk_ids = route(work, batch_id, Try(work, "a"))
+        route(runtime, batch_id, Try(runtime, "z", slices=2))
+    chunk_ids = route(runtime, batch_id, Try(runtime, "a"))
 
-    push_and_settle(work, batch_id, chunk_ids, Stop())
+    push_and_settle(runtime, batch_id, chunk_ids, Stop())
     later(sending, clock)
 
     assert recorder.asked == [("a", n) for n in range(12)]
@@ -117,7 +117,7 @@ def test_a_dead_target_gets_its_backlog_in_order_once_it_is_back(
     later(sending, clock)
 
     assert recorder.got == {"a": [0, 1, 2, 3], "b": [1, 2, 3]}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -129,7 +129,7 @@ def test_a_dead_lettered_delivery_does_not_block(sending: Sending, clock: Runnin
     later(sending, clock, rounds=4)
 
     assert recorder.got["a"] == [0, 2, 4]
-    assert audit(sending.work).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "pending": 0}
+    assert audit(sending.runtime).deliveries["orders/crm"] == {"matched": 5, "delivered": 3, "dead": 2, "pending": 0}
 
 
 def test_events_without_a_value_are_ordered_among_themselves(
@@ -173,19 +173,19 @@ def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
 ) -> None:
     """Refused for good, a delivery is on hold and all behind it waits; the other target has everything."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
-    work = sending.begin(strict=ordered(NONE), easy=ordered())
+    runtime = sending.begin(strict=ordered(NONE), easy=ordered())
     recorder.refused["a", 1] = 400
     sending.deliver()
     publish(sending, keyed(4, "b"))
     sending.deliver()
     later(sending, clock)
 
-    books = audit(work)
+    books = audit(runtime)
     assert books.differences == ()
     assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
     assert books.deliveries["orders/strict"]["dead"] == 0
     assert books.deliveries["orders/strict"]["pending"] >= 3
-    (held,) = deliveries_on_hold(work, "orders").values()
+    (held,) = deliveries_on_hold(runtime, "orders").values()
     assert (held.target, held.reason) == ("strict", "NonRetryable")
 
 
@@ -194,23 +194,23 @@ def test_a_held_rule_goes_on_once_the_delivery_is_taken(
 ) -> None:
     """Released while it still fails it is on hold again; released after the repair everything comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
-    work = sending.begin(strict=ordered(NONE))
+    runtime = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
     sending.deliver()
-    release_rule(work, "orders")
+    release_rule(runtime, "orders")
     sending.deliver()
     assert [order for order in recorder.asked if order == ("a", 1)] == [("a", 1)] * 2
-    (held,) = deliveries_on_hold(work, "orders").values()
+    (held,) = deliveries_on_hold(runtime, "orders").values()
 
     recorder.refused.clear()
-    released = release_rule(work, "orders")
+    released = release_rule(runtime, "orders")
     later(sending, clock)
 
     assert released.retried == (held,)
     got = recorder.got["a"]
     assert sorted(got) == [0, 1, 2, 3]
-    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
-    assert deliveries_on_hold(work, "orders") == {}
+    assert audit(runtime).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
+    assert deliveries_on_hold(runtime, "orders") == {}
 
 
 def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
@@ -218,24 +218,24 @@ def test_a_skipped_delivery_is_a_dead_letter_and_the_rest_goes_on(
 ) -> None:
     """Exactly that one is dead-lettered, with its reason, its attempt, and that a person did it."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
-    work = sending.begin(strict=ordered(NONE))
+    runtime = sending.begin(strict=ordered(NONE))
     recorder.refused["a", 1] = 400
     sending.deliver()
     with pytest.raises(
         NotFoundError, match=r"on hold at no delivery 'ffff'. It is on hold at: .* \(strict, NonRetryable\)"
     ):
-        release_rule(work, "orders", "ffff")
-    (held,) = deliveries_on_hold(work, "orders").values()
+        release_rule(runtime, "orders", "ffff")
+    (held,) = deliveries_on_hold(runtime, "orders").values()
 
-    release_rule(work, "orders", held.delivery_id[:10])
+    release_rule(runtime, "orders", held.delivery_id[:10])
     later(sending, clock)
 
     assert sorted(recorder.got["a"]) == [0, 2, 3]
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
     assert delivery_id_text(record["delivery_id"]) == held.delivery_id
     assert (record["reason"], len(record["attempts"])) == ("NonRetryable", 1)
     assert "rules release --skip" in record["detail"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -245,23 +245,23 @@ def test_a_transform_that_fails_holds_the_rule_too(sending: Sending, clock: Runn
     sending.write(rules({"strict": target}))
     for number, customer in enumerate(["a", None, "b"]):
         sending.site.publish(keyed(number, customer), key="one")
-    work = sending.work
+    runtime = sending.runtime
     recorder.plain = True
     sending.deliver()
     assert recorder.got["plain"] == [b'"a"']
-    assert list(dead_letters(work, whole=True)) == []
-    (held,) = deliveries_on_hold(work, "orders").values()
+    assert list(dead_letters(runtime, whole=True)) == []
+    (held,) = deliveries_on_hold(runtime, "orders").values()
     assert held.reason == "TransformFailed"
-    (shown,) = status(work).rules_on_hold
+    (shown,) = status(runtime).rules_on_hold
     assert (shown.rule, shown.reason) == ("orders", f"on hold at {held.delivery_id} of the target strict")
 
-    release_rule(work, "orders", held.delivery_id)
+    release_rule(runtime, "orders", held.delivery_id)
     later(sending, clock)
 
     assert recorder.got["plain"] == [b'"a"', b'"b"']
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
     assert record["reason"] == "TransformFailed"
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
@@ -272,7 +272,7 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     assert shard_of(f'"{one}"') == shard_of(f'"{two}"')
     for n in range(3):
         publish(sending, keyed(n, one), keyed(n, two))
-    work = sending.begin(
+    runtime = sending.begin(
         crm=ordered(retry="retry: {policy: custom, max_retries: 99, initial_delay: 1h, multiplier: 1, max_delay: 1h}")
     )
     recorder.refused |= {(one, 0): 503, (two, 0): 503}
@@ -280,22 +280,22 @@ def test_what_is_behind_another_key_of_its_shard_goes_when_its_own_is_free(
     publish(sending, keyed(3, one), keyed(3, two))
     sending.deliver()
     later(sending, clock, rounds=1)
-    assert {row.held for row in work.ledger.pending("on_hold")} == {"order"}
+    assert {row.held for row in runtime.ledger.pending("on_hold")} == {"order"}
 
     del recorder.refused[one, 0]
     later(sending, clock, rounds=1)
 
     assert recorder.got == {one: [0, 1, 2, 3]}
     assert set(recorder.asked) == {(two, 0), *((one, n) for n in range(4))}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_push_waits_for_the_lease_of_another(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """While somebody else may have something of a shard in flight nothing of it is sent; it is not lost."""
     publish(sending, keyed(0, "a"))
     sending.begin(crm=ordered())
-    work = sending.site.reopen(push_timeout=1)
-    work.ledger.take_lease("orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300))
+    runtime = sending.site.reopen(push_timeout=1)
+    runtime.ledger.take_lease("orders", "crm", shard_of('"a"'), "a push that hangs", clock() + timedelta(seconds=300))
     sending.deliver_batch()
     assert sending.retry() is None
     assert recorder.asked == []
@@ -311,14 +311,14 @@ def test_a_retry_within_a_push_keeps_the_order(sending: Sending, recorder: Recor
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     recorder.at_first = 1
     soon = "retry: {policy: custom, max_retries: 3, initial_delay: 50ms, multiplier: 1, max_delay: 50ms}"
-    work = sending.begin(crm=ordered(retry=soon))
+    runtime = sending.begin(crm=ordered(retry=soon))
 
     batch_id = sending.deliver_batch()
 
     for customer in "ab":
         assert [number for one, number in recorder.asked if one == customer] == [0, 0, 1, 1, 2, 2]
     assert batch_id is not None
-    rows = segment_rows(work, batch_id)
+    rows = segment_rows(runtime, batch_id)
     due = {row["delivery_id"]: row["due_at"] for row in rows if row["outcome"] == "retry_scheduled"}
     assert all(row["started_at"] >= due[row["delivery_id"]] for row in rows if row["outcome"] == "delivered")
 
@@ -330,32 +330,32 @@ def test_what_is_in_flight_at_the_end_keeps_its_shard(
     """A request that nobody waits for any more may still arrive: until it cannot, nothing of its shard is sent."""
     publish(sending, keyed(0, "a"), keyed(1, "a"))
     crm = http(path, timeout="20s", ordering_key="$.data.customer")
-    work = sending.begin(settings={"push_timeout": 1}, crm=crm)
+    runtime = sending.begin(settings={"push_timeout": 1}, crm=crm)
     sending.deliver_batch()
     sending.rules(crm=http("/healthy/crm", timeout="20s", ordering_key="$.data.customer"))
 
-    assert sorted(work.ledger.leases("orders", "crm")) == leased
+    assert sorted(runtime.ledger.leases("orders", "crm")) == leased
     assert sending.retry() is None
     clock.advance(51)
     sending.deliver()
 
     assert [request["path"] for request in sending.requests()][-2:] == ["/healthy/crm"] * 2
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 2
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 2
 
 
 def test_a_target_that_is_gone_keeps_its_order(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """After a 410 nothing more is sent; enabled again, what was on hold comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(4)])
-    work = sending.begin(crm=ordered())
+    runtime = sending.begin(crm=ordered())
     recorder.refused["a", 1] = 410
     sending.deliver()
     assert recorder.asked == [("a", 0), ("a", 1)]
 
-    enable_target(work, "orders", "crm")
+    enable_target(runtime, "orders", "crm")
     later(sending, clock)
 
     assert recorder.got["a"] == [0, 2, 3]
-    assert audit(work).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 4, "delivered": 3, "dead": 1, "pending": 0}
 
 
 def test_shards_share_the_in_flight_limit(
@@ -379,22 +379,22 @@ def test_shards_share_the_in_flight_limit(
 
     monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(answer))
     publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
-    work = sending.begin(crm=ordered("ordering_key: $.data.customer, max_in_flight: 2"))
+    runtime = sending.begin(crm=ordered("ordering_key: $.data.customer, max_in_flight: 2"))
     sending.deliver()
 
     assert most == 2
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 24
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 24
 
 
 def test_a_replay_keeps_the_order_of_each_key(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """Over several batches, while a delivery of the first of them fails."""
     publish(sending, *[keyed(n, c) for n in range(6) for c in "ab"])
-    work = sending.begin(crm=ordered(), settings={"batch_max_events": 4})
+    runtime = sending.begin(crm=ordered(), settings={"batch_max_events": 4})
     sending.deliver()
     clock.advance(1)
     recorder.refused["a", 1] = 503
-    request = WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set())
-    batches = deliver_replay(work, begin_replay(work, request, "run").replay_id, InProcessRouter(work.store))
+    request = WrittenReplayRequest("orders", since="1h").read(runtime.ledger.now(), runtime.rule_set())
+    batches = deliver_replay(runtime, begin_replay(runtime, request, "run").replay_id, InProcessRouter(runtime.store))
     blocked = {key: list(found) for key, found in recorder.got.items()}
     recorder.refused.clear()
     later(sending, clock)
@@ -403,4 +403,4 @@ def test_a_replay_keeps_the_order_of_each_key(sending: Sending, clock: RunningCl
     assert batches > 1
     assert blocked == {"a": [*once, 0], "b": 2 * once}
     assert recorder.got == {"a": 2 * once, "b": 2 * once}
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()

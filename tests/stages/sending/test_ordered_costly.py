@@ -25,37 +25,37 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     """A budget that is over at once leaves references: later batches come behind them, and all comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(6)])
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
-    work = sending.site.reopen(route_rule_cpu_budget=0.001)
+    runtime = sending.site.reopen(route_rule_cpu_budget=0.001)
     sending.deliver_batch()
-    (waiting,) = work.ledger.waiting_references()
+    (waiting,) = runtime.ledger.waiting_references()
     assert sum(last - first + 1 for _, first, last in waiting.order_spans) == waiting.count > 0
     sent = len(recorder.got["a"])
     assert sent < 6
 
-    work = sending.site.reopen()
+    runtime = sending.site.reopen()
     publish(sending, *[keyed(n, "a") for n in range(6, 9)])
     for _ in range(4):
         clock.advance(3600)
         sending.deliver()
 
     assert recorder.got["a"] == list(range(9))
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
     """What lies behind it in its partition waits, for the batch that took it up not; what lies before it goes."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
-    work = sending.begin(crm=ordered())
-    batch_id = listen(work, RUNNER)
+    runtime = sending.begin(crm=ordered())
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
-    buffer(work, batch_id)
-    (file,) = [file.path for file in work.ledger.files(batch_id, "buffer") if file.rows]
-    now = work.ledger.now()
+    buffer(runtime, batch_id)
+    (file,) = [file.path for file in runtime.ledger.files(batch_id, "buffer") if file.rows]
+    now = runtime.ledger.now()
     reference = Reference(batch_id, RUNNER, "orders", "Budget", ((str(file), "1-2"),), 2, now, now)
-    work.ledger.publish_chunks(batch_id, now, [], [reference])
-    batch = replace(work.ledger.batch(batch_id), batch_id="another")
+    runtime.ledger.publish_chunks(batch_id, now, [], [reference])
+    batch = replace(runtime.ledger.batch(batch_id), batch_id="another")
 
-    found = open_deliveries(work, batch, ("orders", "crm"), shard_of('"a"'), [], set())
+    found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
 
     reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
@@ -64,24 +64,24 @@ def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, rec
 def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
     """Its files are not opened, however many references wait; a batch does not wait for what it took up itself."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
-    work = sending.begin(crm=ordered())
-    batch_id = listen(work, RUNNER)
+    runtime = sending.begin(crm=ordered())
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
-    buffer(work, batch_id)
-    now = work.ledger.now()
+    buffer(runtime, batch_id)
+    now = runtime.ledger.now()
     partition, offset = places[1]
     spans = (Span(partition, offset, offset + 1),)
     reference = Reference(
         batch_id, RUNNER, "orders", "Budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
     )
-    work.ledger.publish_chunks(batch_id, now, [], [reference])
-    of = work.ledger.batch(batch_id)
+    runtime.ledger.publish_chunks(batch_id, now, [], [reference])
+    of = runtime.ledger.batch(batch_id)
 
-    found = open_deliveries(work, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
+    found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
 
     reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
-    assert work.ledger.plan_references(taking, [1])
-    found = open_deliveries(work, taking, ("orders", "crm"), shard_of('"a"'), [], set())
+    assert runtime.ledger.plan_references(taking, [1])
+    found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())
     assert {found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places} == {""}

@@ -42,7 +42,7 @@ def move_to(clock: RunningClock, time: datetime) -> None:
 
 def waiting(sending: Sending) -> list[tuple[datetime, int, int]]:
     """Return due time, attempts and number of what is pending and not on hold, the first due first."""
-    rows = [row for row in sending.work.ledger.pending("scheduled") if row.taken_by is None]
+    rows = [row for row in sending.runtime.ledger.pending("scheduled") if row.taken_by is None]
     return sorted((row.due_at, row.attempts, row.count) for row in rows)
 
 
@@ -52,7 +52,7 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
     """Its time is in an hour; until then nothing behind it goes, also of later batches, and everything else does."""
     times = {("a", 1): NOON + HOUR}
     publish(sending, *[keyed(n, c, times.get((c, n))) for n in range(4) for c in "ab"])
-    work = sending.begin(crm=ordered(AT))
+    runtime = sending.begin(crm=ordered(AT))
     sending.deliver()
     publish(sending, keyed(4, "a"), keyed(4, "b"))
     sending.deliver()
@@ -60,14 +60,14 @@ def test_a_delivery_that_waits_blocks_its_key_and_no_other(
     sending.deliver()
     assert recorder.got == {"a": [0], "b": [0, 1, 2, 3, 4]}
     assert len(recorder.asked) == 6
-    assert {row.attempts for row in work.ledger.pending()} == {0}
+    assert {row.attempts for row in runtime.ledger.pending()} == {0}
 
     move_to(clock, NOON + HOUR)
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2, 3, 4]
-    assert audit(work).differences == ()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "pending": 0}
+    assert audit(runtime).differences == ()
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 10, "delivered": 10, "dead": 0, "pending": 0}
 
 
 def test_what_comes_after_it_in_other_pieces_does_not_overtake_it(
@@ -83,7 +83,7 @@ def test_what_comes_after_it_in_other_pieces_does_not_overtake_it(
     sending.deliver()
 
     assert recorder.got == {"a": [0, 1], "b": [0, 1]}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_costly_rule_keeps_its_order_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -106,7 +106,7 @@ def test_a_retry_waits_for_the_next_opening_and_so_does_its_key(
 ) -> None:
     """It fails at noon and is due at one, when the hours are over: it, and what is behind it, go the next morning."""
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
-    work = sending.begin(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
+    runtime = sending.begin(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
     recorder.refused["a", 1] = 503
     sending.deliver()
     assert recorder.got == {"a": [0], "b": [0, 1, 2]}
@@ -120,7 +120,7 @@ def test_a_retry_waits_for_the_next_opening_and_so_does_its_key(
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_hours_that_end_after_route_keep_what_was_handed_out(
@@ -130,11 +130,11 @@ def test_hours_that_end_after_route_keep_what_was_handed_out(
     move_to(clock, NOON + HOUR / 2 - timedelta(seconds=10))
     publish(sending, *[keyed(n, c) for n in range(3) for c in "ab"])
     batch = sending.routed(crm=ordered(f"{BY_CUSTOMER}, {HOURS}"))
-    assert any(chunk.handed_out for chunk in sending.work.ledger.chunks(batch.batch_id))
+    assert any(chunk.handed_out for chunk in sending.runtime.ledger.chunks(batch.batch_id))
     move_to(clock, NOON + HOUR / 2)
     sending.push(batch)
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
+    assert commit(sending.runtime, batch.batch_id)
     sending.deliver()
     assert recorder.asked == []
     assert {(due_at, attempts) for due_at, attempts, _ in waiting(sending)} == {(TOMORROW, 0)}
@@ -143,70 +143,70 @@ def test_hours_that_end_after_route_keep_what_was_handed_out(
     sending.deliver()
 
     assert recorder.got == {"a": [0, 1, 2], "b": [0, 1, 2]}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_without_tolerance_the_whole_target_waits(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """All is of one key: what lies behind the one that waits, whosever it is, comes after it."""
     times = {("a", 1): NOON + HOUR}
     publish(sending, *[keyed(n, "a", times.get(("a", n))) for n in range(3)])
-    work = sending.begin(strict=ordered(f"{NONE}, not_before: $.data.at"), easy=ordered(AT.split(", ")[1]))
+    runtime = sending.begin(strict=ordered(f"{NONE}, not_before: $.data.at"), easy=ordered(AT.split(", ")[1]))
     sending.deliver()
     publish(sending, keyed(3, "a"))
     sending.deliver()
-    strict = audit(work).deliveries["orders/strict"]
+    strict = audit(runtime).deliveries["orders/strict"]
     assert (strict["delivered"], strict["pending"]) == (1, 3)
-    assert audit(work).deliveries["orders/easy"]["delivered"] == 3
+    assert audit(runtime).deliveries["orders/easy"]["delivered"] == 3
 
     move_to(clock, NOON + HOUR)
     sending.deliver()
 
-    assert audit(work).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
-    assert deliveries_on_hold(work, "orders") == {}
+    assert audit(runtime).deliveries["orders/strict"] == {"matched": 4, "delivered": 4, "dead": 0, "pending": 0}
+    assert deliveries_on_hold(runtime, "orders") == {}
 
 
 def test_what_a_person_releases_waits_for_the_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """Released while they are over it is deferred once and tried in the morning: what a person said is kept."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
-    work = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
+    runtime = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
     recorder.refused["a", 1] = 400
     sending.deliver()
     assert recorder.asked == [("a", 0), ("a", 1)]
     move_to(clock, NOON + HOUR)
     recorder.refused.clear()
-    release_rule(work, "orders")
+    release_rule(runtime, "orders")
     sending.deliver()
-    before = len(work.ledger.batches(limit=None))
+    before = len(runtime.ledger.batches(limit=None))
     sending.deliver()
-    assert len(work.ledger.batches(limit=None)) == before, "batch after batch defers it"
+    assert len(runtime.ledger.batches(limit=None)) == before, "batch after batch defers it"
     assert recorder.asked == [("a", 0), ("a", 1)]
-    assert [row.held for row in work.ledger.on_hold_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
+    assert [row.held for row in runtime.ledger.on_hold_of_rule("orders") if row.due_at == TOMORROW] == ["released"]
 
     move_to(clock, TOMORROW)
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_skipped_delivery_needs_no_hours(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """It is a dead letter at once, and what was behind it comes in the morning."""
     publish(sending, *[keyed(n, "a") for n in range(3)])
-    work = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
+    runtime = sending.begin(strict=ordered(f"{NONE}, {HOURS}"))
     recorder.refused["a", 1] = 400
     sending.deliver()
-    (held,) = deliveries_on_hold(work, "orders").values()
+    (held,) = deliveries_on_hold(runtime, "orders").values()
     move_to(clock, NOON + HOUR)
-    release_rule(work, "orders", held.delivery_id)
+    release_rule(runtime, "orders", held.delivery_id)
     sending.deliver()
-    assert [record["reason"] for record in dead_letters(work)] == ["NonRetryable"]
+    assert [record["reason"] for record in dead_letters(runtime)] == ["NonRetryable"]
     assert recorder.got["a"] == [0]
 
     move_to(clock, TOMORROW)
     sending.deliver()
 
     assert recorder.got["a"] == [0, 2]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -216,7 +216,7 @@ def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, r
         "max_delay: 1h, maximum_event_age: 1h}"
     )
     publish(sending, keyed(0, "a", NOON + 3 * HOUR), keyed(1, "a"))
-    work = sending.begin(crm=ordered(AT, retry))
+    runtime = sending.begin(crm=ordered(AT, retry))
     sending.deliver()
     publish(sending, keyed(2, "a"))
     sending.deliver()
@@ -228,7 +228,7 @@ def test_what_is_behind_it_does_not_age(sending: Sending, clock: RunningClock, r
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(work).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 3, "delivered": 3, "dead": 0, "pending": 0}
 
 
 def test_hours_that_change_in_the_file_count_at_once(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -245,4 +245,4 @@ def test_hours_that_change_in_the_file_count_at_once(sending: Sending, clock: Ru
     sending.deliver()
 
     assert recorder.got["a"] == [0, 1, 2]
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

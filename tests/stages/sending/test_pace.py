@@ -12,9 +12,9 @@ from eventbridge.stages.ingest.pace import events_in_time
 
 def taken(sending: Sending) -> int:
     """Plan the next batch, and return how many events it takes."""
-    batch_id = listen(sending.work, RUNNER)
+    batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    return sum(each.end - each.start for each in sending.work.ledger.ranges(batch_id))
+    return sum(each.end - each.start for each in sending.runtime.ledger.ranges(batch_id))
 
 
 def test_a_batch_that_took_too_long_is_followed_by_a_smaller_one(sending: Sending, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_batch_that_was_quick_is_followed_by_a_larger_one(sending: Sending, tm
     log = f"{{type: file, path: '{tmp_path / 'log.jsonl'}'}}"
     sending.begin(1_200, settings={"batch_max_events": 500, "batch_target_duration": 600}, log=log)
     sending.deliver_batch()
-    assert events_in_time(sending.work, RUNNER) == 2_000
+    assert events_in_time(sending.runtime, RUNNER) == 2_000
     sending.site.reopen(batch_max_events=900, batch_target_duration=600)
 
     assert taken(sending) == 700
@@ -42,7 +42,7 @@ def test_one_slow_target_of_many_shrinks_no_batch(sending: Sending, tmp_path: Pa
     logs = {f"log-{n}": f"{{type: file, path: '{tmp_path / f'{n}.jsonl'}'}}" for n in range(5)}
     sending.begin(8, settings={"batch_max_events": 6, "batch_target_duration": 600}, late="/slow/late", **logs)
     sending.deliver_batch()
-    (batch,) = sending.work.ledger.batches()
+    (batch,) = sending.runtime.ledger.batches()
     assert batch.committed_at is not None
 
-    assert events_in_time(sending.work, RUNNER) == 24
+    assert events_in_time(sending.runtime, RUNNER) == 24

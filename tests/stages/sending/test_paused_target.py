@@ -27,7 +27,7 @@ SOON = "{policy: custom, max_retries: 20, initial_delay: 100ms, multiplier: 1, m
 
 def standing(sending: Sending) -> TargetStatus:
     """Return how the target crm stands."""
-    return sending.work.ledger.target_statuses()["orders", "crm"]
+    return sending.runtime.ledger.target_statuses()["orders", "crm"]
 
 
 def sent(sending: Sending, path: str) -> list[datetime]:
@@ -53,12 +53,12 @@ def test_it_is_sent_nothing_before_the_time_it_named(sending: Sending) -> None:
 def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sending, clock: RunningClock) -> None:
     """It waits in the slow lane until the time that was named; then all is delivered, and the books balance."""
     batch = sending.routed(40, crm=http("/throttle/60/long", max_in_flight=1, retry=SOON), note="/healthy/note")
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
     sending.settle(batch)
 
-    rows = verdicts(work, batch.batch_id)["crm"]
+    rows = verdicts(runtime, batch.batch_id)["crm"]
     until = standing(sending).paused_until
     assert until is not None
     assert len(sent(sending, "/throttle/60/long")) == 1
@@ -66,11 +66,11 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     assert {(row.verdict, row.reason, row.due_at) for row in rows if not row.attempts} == {
         ("retry_scheduled", "TargetPaused", until)
     }
-    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
     assert len(sent(sending, "/healthy/note")) == 40
-    assert commit(work, batch.batch_id)
-    assert plan_retries(work).batch_id is None
-    assert next_due_at(work, "orders") == until
+    assert commit(runtime, batch.batch_id)
+    assert plan_retries(runtime).batch_id is None
+    assert next_due_at(runtime, "orders") == until
     sending.publish(3)
     sending.deliver()
     assert len(sent(sending, "/throttle/60/long")) == 1, "new events, and whoever delivers them, keep the pause"
@@ -79,23 +79,23 @@ def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sen
     sending.rules(crm="/healthy/crm", note="/healthy/note")
     sending.deliver()
 
-    assert audit(work).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "pending": 0}
-    assert audit(work).differences == ()
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 43, "delivered": 43, "dead": 0, "pending": 0}
+    assert audit(runtime).differences == ()
 
 
 def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: RunningClock) -> None:
     """Status, list, page and metrics call it `paused` with its end, and `ok` once that is over."""
     batch = sending.routed(4, crm=http("/throttle/60/shown", max_in_flight=1, retry=SOON))
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
     until = standing(sending).paused_until
 
     def shown() -> list[tuple[str, object]]:
-        families = {family.name.removeprefix("eventbridge_"): family.samples for family in metrics(work)}
+        families = {family.name.removeprefix("eventbridge_"): family.samples for family in metrics(runtime)}
         counted = {sample.labels[0]: sample.value for sample in families["targets"]}
         named = [sample.labels for sample in families["target_not_ok"]]
-        lines = [*status(work).targets, *target_list(work), *target_page(work).unwell]
+        lines = [*status(runtime).targets, *target_list(runtime), *target_page(runtime).unwell]
         found = [(line.state, line.paused_until) for line in lines if line.target == "crm"]
         return [*found, ("counted", counted["paused"]), ("named", named)]
 
@@ -108,39 +108,39 @@ def test_a_pause_is_shown_wherever_a_target_is_shown(sending: Sending, clock: Ru
 
 def test_an_enabled_target_gets_at_once_what_its_pause_deferred(sending: Sending) -> None:
     """A person who knows better than its Retry-After need not wait for an hour."""
-    work = sending.begin(40, crm=http("/throttle/3600/enabled", max_in_flight=1, retry=SOON))
+    runtime = sending.begin(40, crm=http("/throttle/3600/enabled", max_in_flight=1, retry=SOON))
     sending.deliver_batch()
-    assert plan_retries(work).batch_id is None
+    assert plan_retries(runtime).batch_id is None
     sending.rules(crm="/healthy/crm")
 
-    assert enable_target(work, "orders", "crm") == 40
+    assert enable_target(runtime, "orders", "crm") == 40
     sending.deliver()
 
     assert len(sent(sending, "/healthy/crm")) == 40
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_an_enabled_target_gets_at_once_what_each_push_deferred(sending: Sending) -> None:
     """Pushes side by side were told different times: what waits for the earlier one need not wait for it either."""
-    work = sending.begin(
+    runtime = sending.begin(
         40,
         settings={"chunk_max_deliveries": 20},
         crm=http("/throttle/3600/earlier", max_in_flight=1, retry=SOON),
     )
-    batch = routed(work)
-    push(work, batch.batch_id, 0)
-    longer = work.ledger.now() + timedelta(seconds=7200)
-    work.ledger.note_attempts([Tally("orders", "crm", paused_until=longer)])
-    push(work, batch.batch_id, 1)
+    batch = routed(runtime)
+    push(runtime, batch.batch_id, 0)
+    longer = runtime.ledger.now() + timedelta(seconds=7200)
+    runtime.ledger.note_attempts([Tally("orders", "crm", paused_until=longer)])
+    push(runtime, batch.batch_id, 1)
     sending.settle(batch)
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
     sending.rules(crm="/healthy/crm")
 
-    assert enable_target(work, "orders", "crm") == 40
+    assert enable_target(runtime, "orders", "crm") == 40
     sending.deliver()
 
     assert len(sent(sending, "/healthy/crm")) == 40
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_other_pushes_keep_the_pause_too(sending: Sending, site: Any) -> None:
@@ -196,23 +196,23 @@ def test_a_target_that_only_ever_asks_for_pauses_is_degraded(sending: Sending) -
 def test_an_ordered_target_is_paused_too(sending: Sending) -> None:
     """The keys of all its shards wait; they have no attempt, and are not taken up before the pause is over."""
     batch = sending.routed(40, crm=http("/throttle/60/ordered", ordering_key="$.data.id", max_in_flight=1))
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
     sending.settle(batch)
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
     assert len(sent(sending, "/throttle/60/ordered")) == 1
-    assert sorted(row.attempts for row in verdicts(work, batch.batch_id)["crm"]) == [0] * 39 + [1]
-    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert sorted(row.attempts for row in verdicts(runtime, batch.batch_id)["crm"]) == [0] * 39 + [1]
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
     assert standing(sending).paused_until is not None
-    assert plan_retries(work).batch_id is None
-    assert audit(work).differences == ()
+    assert plan_retries(runtime).batch_id is None
+    assert audit(runtime).differences == ()
 
 
 def test_a_503_delays_its_own_delivery_alone(sending: Sending) -> None:
     """Each delivery is refused twice with Retry-After: 1; all of them are sent at once, and again a second later."""
-    work = sending.begin(30, crm=http("/flaky/alone", max_in_flight=4, retry=SOON))
+    runtime = sending.begin(30, crm=http("/flaky/alone", max_in_flight=4, retry=SOON))
 
     sending.deliver_batch(idle_seconds=6)
 
@@ -220,7 +220,7 @@ def test_a_503_delays_its_own_delivery_alone(sending: Sending) -> None:
     assert len(times) == 90
     assert sum(at < times[0] + timedelta(seconds=0.9) for at in times) > 4, "more than one round of what is in flight"
     assert standing(sending).paused_until is None
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 30
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 30
 
 
 def _until_sent(sending: Sending, path: str, seconds: float = 60.0) -> None:

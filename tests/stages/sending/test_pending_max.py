@@ -27,7 +27,7 @@ def write(sending: Sending, log: Path, crm: str) -> None:
 
 def waiting(sending: Sending) -> dict[str, int]:
     """Return how many events wait as references, by reason."""
-    return {each.reason: each.count for each in sending.work.ledger.waiting_references()}
+    return {each.reason: each.count for each in sending.runtime.ledger.waiting_references()}
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
     write(sending, log, REFUSED)
     sending.publish(3)
     sending.deliver_batch()
-    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     sending.publish(5)
     sending.deliver_batch()
     return log
@@ -46,9 +46,9 @@ def full(sending: Sending, tmp_path: Path) -> Path:
 def test_a_full_rules_shares_wait_as_references(sending: Sending, full: Path) -> None:
     """No more is pending, the other rule goes on, and the books balance."""
     assert waiting(sending) == {PENDING_MAX: 5}
-    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -> None:
@@ -63,15 +63,15 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
     sending.deliver_batch()
     sending.publish(5)
     sending.deliver_batch()
-    (owner,) = status(sending.work).owners
+    (owner,) = status(sending.runtime).owners
 
-    assert {each.rule: (each.reason, each.count) for each in sending.work.ledger.waiting_references()} == {
+    assert {each.rule: (each.reason, each.count) for each in sending.runtime.ledger.waiting_references()} == {
         "orders": (PENDING_MAX, 5),
         "theirs": (PENDING_MAX, 5),
     }
     assert {name: len(log.read_text().splitlines()) for name, log in logs.items()} == {"theirs": 3, "other": 8}
     assert (owner.owner, owner.pending, owner.pending_max) == ("shop", 3, 3)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_references_are_taken_up_once_less_waits(sending: Sending, clock: RunningClock, full: Path) -> None:
@@ -79,9 +79,9 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
     mended = full.with_name("crm.jsonl")
     write(sending, full, f"{{type: file, path: '{mended}'}}")
     clock.advance(7200)  # an hour, and its jitter
-    assert plan_references(sending.work) is None, "as many wait as may"
+    assert plan_references(sending.runtime) is None, "as many wait as may"
     sending.retry()
-    assert sending.work.ledger.pending_by_rule().get("orders", 0) < 3
+    assert sending.runtime.ledger.pending_by_rule().get("orders", 0) < 3
     sending.publish(1)
     sending.deliver_batch()
     assert waiting(sending) == {PENDING_MAX: 5}, "new events go on beside what drains"
@@ -93,32 +93,32 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
     got = [int(json.loads(line)["data"]["id"]) for line in mended.read_text().splitlines()]
     assert sorted(got) == list(range(1, 10))
     assert waiting(sending) == {}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_what_a_full_rule_refers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
     """While what is pending is on hold, references are not, and end as dead letters; the rule stays full."""
-    operate(sending.work, "pause target", "orders", "crm")
+    operate(sending.runtime, "pause target", "orders", "crm")
     assert sending.retry() is None
     clock.advance(86_400 + 60)
 
     sending.deliver()
 
     assert waiting(sending) == {}
-    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
-    assert audit(sending.work).differences == ()
+    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
+    assert audit(sending.runtime).differences == ()
     assert sending.requests() == []
 
 
 def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: RunningClock, full: Path) -> None:
     """They are on hold with what is pending, and go when the rule is resumed and its target takes again."""
-    operate(sending.work, "pause rule", "orders")
-    assert plan_references(sending.work) is sending.retry() is None
+    operate(sending.runtime, "pause rule", "orders")
+    assert plan_references(sending.runtime) is sending.retry() is None
     clock.advance(3 * 86_400)
     assert sending.retry() is None
     mended = full.with_name("crm.jsonl")
     write(sending, full, f"{{type: file, path: '{mended}'}}")
-    operate(sending.work, "resume rule", "orders")
+    operate(sending.runtime, "resume rule", "orders")
 
     for _ in range(3):
         clock.advance(3600)
@@ -150,7 +150,7 @@ def test_new_events_of_an_ordered_rule_come_behind_its_references(
         sending.deliver()
 
     assert recorder.got["a"] == list(range(7))
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_references_of_another_runner_come_first_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
@@ -166,12 +166,12 @@ def test_references_of_another_runner_come_first_too(sending: Sending, clock: Ru
     sending.deliver_batch("other")
     recorder.down = False
 
-    work, router, stop = sending.work, InProcessRouter(sending.work.store), Stop()
+    runtime, router, stop = sending.runtime, InProcessRouter(sending.runtime.store), Stop()
     for _ in range(12):
         clock.advance(600)
         for runner in (RUNNER, "other"):
-            deliver_retries(work, runner, stop)
-            deliver_references(work, runner, router, stop)
+            deliver_retries(runtime, runner, stop)
+            deliver_references(runtime, runner, router, stop)
 
     assert recorder.got["a"] == list(range(9))
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -31,15 +31,15 @@ from eventbridge.testing.targets import InMemoryTarget, accept
 def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
     """Each delivery reaches its target once, under its delivery id, and its outcome is in a recorded segment."""
     batch = sending.routed(30, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
 
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
-    rows = segment_rows(work, batch.batch_id)
+    rows = segment_rows(runtime, batch.batch_id)
     assert (report.claimed, report.delivered, report.left) == (True, 30, 0)
     assert {row["outcome"] for row in rows} == {"delivered"}
     assert len({request["webhook_id"] for request in sending.requests()}) == 30
-    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
 
 
 def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
@@ -48,16 +48,16 @@ def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
     It may be more than five: answers go on coming while a segment is written, here 20 a second.
     """
     batch = sending.routed(60, settings={"segment_answers": 4}, crm=http("/delay/50", max_in_flight=1))
-    work, unrecorded = sending.site.works[-1], [0]
+    runtime, unrecorded = sending.site.works[-1], [0]
 
     def count(point: str) -> None:
         if point == "target.send":
-            recorded = sum(file.rows for file in work.ledger.files(batch.batch_id, "outcome"))
+            recorded = sum(file.rows for file in runtime.ledger.files(batch.batch_id, "outcome"))
             unrecorded.append(unrecorded[0] - recorded)
             unrecorded[0] += 1
 
     fault_points.install(count)
-    push(work, batch.batch_id, 0)
+    push(runtime, batch.batch_id, 0)
 
     assert unrecorded[0] == 60
     assert max(unrecorded[1:]) < 30
@@ -66,10 +66,10 @@ def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
 def test_a_completed_chunk_is_not_pushed_again(sending: Sending) -> None:
     """A second push of a completed chunk sends nothing."""
     batch = sending.routed(1, crm="/healthy/crm")
-    work = sending.work
-    push(work, batch.batch_id, 0)
+    runtime = sending.runtime
+    push(runtime, batch.batch_id, 0)
 
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
     assert not report.claimed
     assert len(sending.requests()) == 1
@@ -78,23 +78,23 @@ def test_a_completed_chunk_is_not_pushed_again(sending: Sending) -> None:
 def test_push_after_the_deadline_returns_at_once(sending: Sending, clock: RunningClock) -> None:
     """A push that starts when the batch's deadline is over sends nothing and claims nothing."""
     batch = sending.routed(1, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
     clock.advance(61)
 
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
     assert not report.claimed
     assert sending.requests() == []
-    assert work.ledger.chunk(batch.batch_id, 0).state == "new"
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "new"
 
 
 def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
     """Once a batch is settling its chunks cannot be claimed."""
     batch = sending.routed(1, crm="/healthy/crm")
-    work = sending.work
-    write_dead_letters(work, batch.batch_id)
+    runtime = sending.runtime
+    write_dead_letters(runtime, batch.batch_id)
 
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
     assert not report.claimed
     assert sending.requests() == []
@@ -103,41 +103,41 @@ def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
 def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> None:
     """A push that dies leaves segments; the next one sends only what they do not show."""
     batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
     fault_points.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
-        push(work, batch.batch_id, 0)
+        push(runtime, batch.batch_id, 0)
     fault_points.install(None)
-    shown = len(segment_rows(work, batch.batch_id))
+    shown = len(segment_rows(runtime, batch.batch_id))
 
-    push(work, batch.batch_id, 0)
+    push(runtime, batch.batch_id, 0)
 
     requests = [request["webhook_id"] for request in sending.requests()]
     assert shown >= 10
     assert len(set(requests)) == 20
     assert len(requests) <= 20 + (20 - shown)
-    assert work.ledger.chunk(batch.batch_id, 0).claim == 2
+    assert runtime.ledger.chunk(batch.batch_id, 0).claim == 2
 
 
 def test_a_push_that_lost_its_claim_stops_and_records_what_it_sent(sending: Sending) -> None:
     """Its process stood still until the claim ran out, and somebody else has the chunk: each request is on record."""
     batch = sending.routed(100, settings={"segment_interval": 0.1}, crm=http("/slow/crm", max_in_flight=1))
-    work = sending.work
+    runtime = sending.runtime
     reports = []
-    thread = threading.Thread(target=lambda: reports.append(push(work, batch.batch_id, 0)))
+    thread = threading.Thread(target=lambda: reports.append(push(runtime, batch.batch_id, 0)))
     thread.start()
     _until(lambda: len(sending.requests()) >= 2)
-    (own,) = work.ledger.live_claims(batch.batch_id)
-    assert work.ledger.release_claim(batch.batch_id, own)
-    assert work.ledger.claim_chunk(batch.batch_id, 0, "somebody else") is not None
+    (own,) = runtime.ledger.live_claims(batch.batch_id)
+    assert runtime.ledger.release_claim(batch.batch_id, own)
+    assert runtime.ledger.claim_chunk(batch.batch_id, 0, "somebody else") is not None
     thread.join(60)
 
     assert not thread.is_alive()
     requests = [request["webhook_id"] for request in sending.requests()]
-    recorded = [delivery_id_text(row["delivery_id"]) for row in segment_rows(work, batch.batch_id) if row["sent"]]
+    recorded = [delivery_id_text(row["delivery_id"]) for row in segment_rows(runtime, batch.batch_id) if row["sent"]]
     assert 2 <= len(requests) < 100
     assert sorted(recorded) == sorted(requests)
-    assert work.ledger.chunk(batch.batch_id, 0).claim == 2
+    assert runtime.ledger.chunk(batch.batch_id, 0).claim == 2
 
 
 def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
@@ -149,16 +149,16 @@ def test_two_pushes_of_one_chunk_take_turns(sending: Sending) -> None:
 
     assert sorted((report.claimed, report.delivered) for report in reports) == [(False, 0), (True, 20)]
     assert len(sending.requests()) == 20
-    assert sending.work.ledger.chunk(batch.batch_id, 0).claim == 1
+    assert sending.runtime.ledger.chunk(batch.batch_id, 0).claim == 1
 
 
 def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending, clock: RunningClock) -> None:
     """The host of that push is gone: its claim runs out after six seconds, and not before."""
     batch = sending.routed(5, crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     assert ledger.claim_chunk(batch.batch_id, 0, "another-host:17", ledger.now() + timedelta(seconds=6)) is not None
     with ThreadPoolExecutor(1) as pool:
-        following = pool.submit(push, sending.work, batch.batch_id, 0)
+        following = pool.submit(push, sending.runtime, batch.batch_id, 0)
         assert wait([following], timeout=1.0).not_done
         assert sending.requests() == []
         clock.advance(6)
@@ -171,7 +171,7 @@ def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> No
     stop = Stop()
     fault_points.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
-        push(sending.work, batch.batch_id, 0, stop)
+        push(sending.runtime, batch.batch_id, 0, stop)
 
     assert not stop.is_set()
 
@@ -179,38 +179,38 @@ def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> No
 def test_a_batch_is_not_settled_while_a_push_of_it_is_at_work(sending: Sending) -> None:
     """Else what that push has in flight would become pending as not sent, and sent again."""
     batch = sending.routed(20, crm=http("/delay/100", max_in_flight=2))
-    work = sending.site.reopen()
+    runtime = sending.site.reopen()
     with ThreadPoolExecutor(1) as pool:
-        pushed = pool.submit(push, work, batch.batch_id, 0)
+        pushed = pool.submit(push, runtime, batch.batch_id, 0)
         _until(lambda: len(sending.requests()) >= 2)
-        write_dead_letters(sending.work, batch.batch_id)
+        write_dead_letters(sending.runtime, batch.batch_id)
 
     assert pushed.result().delivered == 20
-    assert Counter(row.verdict for row in read_verdicts(work, batch.batch_id)) == {"delivered": 20}
+    assert Counter(row.verdict for row in read_verdicts(runtime, batch.batch_id)) == {"delivered": 20}
 
 
 def test_a_hanging_target_delays_no_other_target_of_its_chunk(sending: Sending) -> None:
     """In one chunk, the healthy target has everything while the hanging one spends the budget and is degraded."""
     batch = sending.routed(200, settings={"push_timeout": 2}, crm="/healthy/crm", stuck="/hang/stuck")
-    work = sending.work
-    chunks = work.ledger.chunks(batch.batch_id)
+    runtime = sending.runtime
+    chunks = runtime.ledger.chunks(batch.batch_id)
 
     started = time.monotonic()
     for chunk in chunks:
-        push(work, batch.batch_id, chunk.chunk_id)
+        push(runtime, batch.batch_id, chunk.chunk_id)
 
     assert time.monotonic() - started < 2 * len(chunks) + 3
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 200
-    assert work.ledger.target_statuses()["orders", "stuck"].state == "degraded"
-    assert ("orders", "crm") not in work.ledger.target_statuses()
+    assert runtime.ledger.target_statuses()["orders", "stuck"].state == "degraded"
+    assert ("orders", "crm") not in runtime.ledger.target_statuses()
 
 
 def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
     """What is in flight has its response, and what was not sent is settled as unknown."""
     batch = sending.routed(50, crm=http("/slow/crm", max_in_flight=1))
-    work = sending.work
+    runtime = sending.runtime
     stop = Stop()
-    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread = threading.Thread(target=push, args=(runtime, batch.batch_id, 0, stop))
     thread.start()
     _until(lambda: len(sending.requests()) >= 2)
     sent = len(sending.requests())
@@ -219,18 +219,18 @@ def test_a_push_that_is_stopped_starts_nothing_more(sending: Sending) -> None:
 
     assert not thread.is_alive()
     assert len(sending.requests()) - sent <= 1, "one that began while the stop was asked for"
-    assert work.ledger.chunk(batch.batch_id, 0).state == "timeout"
-    write_dead_letters(work, batch.batch_id)
-    found = Counter(row.verdict for row in verdicts(work, batch.batch_id)["crm"])
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "timeout"
+    write_dead_letters(runtime, batch.batch_id)
+    found = Counter(row.verdict for row in verdicts(runtime, batch.batch_id)["crm"])
     assert found == {"delivered": len(sending.requests()), "unknown": 50 - len(sending.requests())}
 
 
 def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sending) -> None:
     """Airflow kills a task 5 s after it asked it to stop: by then the push has recorded what it sent."""
     batch = sending.routed(5, stuck=http("/hang/stuck", timeout="30s"))
-    work = sending.work
+    runtime = sending.runtime
     stop = task_stop()
-    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread = threading.Thread(target=push, args=(runtime, batch.batch_id, 0, stop))
     thread.start()
     _until(lambda: len(sending.requests()) >= 1)
     began = time.monotonic()
@@ -238,8 +238,8 @@ def test_a_killed_push_task_does_not_wait_for_a_target_that_hangs(sending: Sendi
     thread.join(60)
 
     assert 2 < time.monotonic() - began < 5
-    assert work.ledger.chunk(batch.batch_id, 0).state == "timeout"
-    assert {row["reason"] for row in segment_rows(work, batch.batch_id) if row["sent"]} == {"Interrupted"}
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "timeout"
+    assert {row["reason"] for row in segment_rows(runtime, batch.batch_id) if row["sent"]} == {"Interrupted"}
 
 
 @pytest.mark.parametrize("by_key", [{}, {"ordering_key": "$.source"}])
@@ -248,27 +248,27 @@ def test_what_is_in_flight_when_a_push_is_stopped_at_once_is_recorded_as_sent(
 ) -> None:
     """Its attempt counts and has no response; it is sent again once its time-out is over, and not by the next push."""
     batch = sending.routed(3, stuck=http("/hang/stuck", timeout="30s", max_in_flight=2, **by_key))
-    work = sending.work
+    runtime = sending.runtime
     in_flight = 1 if by_key else 2
     stop = Stop()
-    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread = threading.Thread(target=push, args=(runtime, batch.batch_id, 0, stop))
     thread.start()
     _until(lambda: len(sending.requests()) == in_flight)
     stop.set_at_once()
     thread.join(10)
     sent_at = clock()
 
-    rows = [row for row in segment_rows(work, batch.batch_id) if row["sent"]]
+    rows = [row for row in segment_rows(runtime, batch.batch_id) if row["sent"]]
     assert [(row["outcome"], row["reason"], row["attempt"]) for row in rows] == [
         ("retry_scheduled", "Interrupted", 1)
     ] * in_flight
     assert {row["error"] for row in rows} == {"the push was stopped before a response came"}
     assert all(row["due_at"] - row["started_at"] == timedelta(seconds=30) for row in rows)
     assert all(row["due_at"] > sent_at + timedelta(seconds=15) for row in rows)
-    push(work, batch.batch_id, 0, stop)
+    push(runtime, batch.batch_id, 0, stop)
     sending.settle(batch)
     assert (
-        sorted(row.attempts for row in verdicts(work, batch.batch_id)["stuck"])
+        sorted(row.attempts for row in verdicts(runtime, batch.batch_id)["stuck"])
         == [0] * (3 - in_flight) + [1] * in_flight
     )
     assert len(sending.requests()) == in_flight
@@ -288,16 +288,16 @@ def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_a
 
     monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(hold))
     batch = sending.routed(3, stuck=http("/never/asked", timeout=f"{timeout}s"))
-    work = sending.work
+    runtime = sending.runtime
     stop = Stop()
-    thread = threading.Thread(target=push, args=(work, batch.batch_id, 0, stop))
+    thread = threading.Thread(target=push, args=(runtime, batch.batch_id, 0, stop))
     thread.start()
     try:
         assert asked.wait(30)
         (stop.set_at_once if at_once else stop.set)()
         thread.join(20)
         assert not thread.is_alive()
-        rows = segment_rows(work, batch.batch_id)
+        rows = segment_rows(runtime, batch.batch_id)
         found = [(row["sent"], row["outcome"], row["reason"], row["attempt"]) for row in rows]
         assert found == [(True, "retry_scheduled", "Interrupted", 1)]
         assert rows[0]["due_at"] - rows[0]["started_at"] >= timedelta(seconds=timeout)
@@ -309,11 +309,11 @@ def test_a_retry_that_falls_due_within_the_budget_is_made_by_the_push(sending: S
     """Two quick refusals are retried without a round through the ledger, and each attempt is written down."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 100ms, multiplier: 1, max_delay: 100ms}"
     batch = sending.routed(1, crm=http("/flaky/crm", retry=policy))
-    work = sending.work
+    runtime = sending.runtime
 
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
-    rows = segment_rows(work, batch.batch_id)
+    rows = segment_rows(runtime, batch.batch_id)
     assert report.delivered == 1
     assert [(row["attempt"], row["outcome"]) for row in sorted(rows, key=lambda row: row["attempt"])] == [
         (1, "retry_scheduled"),
@@ -326,40 +326,40 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
     """A push with nothing to do but to wait 8 s for a retry ends: its batch's other targets must not wait with it."""
     policy = "{policy: custom, max_retries: 5, initial_delay: 8s, multiplier: 1, max_delay: 8s}"
     batch = sending.routed(1, crm=http("/status/500", retry=policy))
-    work = sending.work
+    runtime = sending.runtime
 
     started = time.monotonic()
-    report = push(work, batch.batch_id, 0)
+    report = push(runtime, batch.batch_id, 0)
 
     assert time.monotonic() - started < 6
     assert (report.retried, report.left) == (1, 1)
     assert len(sending.requests()) == 1
-    assert work.ledger.target_statuses()["orders", "crm"].state == "ok"
+    assert runtime.ledger.target_statuses()["orders", "crm"].state == "ok"
 
 
 def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
     """Even if all its deliveries were in flight and none waited when the budget ended."""
     batch = sending.routed(2, settings={"push_timeout": 2}, stuck=http("/hang/stuck", timeout="30s"))
-    work = sending.work
+    runtime = sending.runtime
 
-    push(work, batch.batch_id, 0)
+    push(runtime, batch.batch_id, 0)
 
-    stuck = work.ledger.target_statuses()["orders", "stuck"]
+    stuck = runtime.ledger.target_statuses()["orders", "stuck"]
     assert (stuck.state, stuck.slow, stuck.reason) == ("degraded", True, "2 requests had no response in time")
-    rows = segment_rows(work, batch.batch_id)
+    rows = segment_rows(runtime, batch.batch_id)
     assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("retry_scheduled", "Interrupted", True)}
 
 
 def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
     """The first 410 is a dead letter, the target is disabled, and what was not sent is on hold."""
     batch = sending.routed(10, crm=http("/gone/crm", max_in_flight=1))
-    work = sending.work
+    runtime = sending.runtime
 
-    push(work, batch.batch_id, 0)
+    push(runtime, batch.batch_id, 0)
 
-    write_dead_letters(work, batch.batch_id)
-    rows = verdicts(work, batch.batch_id)["crm"]
-    assert work.ledger.target_statuses()["orders", "crm"].state == "disabled"
+    write_dead_letters(runtime, batch.batch_id)
+    rows = verdicts(runtime, batch.batch_id)["crm"]
+    assert runtime.ledger.target_statuses()["orders", "crm"].state == "disabled"
     assert 1 <= sum(row.reason == "TargetGone" for row in rows) <= 2
     assert {row.held for row in rows if row.verdict == "unknown"} == {"target disabled"}
 
@@ -368,13 +368,13 @@ def test_one_target_that_cannot_be_opened_fails_the_push_after_the_others_are_se
     """A connection nobody defined is an error of the task, and the other target has its deliveries."""
     broken = http("/healthy/x", connection="nobody_defined_it")
     batch = sending.routed(10, broken=broken, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
 
     with pytest.raises(EventBridgeError, match="nobody_defined_it"):
-        push(work, batch.batch_id, 0)
+        push(runtime, batch.batch_id, 0)
 
     assert sum(request["path"] == "/healthy/crm" for request in sending.requests()) == 10
-    assert work.ledger.chunk(batch.batch_id, 0).state == "error"
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "error"
 
 
 def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
@@ -391,44 +391,44 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     monkeypatch.setattr(HttpEngine, "close", close_late)
     batch = sending.routed(3, crm="/healthy/crm", other="/healthy/other")
 
-    report = push(sending.work, batch.batch_id, 0)
+    report = push(sending.runtime, batch.batch_id, 0)
 
     assert not closed.acquire(blocking=False)
-    assert (report.delivered, sending.work.ledger.chunk(batch.batch_id, 0).state) == (6, "completed")
+    assert (report.delivered, sending.runtime.ledger.chunk(batch.batch_id, 0).state) == (6, "completed")
     answered.set()
     assert closed.acquire(timeout=10.0)
 
 
 def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: RunningClock) -> None:
     """A target that cannot be opened is tried again half a minute later, for ever, and no attempt is counted."""
-    work = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
-    batch = routed(work)
+    runtime = sending.begin(3, broken=http("/healthy/x", connection="nobody_defined_it"))
+    batch = routed(runtime)
     with pytest.raises(EventBridgeError):
         sending.push(batch)
     sending.settle(batch)
 
-    (pending,) = work.ledger.pending_counts()
+    (pending,) = runtime.ledger.pending_counts()
     assert (pending.reason, pending.count) == ("unknown", 3)
     assert 25 < (pending.next_due_at - clock()).total_seconds() <= 30
     sending.rules(broken="/healthy/x")
     clock.advance(31)
     sending.deliver()
-    assert audit(work).deliveries["orders/broken"]["delivered"] == 3
+    assert audit(runtime).deliveries["orders/broken"]["delivered"] == 3
 
 
 def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and the books balance."""
-    work = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
+    runtime = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
     batch_id = sending.deliver_batch()
     assert batch_id is not None
     first = [request["webhook_id"] for request in sending.requests()]
-    rows = verdicts(work, batch_id)["crm"]
+    rows = verdicts(runtime, batch_id)["crm"]
     found = sorted((row.verdict, row.reason or "", row.attempts, row.lane) for row in rows)
     assert found == [("retry_scheduled", "Interrupted", 1, "slow")] * 2 + [("unknown", "", 0, "slow")]
     assert all(row.due_at > clock() + timedelta(seconds=15) for row in rows if row.due_at and row.attempts)
-    assert work.ledger.chunk(batch_id, 0).state == "timeout"
+    assert runtime.ledger.chunk(batch_id, 0).state == "timeout"
     sending.rules(crm="/healthy/crm")
     clock.advance(31)
 
@@ -437,19 +437,19 @@ def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     ids = Counter(request["webhook_id"] for request in sending.requests())
     assert {name: ids[name] for name in first} == dict.fromkeys(first, 2)
     assert len(ids) == 3
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 3
-    assert audit(work).differences == ()
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 3
+    assert audit(runtime).differences == ()
 
 
 def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
     """State, source, execution time and counts of each; of failures the last answer and the exception."""
     broken = http("/healthy/x", connection="nobody_defined_it")
-    work = sending.begin(4, crm="/status/503", broken=broken)
+    runtime = sending.begin(4, crm="/status/503", broken=broken)
     with pytest.raises(EventBridgeError):
-        sending.push(routed(work))
+        sending.push(routed(runtime))
 
-    (chunk,) = chunk_statuses(work, batches=5)
-    (failure,) = chunk_failures(work, limit=5)
+    (chunk,) = chunk_statuses(runtime, batches=5)
+    (failure,) = chunk_failures(runtime, limit=5)
 
     assert (chunk.state, chunk.kind, chunk.source, chunk.claim) == ("error", "normal", "orders", 1)
     assert (chunk.rows, chunk.succeeded, chunk.failed) == (8, 0, 4)

@@ -65,10 +65,10 @@ def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, 
     sending.publish(*orders, event(9, price=1), event(9, price=1), b"{")
     sending.deliver()
     with pytest.raises(UserError, match="is not over yet"):
-        check_quality(sending.work, hour_of(clock()))
+        check_quality(sending.runtime, hour_of(clock()))
     an_hour_later(clock)
 
-    found = check_quality(sending.work)
+    found = check_quality(sending.runtime)
 
     assert values(found, "orders") == {"events": 7, "malformed_rate": 1 / 7, "duplicate_rate": 1 / 7}
     assert values(found, "orders/crm") == {
@@ -93,19 +93,19 @@ def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, 
         "orders: malformed_rate is 0.1429, expected at most 0.01",
     ]
     assert {each.note for each in found.measures if each.name == "events"} == {"too little history: 0 of 3 days"}
-    assert b"malformed_rate" in sending.work.store.get(found.page)
-    assert found_in_hour(sending.work) == check_hour(sending.work, found.hour.isoformat()) == found
-    assert [(each.hour, each.failures) for each in checked_hours(sending.work)] == [(found.hour, 5)]
+    assert b"malformed_rate" in sending.runtime.store.get(found.page)
+    assert found_in_hour(sending.runtime) == check_hour(sending.runtime, found.hour.isoformat()) == found
+    assert [(each.hour, each.failures) for each in checked_hours(sending.runtime)] == [(found.hour, 5)]
 
-    hold = sending.work.ledger.expectation_holds()["orders"]
+    hold = sending.runtime.ledger.expectation_holds()["orders"]
     assert hold.found_in == found.hour.isoformat()
     assert hold.detail.startswith("$.data.amount: null_rate is 0.4, expected at most 0.25")
-    release_rule(sending.work, "orders")
-    assert check_quality(sending.work, found.hour) == found  # holds nothing again
-    assert sending.work.ledger.expectation_holds() == {}
+    release_rule(sending.runtime, "orders")
+    assert check_quality(sending.runtime, found.hour) == found  # holds nothing again
+    assert sending.runtime.ledger.expectation_holds() == {}
     ((kind, _, failures),) = quality_events(sending)
     assert (kind, failures) == ("quality.failed", 5)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending, clock: RunningClock) -> None:
@@ -116,20 +116,20 @@ def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending,
         sending.publish(10)
         sending.deliver()
         clock.advance(3_600)
-        assert check_quality(sending.work).failures == ()
+        assert check_quality(sending.runtime).failures == ()
         clock.advance(23 * 3_600)
     clock.advance(3_600)
 
-    found = check_quality(sending.work)
+    found = check_quality(sending.runtime)
 
     assert list(map(told_failure, found.failures)) == [
         "orders: events is 0, expected at least 5 and at most 15",
         "orders/crm: deliveries is 0, expected at least 5 and at most 15",
     ]
     assert [kind for kind, _, _ in quality_events(sending)] == [*["quality.checked"] * 3, "quality.failed"]
-    first, cursor = checked_hour_page(sending.work, 3, None)
-    rest, end = checked_hour_page(sending.work, 3, cursor)
-    assert ([*first, *rest], end) == (checked_hours(sending.work), None)
+    first, cursor = checked_hour_page(sending.runtime, 3, None)
+    rest, end = checked_hour_page(sending.runtime, 3, cursor)
+    assert ([*first, *rest], end) == (checked_hours(sending.runtime), None)
 
 
 def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: RunningClock) -> None:
@@ -152,7 +152,7 @@ def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: Runnin
 
         fault_points.install(hook)
         try:
-            found = check_quality(sending.work)
+            found = check_quality(sending.runtime)
             break
         except Died:
             continue
@@ -160,7 +160,7 @@ def test_a_check_that_dies_anywhere_is_made_once(sending: Sending, clock: Runnin
             fault_points.install(None)
 
     assert fatal > 5
-    assert found_in_hour(sending.work) == found
-    assert len(checked_hours(sending.work)) == 1
+    assert found_in_hour(sending.runtime) == found
+    assert len(checked_hours(sending.runtime)) == 1
     assert len({event_id for _, event_id, _ in quality_events(sending)}) == 1
-    assert set(sending.work.ledger.expectation_holds()) == {"orders"}
+    assert set(sending.runtime.ledger.expectation_holds()) == {"orders"}

@@ -22,7 +22,7 @@ def test_two_pushes_together_keep_the_rate(sending: Sending, site: Any) -> None:
     works = [site.reopen(**settings) for _ in range(2)]
     batch = routed(works[0])
     assert len(works[0].ledger.chunks(batch.batch_id)) == 2
-    pushes = [threading.Thread(target=push, args=(work, batch.batch_id, n)) for n, work in enumerate(works)]
+    pushes = [threading.Thread(target=push, args=(runtime, batch.batch_id, n)) for n, runtime in enumerate(works)]
 
     for each in pushes:
         each.start()
@@ -40,21 +40,21 @@ def test_what_the_rate_does_not_let_through_goes_to_the_slow_lane_untried(sendin
     """It has no attempt, its target is not degraded for it, and it comes at the rate until all is delivered."""
     crm = http("/healthy/crm", rate="10/s")
     batch = sending.routed(40, settings={"push_timeout": 1}, crm=crm, note="/healthy/note")
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
     sending.settle(batch)
 
-    rows = verdicts(work, batch.batch_id)["crm"]
+    rows = verdicts(runtime, batch.batch_id)["crm"]
     waiting = [row for row in rows if row.verdict == "unknown"]
     assert len(rows) - len(waiting) <= 21
     assert {(row.attempts, row.lane) for row in waiting} == {(0, "slow")}
-    assert work.ledger.target_statuses() == {}
+    assert runtime.ledger.target_statuses() == {}
     assert sum(request["path"] == "/healthy/note" for request in sending.requests()) == 40
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
     sending.deliver()
-    assert audit(work).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "pending": 0}
-    assert audit(work).differences == ()
+    assert audit(runtime).deliveries["orders/crm"] == {"matched": 40, "delivered": 40, "dead": 0, "pending": 0}
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("more", [{}, {"ordering_key": "$.data.id"}], ids=["in any order", "ordered"])
@@ -64,12 +64,12 @@ def test_a_target_that_nobody_waits_for_gets_what_its_rate_lets_through(
     """It is alone in its batch, with several shards if it is ordered: its push goes on, and is not a time-out."""
     crm = http("/healthy/alone", rate="10/s", **more)
     batch = sending.routed(100, settings={"push_timeout": 3}, crm=crm)
-    work = sending.work
+    runtime = sending.runtime
 
     sending.push(batch)
 
-    assert 25 <= len(segment_rows(work, batch.batch_id)) <= 10 * 4 + 1
-    assert work.ledger.chunk(batch.batch_id, 0).state == "completed"
+    assert 25 <= len(segment_rows(runtime, batch.batch_id)) <= 10 * 4 + 1
+    assert runtime.ledger.chunk(batch.batch_id, 0).state == "completed"
 
 
 def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) -> None:
@@ -78,9 +78,9 @@ def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) ->
 
     sending.push(batch)
 
-    rows = segment_rows(sending.work, batch.batch_id)
+    rows = segment_rows(sending.runtime, batch.batch_id)
     assert len(rows) == 1
-    chunk = sending.work.ledger.chunk(batch.batch_id, 0)
+    chunk = sending.runtime.ledger.chunk(batch.batch_id, 0)
     assert chunk.started_at is not None
     assert chunk.ended_at is not None
     assert (chunk.ended_at - chunk.started_at).total_seconds() < 6
@@ -88,7 +88,7 @@ def test_a_push_does_not_keep_its_batch_waiting_for_a_token(sending: Sending) ->
 
 def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningClock) -> None:
     """After its probes it gets few deliveries a second at first, although hundreds wait."""
-    work = sending.begin(400, settings={"push_timeout": 3}, crm=http(REFUSED, max_in_flight=1))
+    runtime = sending.begin(400, settings={"push_timeout": 3}, crm=http(REFUSED, max_in_flight=1))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     clock.advance(31)
@@ -96,7 +96,7 @@ def test_a_target_that_heals_is_not_flooded(sending: Sending, clock: RunningCloc
     sending.retry()
     sending.retry()
 
-    status = work.ledger.target_statuses()["orders", "crm"]
+    status = runtime.ledger.target_statuses()["orders", "crm"]
     sent = [datetime.fromisoformat(request["at"]) for request in sending.requests()]
     within = [at for at in sent if (at - min(sent)).total_seconds() < 2]
     assert status.state == "ok", status

@@ -34,19 +34,19 @@ ALL = Selection()
 def request(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> Redrive:
     """Begin a redrive."""
     chosen = {"rate": None, "retransform": False, "again": False} | options
-    return begin_redrive(sending.work, selection, run, **chosen)
+    return begin_redrive(sending.runtime, selection, run, **chosen)
 
 
 def redrive(sending: Sending, selection: Selection = ALL, run: str = "run", **options: Any) -> int:
     """Begin a redrive and deliver all of it; return how many batches that took."""
     begun = request(sending, selection, run, **options)
-    return deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+    return deliver_redrive(sending.runtime, begun.redrive_id, InProcessRouter(sending.runtime.store))
 
 
 def outcomes(sending: Sending) -> Counter[str]:
     """Return what became of the dead letters, by outcome; `never` = not redriven."""
-    marks = Marks(sending.work)
-    found = (marks.of(letter) for letter in letters(sending.work))
+    marks = Marks(sending.runtime)
+    found = (marks.of(letter) for letter in letters(sending.runtime))
     return Counter("never" if mark is None else mark.outcome for mark in found)
 
 
@@ -54,37 +54,37 @@ def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
     """The target that came back gets the same requests under the same delivery ids, and the books balance."""
     sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
-    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.work)}
+    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.runtime)}
     sending.rules(crm="/healthy/crm")
 
     assert redrive(sending) == 1
 
     assert {request["webhook_id"] for request in sending.requests()} == died
     assert outcomes(sending) == {"delivered": 3}
-    assert audit(sending.work).differences == ()
-    (found,) = sending.work.ledger.redrives()
-    assert (found.state, Marks(sending.work).counts(found)) == ("done", {"delivered": 3})
+    assert audit(sending.runtime).differences == ()
+    (found,) = sending.runtime.ledger.redrives()
+    assert (found.state, Marks(sending.runtime).counts(found)) == ("done", {"delivered": 3})
 
 
 @pytest.mark.parametrize("column", ["rule", "event"])
 def test_letters_that_cannot_be_read_keep_no_others_from_it(sending: Sending, column: str) -> None:
     """A redrive takes dead letters of all other files, also where it shows late that it cannot read the first ones."""
-    work = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
+    runtime = sending.begin(2, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     sending.publish(3)
     sending.deliver()
-    _, first = dead_letter_files(work)
-    damage_column(work.store, first, column)
+    _, first = dead_letter_files(runtime)
+    damage_column(runtime.store, first, column)
     sending.rules(crm="/healthy/crm")
 
-    found = survey(work, ALL, retransform=False, again=False)
+    found = survey(runtime, ALL, retransform=False, again=False)
     assert redrive(sending) == 1
 
     assert len(sending.requests()) == 3
     assert len(found.damaged) == (column == "rule")
-    (done,) = work.ledger.redrives()
+    (done,) = runtime.ledger.redrives()
     assert done.state == "done"
-    assert Marks(work).counts(done) == {"delivered": 3}
+    assert Marks(runtime).counts(done) == {"delivered": 3}
 
 
 def damage_column(store: Store, path: str, name: str) -> None:
@@ -107,12 +107,12 @@ def test_a_letter_is_redriven_once_unless_asked(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     redrive(sending)
 
-    assert survey(sending.work, ALL, retransform=False, again=False).left == {("orders/crm", REDRIVEN_BEFORE): 2}
+    assert survey(sending.runtime, ALL, retransform=False, again=False).left == {("orders/crm", REDRIVEN_BEFORE): 2}
     assert redrive(sending, run="second") == 0
     assert len(sending.requests()) == 2
     assert redrive(sending, run="third", again=True) == 1
     assert len(sending.requests()) == 4
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redrive(sending: Sending) -> None:
@@ -122,13 +122,13 @@ def test_what_dies_again_has_all_its_attempts_and_is_not_taken_by_the_same_redri
 
     assert redrive(sending) == 1
 
-    newest, oldest = dead_letters(sending.work, whole=True)
+    newest, oldest = dead_letters(sending.runtime, whole=True)
     assert newest["event"] == oldest["event"]
     assert [each["number"] for each in newest["attempts"]] == [1, 1]
     assert newest["attempts"][0] == oldest["attempts"][0]
     assert newest["reason"] == "MaximumRetryAttempts"
     assert outcomes(sending) == {"dead_lettered": 1, "never": 1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_age_counts_from_the_redrive(sending: Sending) -> None:
@@ -146,7 +146,7 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
         )
     )
     sending.deliver()
-    (letter,) = dead_letters(sending.work)
+    (letter,) = dead_letters(sending.runtime)
     assert letter["reason"] == "MaximumEventAge"
     sending.rules(
         crm=http(
@@ -157,14 +157,14 @@ def test_age_counts_from_the_redrive(sending: Sending) -> None:
 
     redrive(sending)
 
-    (row,) = sending.work.ledger.pending()
+    (row,) = sending.runtime.ledger.pending()
     assert (row.state, row.attempts, row.runner) == ("scheduled", 1, "orders")
     assert outcomes(sending) == {"pending": 1}
     sending.rules(crm="/healthy/crm")
     sending.site.clock.advance(5_000)
     sending.deliver()
     assert outcomes(sending) == {"delivered": 1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(sending: Sending) -> None:
@@ -173,16 +173,16 @@ def test_many_letters_are_several_batches_and_cancelling_stops_further_ones(send
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     begun = request(sending)
-    plan = plan_redrive(sending.work, begun.redrive_id)
+    plan = plan_redrive(sending.runtime, begun.redrive_id)
     assert plan.batch_id is not None
 
-    assert sending.work.ledger.end_redrive(begun.redrive_id, "cancelled")
+    assert sending.runtime.ledger.end_redrive(begun.redrive_id, "cancelled")
 
     assert redrive(sending) == 1, "the batch that was planned is finished, by whoever goes on"
     assert outcomes(sending) == {"delivered": 2, "never": 3}
     assert redrive(sending, run="other") == 2
     assert outcomes(sending) == {"delivered": 5}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_rate_spaces_the_batches(sending: Sending) -> None:
@@ -191,19 +191,19 @@ def test_a_rate_spaces_the_batches(sending: Sending) -> None:
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     begun = request(sending, rate=0.2)
-    first = plan_redrive(sending.work, begun.redrive_id)
+    first = plan_redrive(sending.runtime, begun.redrive_id)
     assert first.batch_id is not None
-    assert sum(each.count for each in sending.work.ledger.redriven_by(first.batch_id)) == 2
-    sending.push(sending.work.ledger.batch(first.batch_id))
-    sending.settle(sending.work.ledger.batch(first.batch_id))
-    commit(sending.work, first.batch_id)
+    assert sum(each.count for each in sending.runtime.ledger.redriven_by(first.batch_id)) == 2
+    sending.push(sending.runtime.ledger.batch(first.batch_id))
+    sending.settle(sending.runtime.ledger.batch(first.batch_id))
+    commit(sending.runtime, first.batch_id)
 
-    waiting = plan_redrive(sending.work, begun.redrive_id)
+    waiting = plan_redrive(sending.runtime, begun.redrive_id)
 
     assert waiting.batch_id is None
     assert waiting.wait_until is not None
     sending.site.clock.advance(10)
-    assert plan_redrive(sending.work, begun.redrive_id).batch_id is not None
+    assert plan_redrive(sending.runtime, begun.redrive_id).batch_id is not None
     with pytest.raises(UserError, match="cannot be kept"):
         request(sending, run="slow", rate=0.01)
 
@@ -213,8 +213,8 @@ def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> N
     broken = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.absent, missing: error}")
     sending.begin(2, crm=broken, other="/healthy/other")
     sending.deliver()
-    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.work)}
-    assert survey(sending.work, ALL, retransform=False, again=False).left == {("orders/crm", NO_REQUEST): 2}
+    died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.runtime)}
+    assert survey(sending.runtime, ALL, retransform=False, again=False).left == {("orders/crm", NO_REQUEST): 2}
     sending.rules(crm=http("/healthy/crm", transform="{form: JSONPATH, value: $.data.id}"), other="/healthy/other")
 
     assert redrive(sending, retransform=True) == 1
@@ -224,7 +224,7 @@ def test_retransform_routes_the_event_through_todays_rule(sending: Sending) -> N
     assert not died & {request["webhook_id"] for request in sent}
     assert len([each for each in sending.requests() if each["path"] == "/healthy/other"]) == 2
     assert outcomes(sending) == {"delivered": 2}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> None:
@@ -236,7 +236,7 @@ def test_an_event_that_todays_rule_does_not_match_is_said(sending: Sending) -> N
     assert redrive(sending, retransform=True) == 1
 
     assert outcomes(sending) == {"unmatched": 1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
@@ -250,7 +250,7 @@ def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
 
     assert outcomes(sending) == {"delivered": 2}
     assert len(sending.requests()) == 2
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
@@ -260,17 +260,17 @@ def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
     sending.begin(2, crm=costly)
     sending.deliver()
     sending.rules(crm=costly.replace(REFUSED, "/healthy/crm"))
-    version = sending.work.rule_set().rules["orders"].version
-    sending.work.ledger.hold_rule("orders", version, "somebody looks at it")
+    version = sending.runtime.rule_set().rules["orders"].version
+    sending.runtime.ledger.hold_rule("orders", version, "somebody looks at it")
 
     assert redrive(sending, retransform=True) == 1
 
     assert outcomes(sending) == {"under way": 2}
-    release_rule(sending.work, "orders")
+    release_rule(sending.runtime, "orders")
     sending.deliver()
     assert outcomes(sending) == {"delivered": 2}
     assert len(sending.requests()) == 2
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Sending) -> None:
@@ -279,15 +279,15 @@ def test_a_redrive_whose_process_died_is_settled_and_nothing_is_lost(sending: Se
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     begun = request(sending)
-    plan = plan_redrive(sending.work, begun.redrive_id)
+    plan = plan_redrive(sending.runtime, begun.redrive_id)
     assert plan.batch_id is not None
     sending.site.clock.advance(200)
 
     sending.deliver()
 
-    assert {row.verdict for row in read_verdicts(sending.work, plan.batch_id)} == {"unknown"}
+    assert {row.verdict for row in read_verdicts(sending.runtime, plan.batch_id)} == {"unknown"}
     assert outcomes(sending) == {"delivered": 2}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) -> None:
@@ -302,9 +302,9 @@ def test_letters_of_an_ordered_target_are_redriven_in_order(sending: Sending) ->
     assert outcomes(sending) == {"delivered": 6}
     places = {
         delivery_id_text(each["delivery_id"]): (each["partition_id"], each["offset"])
-        for each in dead_letters(sending.work)
+        for each in dead_letters(sending.runtime)
     }
     came = [places[request["webhook_id"]] for request in sending.requests()]
     for number in (0, 1):
         assert [each for each in came if each[0] == number] == sorted(each for each in came if each[0] == number)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -24,14 +24,14 @@ def begin(sending: Sending, count: int, rate: float, **targets: str) -> str:
 
     One push cannot say that a target which refuses everything is down: its dead letters come from several.
     """
-    work = sending.begin(**{name: http(REFUSED, retry=NO_RETRY) for name in targets})
+    runtime = sending.begin(**{name: http(REFUSED, retry=NO_RETRY) for name in targets})
     while count:
         sending.publish(min(count, 9))  # ten would open its breaker
         count -= min(count, 9)
         sending.deliver()
         sending.site.clock.advance(60)
     sending.rules(**targets)
-    return begin_redrive(work, Selection(), "run", rate=rate, retransform=False, again=False).redrive_id
+    return begin_redrive(runtime, Selection(), "run", rate=rate, retransform=False, again=False).redrive_id
 
 
 def arrivals(sending: Sending) -> list[datetime]:
@@ -43,13 +43,13 @@ def test_what_arrives_keeps_the_rate(sending: Sending) -> None:
     """A batch of 54 dead letters at ten a second: by the receiver's record, never more than a second's and a lease."""
     redrive_id = begin(sending, 54, 10.0, crm="/healthy/crm")
 
-    assert deliver_redrive(sending.work, redrive_id, InProcessRouter(sending.work.store)) == 1
+    assert deliver_redrive(sending.runtime, redrive_id, InProcessRouter(sending.runtime.store)) == 1
 
     came = arrivals(sending)
     assert len(came) == 54
     assert keeps(came, 10.0)
-    assert audit(sending.work).deliveries["orders/crm"]["delivered"] == 54
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).deliveries["orders/crm"]["delivered"] == 54
+    assert audit(sending.runtime).differences == ()
 
 
 def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: Any) -> None:
@@ -60,7 +60,7 @@ def test_two_pushes_and_several_targets_share_the_rate(sending: Sending, site: A
     plan = plan_redrive(works[0], redrive_id)
     assert plan.batch_id is not None
     assert len(works[0].ledger.chunks(plan.batch_id)) == 2
-    pushes = [threading.Thread(target=push, args=(work, plan.batch_id, n)) for n, work in enumerate(works)]
+    pushes = [threading.Thread(target=push, args=(runtime, plan.batch_id, n)) for n, runtime in enumerate(works)]
     for each in pushes:
         each.start()
     for each in pushes:
@@ -79,8 +79,8 @@ def test_an_ordered_target_keeps_the_rate_too(sending: Sending) -> None:
     """Its letters go one after the other, and its push waits for tokens as long as it may."""
     redrive_id = begin(sending, 9, 1.0, crm=http("/healthy/crm", ordering_key="partition"))
 
-    assert deliver_redrive(sending.work, redrive_id, InProcessRouter(sending.work.store)) == 1
+    assert deliver_redrive(sending.runtime, redrive_id, InProcessRouter(sending.runtime.store)) == 1
 
     assert len(arrivals(sending)) == 9
     assert keeps(arrivals(sending), 1.0)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -36,28 +36,28 @@ from eventbridge.store.parquet import read_rows, read_table, write_table
 def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, damage: str) -> None:
     """Then the batch commits, every delivery is accounted for, and the record in the store names the file."""
     batch = settled(sending)
-    work = sending.work
-    (file, *_) = [each for each in work.ledger.files(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
+    runtime = sending.runtime
+    (file, *_) = [each for each in runtime.ledger.files(batch.batch_id, kind) if each.path]  # type: ignore[arg-type]
     assert file.path is not None
-    whole = work.store.get(file.path)
-    work.store.delete(file.path)
+    whole = runtime.store.get(file.path)
+    runtime.store.delete(file.path)
     if damage == "damaged":
-        work.store.put(file.path, whole[: len(whole) // 2])
+        runtime.store.put(file.path, whole[: len(whole) // 2])
     with pytest.raises(BooksError, match="eventbridge batch repair"):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
     planned = repair(sending, batch, dry_run=True)
     assert (planned.unreadable, planned.record) == ((file.path,), "")
-    assert work.ledger.batch(batch.batch_id).state == "settling"
+    assert runtime.ledger.batch(batch.batch_id).state == "settling"
     done = repair(sending, batch)
 
     assert done.committed
     assert done.made_again == ((file.path,) if kind in ("buffer", "delivery", "dead_letter") else ())
-    assert json.loads(work.store.get(done.record))["unreadable"] == [file.path]
-    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 4
-    assert audit(work).differences == ()
+    assert json.loads(runtime.store.get(done.record))["unreadable"] == [file.path]
+    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 4
+    assert audit(runtime).differences == ()
     assert not repair(sending, batch).needed
-    verdicts = [row.verdict for row in read_verdicts(work, batch.batch_id)]
+    verdicts = [row.verdict for row in read_verdicts(runtime, batch.batch_id)]
     assert len(verdicts) == 12
     if kind == "outcome":
         assert done.unproven == verdicts.count("unknown") > 0
@@ -68,23 +68,25 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
 def test_an_archive_file_that_nothing_was_routed_of_is_read_from_the_bus_again(sending: Sending) -> None:
     """The same rows in the same order, and the batch goes on where it stood; also of two files that have one event."""
     same = b'{"specversion": "1.0", "id": "same", "source": "/shop", "type": "order.placed", "data": {"id": "same"}}'
-    work = sending.begin(3, b"no event", same, same, crm="/healthy/crm")
-    batch_id = listen(work, RUNNER)
+    runtime = sending.begin(3, b"no event", same, same, crm="/healthy/crm")
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
-    buffer(work, batch_id)
-    before = [read_table(work.store, str(file.path)) for file in work.ledger.files(batch_id, "buffer") if file.path]
-    for file in work.ledger.files(batch_id, "buffer"):
+    buffer(runtime, batch_id)
+    before = [
+        read_table(runtime.store, str(file.path)) for file in runtime.ledger.files(batch_id, "buffer") if file.path
+    ]
+    for file in runtime.ledger.files(batch_id, "buffer"):
         if file.path:
-            work.store.delete(file.path)
+            runtime.store.delete(file.path)
 
-    done = repair(sending, work.ledger.batch(batch_id))
-    again = [read_table(work.store, path) for path in done.made_again]
+    done = repair(sending, runtime.ledger.batch(batch_id))
+    again = [read_table(runtime.store, path) for path in done.made_again]
     sending.deliver()
 
     assert [each.drop(["arrived_at"]) for each in again] == [each.drop(["arrived_at"]) for each in before]
     assert sum(each["status"].to_pylist().count("duplicate") for each in before) == 1
     assert len(sending.requests()) == 4
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged"])
@@ -98,61 +100,61 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     sending.publish(2)
     sending.deliver()
     sending.rules(crm=http("/healthy/crm", ordering_key="$.data.id"))
-    work = sending.work
-    router = InProcessRouter(work.store)
-    redrive_request = begin_redrive(work, Selection(), "run", rate=None, retransform=retransform, again=False)
-    batch_id = str(plan_redrive(work, redrive_request.redrive_id).batch_id)
-    (file,) = work.ledger.files(batch_id, "buffer" if retransform else "delivery")
-    whole = work.store.get(str(file.path))
-    work.store.delete(str(file.path))
+    runtime = sending.runtime
+    router = InProcessRouter(runtime.store)
+    redrive_request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=retransform, again=False)
+    batch_id = str(plan_redrive(runtime, redrive_request.redrive_id).batch_id)
+    (file,) = runtime.ledger.files(batch_id, "buffer" if retransform else "delivery")
+    whole = runtime.store.get(str(file.path))
+    runtime.store.delete(str(file.path))
     if damage == "damaged":
-        work.store.put(str(file.path), whole[: len(whole) // 2])
+        runtime.store.put(str(file.path), whole[: len(whole) // 2])
     if not retransform:
         with pytest.raises(BooksError, match="eventbridge batch repair"):
-            write_dead_letters(work, batch_id)
+            write_dead_letters(runtime, batch_id)
 
-    planned = repair_batch(work, batch_id, router, dry_run=True)
-    done = repair_batch(work, batch_id, router, dry_run=False)
+    planned = repair_batch(runtime, batch_id, router, dry_run=True)
+    done = repair_batch(runtime, batch_id, router, dry_run=False)
 
     assert planned.made_again == done.made_again == (file.path,)
-    assert read_rows(work.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
-    deliver_redrive(work, redrive_request.redrive_id, router)
+    assert read_rows(runtime.store, str(file.path), "0-4").equals(parquet.read_table(io.BytesIO(whole)))
+    deliver_redrive(runtime, redrive_request.redrive_id, router)
     sending.deliver()
     assert len({request["webhook_id"] for request in sending.requests()}) == len(sending.requests()) == 5
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
 def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damage: str) -> None:
     """From the batch's files, whose books balance; a record in the store names it, and says if it could be read."""
     batch = settled(sending)
-    work = sending.work
-    assert commit(work, batch.batch_id)
+    runtime = sending.runtime
+    assert commit(runtime, batch.batch_id)
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    right = work.store.get(path)
+    right = runtime.store.get(path)
     if damage == "gone":
-        work.store.delete(path)
+        runtime.store.delete(path)
     else:
-        work.store.put(path, right[:-100] if damage == "damaged" else right.replace(b'"valid": 4', b'"valid": 5'))
+        runtime.store.put(path, right[:-100] if damage == "damaged" else right.replace(b'"valid": 4', b'"valid": 5'))
 
     assert repair(sending, batch, dry_run=True).made_again == (path,)
-    assert len(audit(work).differences) == 1
+    assert len(audit(runtime).differences) == 1
     done = repair(sending, batch)
 
     assert (done.wrong, done.unreadable) == (((path,), ()) if damage == "other" else ((), (path,)))
     assert done.committed
-    assert json.loads(work.store.get(done.record))["made_again"] == [path]
-    assert work.store.get(path) == right
-    assert audit(work).differences == ()
+    assert json.loads(runtime.store.get(done.record))["made_again"] == [path]
+    assert runtime.store.get(path) == right
+    assert audit(runtime).differences == ()
 
 
 def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
     """A settlement that can be read and is wrong: nothing can make it again, and the repair says so."""
     batch = settled(sending)
-    work = sending.work
-    assert commit(work, batch.batch_id)
-    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
-    write_table(work.store, str(settlement.path), read_table(work.store, str(settlement.path)).slice(0, 11))
+    runtime = sending.runtime
+    assert commit(runtime, batch.batch_id)
+    (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
+    write_table(runtime.store, str(settlement.path), read_table(runtime.store, str(settlement.path)).slice(0, 11))
 
     with pytest.raises(BooksError, match=r"its books do not balance.*copy of the store"):
         repair(sending, batch)
@@ -160,49 +162,49 @@ def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
 
 def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending, clock: RunningClock) -> None:
     """Of two retry batches whose runs died one has lost a file: the other one's deliveries are tried again."""
-    work = sending.begin(2, settings={"retry_max_per_target": 2}, crm=REFUSED)
+    runtime = sending.begin(2, settings={"retry_max_per_target": 2}, crm=REFUSED)
     sending.deliver()
     sending.publish(2)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     clock.advance(2 * 3600)
-    broken, sound = (str(plan_retries(work, RUNNER).batch_id) for _ in range(2))
-    (chunk,) = work.ledger.chunks(broken)
+    broken, sound = (str(plan_retries(runtime, RUNNER).batch_id) for _ in range(2))
+    (chunk,) = runtime.ledger.chunks(broken)
     for piece in chunk.pieces:
-        work.store.delete(piece.file)
+        runtime.store.delete(piece.file)
     clock.advance(120)
 
     with pytest.raises(BooksError, match=f"eventbridge batch repair {broken}"):
-        settle_stale(work)
+        settle_stale(runtime)
 
-    assert [work.ledger.batch(each).state for each in (broken, sound)] == ["settling", "committed"]
+    assert [runtime.ledger.batch(each).state for each in (broken, sound)] == ["settling", "committed"]
 
 
 def test_a_surplus_is_settled_again(sending: Sending) -> None:
     """A settlement that names a delivery twice counts no more; the record names the delivery."""
     batch = settled(sending)
-    work = sending.work
-    (file,) = work.ledger.files(batch.batch_id, "settlement")
-    rows = list(read_verdicts(work, batch.batch_id))
-    publish_settlement(work, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
+    runtime = sending.runtime
+    (file,) = runtime.ledger.files(batch.batch_id, "settlement")
+    rows = list(read_verdicts(runtime, batch.batch_id))
+    publish_settlement(runtime, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
     with pytest.raises(BooksError, match="names them twice"):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
     done = repair(sending, batch)
 
     assert (done.committed, len(done.surplus), done.unproven) == (True, 2, 0)
     assert file.path in done.set_aside
-    assert work.store.exists(str(file.path))
-    assert audit(work).differences == ()
+    assert runtime.store.exists(str(file.path))
+    assert audit(runtime).differences == ()
 
 
 def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
     """Its deliveries are unknown, and delivered by the retries under their ids."""
     batch = sending.routed(4, good="/healthy/good")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
-    (segment, *_) = work.ledger.files(batch.batch_id, "outcome")
-    work.store.delete(str(segment.path))
+    (segment, *_) = runtime.ledger.files(batch.batch_id, "outcome")
+    runtime.store.delete(str(segment.path))
 
     done = repair(sending, batch)
     sending.deliver()
@@ -210,26 +212,26 @@ def test_a_segment_that_is_lost_before_the_settlement(sending: Sending) -> None:
     assert done.committed
     ids = [request["webhook_id"] for request in sending.requests()]
     assert (len(ids), len(set(ids))) == (8, 4)
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
     """An archive file that the bus does not give as it was, and a batch that is history, are left as they are."""
     batch = settled(sending)
-    work = sending.work
-    (archive, *_) = [each for each in work.ledger.files(batch.batch_id, "buffer") if each.path]
-    whole = work.store.get(str(archive.path))
-    work.store.delete(str(archive.path))
+    runtime = sending.runtime
+    (archive, *_) = [each for each in runtime.ledger.files(batch.batch_id, "buffer") if each.path]
+    whole = runtime.store.get(str(archive.path))
+    runtime.store.delete(str(archive.path))
 
-    settings = work.settings.model_copy(update={"event_max_size": 20})  # so what was an event is none
-    smaller = replace(work, settings=settings)
+    settings = runtime.settings.model_copy(update={"event_max_size": 20})  # so what was an event is none
+    smaller = replace(runtime, settings=settings)
     with pytest.raises(BooksError, match=f"{archive.path}, read again.*is not what it was"):
-        repair_batch(smaller, batch.batch_id, InProcessRouter(work.store), dry_run=False)
-    assert not work.store.exists(str(archive.path))
-    work.store.put(str(archive.path), whole)
-    assert commit(work, batch.batch_id)
-    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
-    work.store.delete(str(settlement.path))
+        repair_batch(smaller, batch.batch_id, InProcessRouter(runtime.store), dry_run=False)
+    assert not runtime.store.exists(str(archive.path))
+    runtime.store.put(str(archive.path), whole)
+    assert commit(runtime, batch.batch_id)
+    (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
+    runtime.store.delete(str(settlement.path))
     with pytest.raises(BooksError, match="committed"):
         repair(sending, batch)
 
@@ -237,15 +239,15 @@ def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
 def test_what_another_batch_has_taken_is_waited_for(sending: Sending) -> None:
     """Deliveries that were pending and are under way must not become pending twice."""
     batch = settled(sending)
-    work = sending.work
-    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
-    work.store.delete(str(settlement.path))
+    runtime = sending.runtime
+    (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
+    runtime.store.delete(str(settlement.path))
     sending.site.clock.advance(5_000)
     assert sending.retry() is not None
 
     with pytest.raises(BooksError, match="taken by another batch"):
         repair(sending, batch)
 
-    assert work.ledger.files(batch.batch_id, "settlement") == [
+    assert runtime.ledger.files(batch.batch_id, "settlement") == [
         BatchFile(batch.batch_id, "settlement", "000000", settlement.path, 12)
     ]

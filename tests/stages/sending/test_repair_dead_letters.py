@@ -25,115 +25,117 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
 
     Until then who looks for dead letters is told which batch to repair.
     """
-    work = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
+    runtime = sending.begin(2, b"no event", 1, crm="/bad/crm", other="/bad/other")
     sending.deliver()
-    request = begin_redrive(work, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
-    before = list(dead_letters(work, whole=True))
+    request = begin_redrive(runtime, Selection(target="crm"), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
+    before = list(dead_letters(runtime, whole=True))
     assert len(before) == 1 + 2 * 3 + 3  # malformed, refused, and refused again
     assert max(len(each["attempts"]) for each in before) == 2
-    paths = dead_letter_files(work)
+    paths = dead_letter_files(runtime)
     for path in paths:
-        whole = work.store.get(path)
-        work.store.delete(path)
+        whole = runtime.store.get(path)
+        runtime.store.delete(path)
         if damage == "damaged":
-            work.store.put(path, whole[: len(whole) // 2])
+            runtime.store.put(path, whole[: len(whole) // 2])
     broken = {layout.batch_of_dead_letters(path) for path in paths}
     with pytest.raises(BooksError, match="eventbridge batch repair"):
-        list(dead_letters(work))
+        list(dead_letters(runtime))
 
-    assert repair(sending, work.ledger.batch(min(broken)), dry_run=True).committed
-    done = [repair(sending, work.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
+    assert repair(sending, runtime.ledger.batch(min(broken)), dry_run=True).committed
+    done = [repair(sending, runtime.ledger.batch(each)) for each in sorted(broken)]  # the redrive's after what it took
 
     assert sorted(path for each in done for path in each.made_again) == sorted(paths)
-    assert all(each.committed and work.store.exists(each.record) for each in done)
-    assert list(dead_letters(work, whole=True)) == before
-    assert audit(work).differences == ()
+    assert all(each.committed and runtime.store.exists(each.record) for each in done)
+    assert list(dead_letters(runtime, whole=True)) == before
+    assert audit(runtime).differences == ()
 
 
 def test_a_wrong_letter_file_is_made_again_before_commit_and_after(sending: Sending) -> None:
     """One that can be read, but holds another row than was dead-lettered, is noticed, and its rows are made again."""
     batch = settled(sending)
-    work = sending.work
-    (path,) = dead_letter_files(work)
-    right = work.store.get(path)
+    runtime = sending.runtime
+    (path,) = dead_letter_files(runtime)
+    right = runtime.store.get(path)
 
     for state in ("settling", "committed"):
-        assert work.ledger.batch(batch.batch_id).state == state
-        table = read_table(work.store, path)
-        write_table(work.store, path, table.slice(0, 3))
+        assert runtime.ledger.batch(batch.batch_id).state == state
+        table = read_table(runtime.store, path)
+        write_table(runtime.store, path, table.slice(0, 3))
         assert repair(sending, batch, dry_run=True).wrong == (path,)
         assert repair(sending, batch).made_again == (path,)
-        assert work.store.get(path) == right
+        assert runtime.store.get(path) == right
 
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
     assert not repair(sending, batch).needed
 
 
 def test_dead_letters_are_made_again_of_deliveries_that_are(sending: Sending) -> None:
     """Both files of a committed batch are gone: first deliveries are routed again, then their dead letters written."""
-    work = sending.begin(2, crm="/bad/crm")
+    runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    before = list(dead_letters(work, whole=True))
-    gone = [str(file.path) for kind in ("delivery", "dead_letter") for file in work.ledger.files(batch.batch_id, kind)]  # type: ignore[arg-type]
+    (batch,) = runtime.ledger.batches(limit=None)
+    before = list(dead_letters(runtime, whole=True))
+    gone = [
+        str(file.path) for kind in ("delivery", "dead_letter") for file in runtime.ledger.files(batch.batch_id, kind)
+    ]  # type: ignore[arg-type]
     for path in gone:
-        work.store.delete(path)
+        runtime.store.delete(path)
 
     done = repair(sending, batch)
 
     assert done.made_again == tuple(gone)
-    assert list(dead_letters(work, whole=True)) == before
-    assert audit(work).differences == ()
+    assert list(dead_letters(runtime, whole=True)) == before
+    assert audit(runtime).differences == ()
 
 
 @pytest.mark.parametrize("kind", ["outcome", "settlement"])
 def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind: FileKind) -> None:
     """Then nothing is written, and the files to put back are named."""
-    work = sending.begin(2, b"no event", crm="/bad/crm")
+    runtime = sending.begin(2, b"no event", crm="/bad/crm")
     sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    lost = [str(file.path) for each in (kind, "dead_letter") for file in work.ledger.files(batch.batch_id, each)]
+    (batch,) = runtime.ledger.batches(limit=None)
+    lost = [str(file.path) for each in (kind, "dead_letter") for file in runtime.ledger.files(batch.batch_id, each)]
     for path in lost:
-        work.store.delete(path)
+        runtime.store.delete(path)
 
     with pytest.raises(BooksError, match=f"{lost[0]}.*Put") as error:
         repair(sending, batch)
     assert "nothing was changed" in str(error.value)
-    assert not any(work.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
+    assert not any(runtime.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
 
 
 def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending: Sending) -> None:
     """Also those of a batch that is not committed yet: the redrive goes on, and takes none of them twice."""
     batch = settled(sending)
-    work = sending.work
+    runtime = sending.runtime
     sending.rules(good="/healthy/good", bad="/healthy/crm", down=REFUSED)
-    router = InProcessRouter(work.store)
-    request = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    planned = plan_redrive(work, request.redrive_id)
+    router = InProcessRouter(runtime.store)
+    request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False)
+    planned = plan_redrive(runtime, request.redrive_id)
     assert planned.batch_id is not None
-    for path in dead_letter_files(work):
-        work.store.delete(path)
+    for path in dead_letter_files(runtime):
+        runtime.store.delete(path)
 
     done = repair(sending, batch)
-    deliver_redrive(work, request.redrive_id, router)
+    deliver_redrive(runtime, request.redrive_id, router)
 
     assert (done.committed, done.set_aside) == (True, ())
     ids = [request["webhook_id"] for request in sending.requests() if request["path"] == "/healthy/crm"]
     assert (len(ids), len(set(ids))) == (4, 4)
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) -> None:
     """A settlement that is not what it was is found out by the books, though it has as many rows."""
-    work = sending.begin(2, crm="/bad/crm")
+    runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
-    (batch,) = work.ledger.batches(limit=None)
-    (settlement,) = work.ledger.files(batch.batch_id, "settlement")
-    rows = read_rows(work.store, str(settlement.path), "0,0")
-    write_table(work.store, str(settlement.path), rows)
-    (letters,) = dead_letter_files(work)
-    work.store.delete(letters)
+    (batch,) = runtime.ledger.batches(limit=None)
+    (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
+    rows = read_rows(runtime.store, str(settlement.path), "0,0")
+    write_table(runtime.store, str(settlement.path), rows)
+    (letters,) = dead_letter_files(runtime)
+    runtime.store.delete(letters)
 
     with pytest.raises(BooksError, match="books do not balance"):
         repair(sending, batch)
@@ -141,16 +143,16 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
 
 def test_who_took_letters_that_are_gone_is_told_by_an_audit_that_goes_on(sending: Sending) -> None:
     """The audit says whose file it is that cannot be read, and of every other batch what it would say anyway."""
-    work = sending.begin(2, crm="/bad/crm")
+    runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    request = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(work, request.redrive_id, InProcessRouter(work.store))
-    redrive, first = (batch.batch_id for batch in work.ledger.batches(limit=None))
-    (letters,) = dead_letter_files(work)
-    work.store.delete(letters)
+    request = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(runtime, request.redrive_id, InProcessRouter(runtime.store))
+    redrive, first = (batch.batch_id for batch in runtime.ledger.batches(limit=None))
+    (letters,) = dead_letter_files(runtime)
+    runtime.store.delete(letters)
 
-    found = audit(work)
+    found = audit(runtime)
 
     assert found.batches == 2
     assert any(each.startswith(f"batch {first}: ") and letters in each for each in found.differences)

@@ -53,13 +53,13 @@ def _die() -> None:
 
 
 def _repair(sending: Sending, batch: Batch) -> None:
-    repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=False)
+    repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=False)
 
 
 def _finish(sending: Sending, batch: Batch) -> None:
-    write_dead_letters(sending.work, batch.batch_id)
-    schedule_retries(sending.work, batch.batch_id)
-    commit(sending.work, batch.batch_id)
+    write_dead_letters(sending.runtime, batch.batch_id)
+    schedule_retries(sending.runtime, batch.batch_id)
+    commit(sending.runtime, batch.batch_id)
 
 
 @pytest.mark.parametrize("other_dies_at", [1, 2, 3, 4, None])  # record, settlement, dead letters, manifest
@@ -70,62 +70,62 @@ def test_a_repair_in_between_loses_nothing(
 ) -> None:
     """Wherever the other one comes, and dies: what was made of the old settlement counts for nothing."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
 
-    segment = str(work.ledger.files(batch.batch_id, "outcome")[0].path)
-    whole = work.store.get(segment)
+    segment = str(runtime.ledger.files(batch.batch_id, "outcome")[0].path)
+    whole = runtime.store.get(segment)
 
     def other() -> None:
-        work.store.delete(segment)
+        runtime.store.delete(segment)
         if other_dies_at is not None:
             _at_create(other_dies_at, _die)
         with suppress(_Died):
             _repair(sending, batch)
         fault_points.install(None)
         if who is _finish:
-            work.store.put(segment, whole)  # what the other one could not read is there again
+            runtime.store.put(segment, whole)  # what the other one could not read is there again
 
     if who is _repair:
         sending.settle(batch)
-        work.store.delete(segment)
+        runtime.store.delete(segment)
     _at_create(at, other)
     with suppress(BooksError, SettledAnewError):
         who(sending, batch)
     fault_points.install(None)
 
-    if work.ledger.batch(batch.batch_id).state != "committed":
+    if runtime.ledger.batch(batch.batch_id).state != "committed":
         _repair(sending, batch)
         _finish(sending, batch)
 
-    assert work.ledger.batch(batch.batch_id).state == "committed"
-    assert audit(work).differences == ()
-    verdicts = list(read_verdicts(work, batch.batch_id))
+    assert runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(runtime).differences == ()
+    verdicts = list(read_verdicts(runtime, batch.batch_id))
     dead = sum(row.verdict == "dead_lettered" for row in verdicts)
     waiting = sum(row.verdict in ("retry_scheduled", "unknown") for row in verdicts)
     assert len(verdicts) == 12
-    assert len(list(dead_letters(work))) == dead
-    assert sum(row.count for row in work.ledger.pending_of(batch.batch_id)) == waiting
+    assert len(list(dead_letters(runtime))) == dead
+    assert sum(row.count for row in runtime.ledger.pending_of(batch.batch_id)) == waiting
 
 
 def test_what_was_read_of_an_old_settlement_is_not_pending(sending: Sending) -> None:
     """A repair that comes while a settlement is read, and dies before it commits, is not in anybody's way."""
     batch = sending.routed(4, good="/healthy/good", bad="/bad/crm", down=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    segment = str(work.ledger.files(batch.batch_id, "outcome")[0].path)
+    segment = str(runtime.ledger.files(batch.batch_id, "outcome")[0].path)
 
     def other() -> None:
-        work.store.delete(segment)
+        runtime.store.delete(segment)
         _at_create(4, _die)  # the manifest: its own dead letters and pending deliveries are recorded
         with suppress(_Died):
             _repair(sending, batch)
 
     _at(1, "store.open", other)
     with pytest.raises(SettledAnewError):
-        schedule_retries(work, batch.batch_id)
+        schedule_retries(runtime, batch.batch_id)
     _finish(sending, batch)
 
-    assert work.ledger.batch(batch.batch_id).state == "committed"
-    assert audit(work).differences == ()
+    assert runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(runtime).differences == ()

@@ -45,22 +45,24 @@ NO_RETRY = "{policy: custom, max_retries: 0}"
 
 def begin(sending: Sending, run: str = "run", **options: Any) -> Replay:
     """Begin a replay of the last hour of bus orders."""
-    work = sending.work
+    runtime = sending.runtime
     chosen = {"since": "1h", "until": None} | options
-    return begin_replay(work, WrittenReplayRequest("orders", **chosen).read(work.ledger.now(), work.rule_set()), run)
+    return begin_replay(
+        runtime, WrittenReplayRequest("orders", **chosen).read(runtime.ledger.now(), runtime.rule_set()), run
+    )
 
 
 def deliver(sending: Sending, replay: Replay) -> int:
     """Deliver a replay until it has ended, or is paused; return how many batches that took."""
-    return deliver_replay(sending.work, replay.replay_id, InProcessRouter(sending.work.store))
+    return deliver_replay(sending.runtime, replay.replay_id, InProcessRouter(sending.runtime.store))
 
 
 def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
     """Begin a replay, deliver all of it, and return it as it is then; the books must balance."""
     begun = begin(sending, run, **options)
     deliver(sending, begun)
-    assert audit(sending.work).differences == ()
-    return sending.work.ledger.replay(begun.replay_id)
+    assert audit(sending.runtime).differences == ()
+    return sending.runtime.ledger.replay(begun.replay_id)
 
 
 def landed(sending: Sending, count: int, **targets: str) -> None:
@@ -96,34 +98,34 @@ def test_archived_events_are_delivered_again_under_new_ids(sending: Sending) -> 
     event = event_of(again[0])
     expected = delivery_id("orders", event["source"], event["id"], "orders", "crm", done.replay_id)
     assert again[0]["webhook_id"] == delivery_id_text(expected)
-    account = account_of(sending.work, done)
+    account = account_of(sending.runtime, done)
     assert (account.batches, account.looked_at, account.taken, account.outcomes) == (1, 3, 3, {"delivered": 3})
 
 
 def test_an_hour_out_of_a_year_lists_that_hour_only(sending: Sending) -> None:
     """No listing finds a file of the archive, only the newest manifest; of the archive only the hour is read."""
     landed(sending, 2, crm="/healthy/crm")
-    times = [sending.work.ledger.now()]
+    times = [sending.runtime.ledger.now()]
     for _ in range(12):
         sending.site.clock.advance(30 * 86_400)
-        times.append(sending.work.ledger.now())
+        times.append(sending.runtime.ledger.now())
         sending.publish(2)
         sending.deliver()
     sending.site.clock.advance(3_600)
     hour = times[6].replace(minute=0, second=0, microsecond=0)
-    counting = CountingStore(sending.work.store)
-    work = replace(sending.work, store=counting)
+    counting = CountingStore(sending.runtime.store)
+    runtime = replace(sending.runtime, store=counting)
     request = WrittenReplayRequest("orders", since=hour.isoformat(), until=str(hour + timedelta(hours=1))).read(
-        work.ledger.now(), work.rule_set()
+        runtime.ledger.now(), runtime.rule_set()
     )
 
-    begun = begin_replay(work, request, "run")
-    deliver_replay(work, begun.replay_id, InProcessRouter(counting))
+    begun = begin_replay(runtime, request, "run")
+    deliver_replay(runtime, begun.replay_id, InProcessRouter(counting))
 
     archived = {f"{path.partition('/date=')[2][:18]}" for path in counting.read if path.startswith("buffer/")}
     assert [path.partition("/")[0] for path in counting.listed] == ["manifests"]
-    assert account_of(work, begun).looked_at == 2
-    assert len(work.ledger.archive_files("orders", times[0], work.ledger.now(), begun.started_at)) > 12
+    assert account_of(runtime, begun).looked_at == 2
+    assert len(runtime.ledger.archive_files("orders", times[0], runtime.ledger.now(), begun.started_at)) > 12
     assert archived == {f"{hour:%Y-%m-%d/hour=%H}", f"{begun.started_at:%Y-%m-%d/hour=%H}"}
 
 
@@ -146,7 +148,7 @@ def test_a_replay_is_several_batches_and_ends(sending: Sending) -> None:
 
     assert deliver(sending, begun) == 3
     assert set(ids(sending).values()) == {2}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_only_events_of_the_time_are_taken(sending: Sending) -> None:
@@ -159,8 +161,8 @@ def test_only_events_of_the_time_are_taken(sending: Sending) -> None:
     clock.advance(1)
     between = (clock() - timedelta(seconds=300)).isoformat()
 
-    assert account_of(sending.work, replay(sending, "late", since=between)).taken == 3
-    assert account_of(sending.work, replay(sending, "early", until=between)).taken == 2
+    assert account_of(sending.runtime, replay(sending, "late", since=between)).taken == 3
+    assert account_of(sending.runtime, replay(sending, "early", until=between)).taken == 2
 
 
 def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
@@ -173,7 +175,7 @@ def test_a_pattern_rules_and_targets_choose(sending: Sending) -> None:
     again = sending.requests()[10:]
     assert sorted(event_of(each)["id"] for each in again) == wanted
     assert {each["path"] for each in again} == {"/healthy/bills"}
-    assert (account_of(sending.work, done).looked_at, account_of(sending.work, done).taken) == (5, 2)
+    assert (account_of(sending.runtime, done).looked_at, account_of(sending.runtime, done).taken) == (5, 2)
 
 
 def test_what_was_delivered_is_left_out_on_request(sending: Sending) -> None:
@@ -205,7 +207,7 @@ def test_a_condition_over_event_and_past_outcome_chooses(condition: str, count: 
 
     done = replay(sending, sql=condition)
 
-    assert account_of(sending.work, done).taken == count
+    assert account_of(sending.runtime, done).taken == count
 
 
 @pytest.mark.parametrize(
@@ -218,7 +220,7 @@ def test_what_is_no_condition_is_told_before_anything_is_recorded(condition: str
     with pytest.raises(UserError, match="condition in SQL"):
         begin(sending, sql=condition)
 
-    assert sending.work.ledger.replays() == []
+    assert sending.runtime.ledger.replays() == []
 
 
 def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
@@ -233,7 +235,7 @@ def test_what_a_retry_delivered_counts_as_delivered(sending: Sending) -> None:
     done = replay(sending, since="1d", skip_delivered=True)
 
     assert len(sending.requests()) == 2
-    assert account_of(sending.work, done).taken == 0
+    assert account_of(sending.runtime, done).taken == 0
 
 
 def test_events_are_routed_by_the_rules_of_then_on_request(sending: Sending) -> None:
@@ -261,7 +263,7 @@ def test_a_name_that_nobody_had_then_is_refused(sending: Sending, named: dict[st
 
     with pytest.raises(UserError, match=said):
         begin(sending, as_of="then", **named)
-    assert sending.work.ledger.replays() == []
+    assert sending.runtime.ledger.replays() == []
 
 
 def test_a_rule_with_a_runner_of_its_own_gets_what_others_landed(sending: Sending) -> None:
@@ -281,23 +283,23 @@ def test_a_paused_replay_plans_nothing_until_it_goes_on(sending: Sending) -> Non
     sending.deliver()
     sending.site.clock.advance(1)
     begun = begin(sending)
-    work = sending.work
+    runtime = sending.runtime
 
-    assert pause_replay(work, begun.replay_id)
+    assert pause_replay(runtime, begun.replay_id)
     assert deliver(sending, begun) == 0
-    assert not pause_replay(work, begun.replay_id)
-    assert resume_replay(work, begun.replay_id)
+    assert not pause_replay(runtime, begun.replay_id)
+    assert resume_replay(runtime, begun.replay_id)
     assert deliver(sending, begun) == 2
-    assert not cancel_replay(work, begun.replay_id)
+    assert not cancel_replay(runtime, begun.replay_id)
     other = begin(sending, "other")
-    assert cancel_replay(work, other.replay_id)
-    assert (deliver(sending, other), work.ledger.replay(other.replay_id).state) == (0, "cancelled")
+    assert cancel_replay(runtime, other.replay_id)
+    assert (deliver(sending, other), runtime.ledger.replay(other.replay_id).state) == (0, "cancelled")
     assert set(ids(sending).values()) == {2}
     third = begin(sending, "third")
-    planned = plan_replay(work, third.replay_id).batch_id
+    planned = plan_replay(runtime, third.replay_id).batch_id
     assert planned is not None
-    assert cancel_replay(work, third.replay_id)
-    assert (deliver(sending, third), work.ledger.batch(planned).state) == (1, "committed")
+    assert cancel_replay(runtime, third.replay_id)
+    assert (deliver(sending, third), runtime.ledger.batch(planned).state) == (1, "committed")
     assert Counter(ids(sending).values()) == {2: 2, 3: 2}
 
 
@@ -314,14 +316,14 @@ def test_a_run_that_asks_again_gets_its_replay(sending: Sending) -> None:
 def test_a_dry_run_counts_and_shows_samples(sending: Sending) -> None:
     """Per target, by today's rules, and nothing is recorded or sent."""
     landed(sending, 5, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
 
-    found = survey(work, WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set()))
+    found = survey(runtime, WrittenReplayRequest("orders", since="1h").read(runtime.ledger.now(), runtime.rule_set()))
 
     assert (found.events, found.taken, found.deliveries) == (5, 5, {"orders/crm": 5})
     assert len(found.samples["orders/crm"]) == 3
     assert set(found.samples["orders/crm"]) <= set(ids(sending))
-    assert (work.ledger.replays(), len(sending.requests())) == ([], 5)
+    assert (runtime.ledger.replays(), len(sending.requests())) == ([], 5)
 
 
 def test_the_rate_of_a_replay_counts_every_second(sending: Sending) -> None:
@@ -343,44 +345,44 @@ def test_age_and_attempts_count_from_the_replay(sending: Sending) -> None:
 
     done = replay(sending)
 
-    (waiting,) = [row for row in sending.work.ledger.pending() if row.state != "closed"]
+    (waiting,) = [row for row in sending.runtime.ledger.pending() if row.state != "closed"]
     assert waiting.attempts == 1
-    assert account_of(sending.work, done).outcomes == {"pending": 1}
+    assert account_of(sending.runtime, done).outcomes == {"pending": 1}
     sending.rules(crm="/healthy/crm")
-    sending.site.clock.advance((waiting.due_at - sending.work.ledger.now()).total_seconds() + 1)
+    sending.site.clock.advance((waiting.due_at - sending.runtime.ledger.now()).total_seconds() + 1)
     assert sending.retry() is not None
-    assert account_of(sending.work, done).outcomes == {"delivered": 1}
+    assert account_of(sending.runtime, done).outcomes == {"delivered": 1}
     assert sending.requests()[-1]["headers"]["eventbridge-replay-id"] == done.replay_id
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_what_a_replay_began_with_is_made_again(sending: Sending) -> None:
     """A buffer file of a replay that is lost is written again from the archive, row by row as it was."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending, pattern=json.dumps({"id": sorted(ids(sending))[:2]}))
-    work = sending.work
-    batch_id = next(each.batch_id for each in work.ledger.replayed(done.replay_id) if each.batch_id)
-    (file,) = work.ledger.files(batch_id, "buffer")
-    before = read_table(work.store, str(file.path))
-    work.store.delete(str(file.path))
+    runtime = sending.runtime
+    batch_id = next(each.batch_id for each in runtime.ledger.replayed(done.replay_id) if each.batch_id)
+    (file,) = runtime.ledger.files(batch_id, "buffer")
+    before = read_table(runtime.store, str(file.path))
+    runtime.store.delete(str(file.path))
 
-    assert audit(work).differences
-    repair_batch(work, batch_id, InProcessRouter(work.store), dry_run=False)
+    assert audit(runtime).differences
+    repair_batch(runtime, batch_id, InProcessRouter(runtime.store), dry_run=False)
 
-    assert read_table(work.store, str(file.path)).equals(before)
-    assert audit(work).differences == ()
+    assert read_table(runtime.store, str(file.path)).equals(before)
+    assert audit(runtime).differences == ()
 
 
 def test_an_audit_tells_what_a_replay_left_out(sending: Sending) -> None:
     """A part of the archive that was never looked through is a difference."""
     landed(sending, 3, crm="/healthy/crm")
     done = replay(sending)
-    work = sending.work
+    runtime = sending.runtime
 
-    with work.ledger._writing() as connection:
+    with runtime.ledger._writing() as connection:
         connection.exec_driver_sql("DELETE FROM replayed")
 
-    told = audit(work).differences
+    told = audit(runtime).differences
     assert any(done.replay_id in each and "looked through" in each for each in told)
 
 
@@ -388,7 +390,7 @@ def test_an_audit_counts_replayed_events_beside_the_offsets(sending: Sending) ->
     """Three offsets were taken from the bus, however often their events are replayed; the sums add up."""
     landed(sending, 3, crm="/healthy/crm")
     replay(sending)
-    events = audit(sending.work).events
+    events = audit(sending.runtime).events
 
     assert (events["range_total"], events["from_archive"], events["read"]) == (3, 3, 6)
     assert events["range_total"] + events["from_archive"] == events["gaps"] + events["read"]
@@ -418,4 +420,4 @@ def test_what_makes_no_sense_is_told_before_anything_is_recorded(
     with pytest.raises(UserError, match=told.replace("?", r"\?")):
         begin(sending, **options)
 
-    assert sending.work.ledger.replays() == []
+    assert sending.runtime.ledger.replays() == []

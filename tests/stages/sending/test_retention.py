@@ -43,13 +43,13 @@ def delivered(sending: Sending, orders: int = 2, **targets: str) -> Batch:
     """Deliver orders to the targets, by default one that takes them and one that refuses; return their batch."""
     sending.begin(orders, **(targets or TARGETS))
     sending.deliver()
-    return next(batch for batch in sending.work.ledger.batches(limit=None) if batch.kind == "normal")
+    return next(batch for batch in sending.runtime.ledger.batches(limit=None) if batch.kind == "normal")
 
 
 def files(sending: Sending, batch: Batch) -> dict[str, int]:
     """Return how many files of a batch the store holds, by the folder they are in."""
     found: dict[str, int] = {}
-    for path in sending.work.store.list(""):
+    for path in sending.runtime.store.list(""):
         if batch.batch_id in path:
             found[path.partition("/")[0]] = found.get(path.partition("/")[0], 0) + 1
     return found
@@ -57,22 +57,22 @@ def files(sending: Sending, batch: Batch) -> dict[str, int]:
 
 def sound(sending: Sending) -> Audit:
     """Return an audit of everything, which finds no difference."""
-    found = audit(sending.work)
+    found = audit(sending.runtime)
     assert found.differences == ()
     return found
 
 
 def kept(sending: Sending, batch: Batch) -> str:
     """Return what is kept of a batch."""
-    return sending.work.ledger.batch(batch.batch_id).kept
+    return sending.runtime.ledger.batch(batch.batch_id).kept
 
 
 def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
     """Begin a replay and return its id."""
-    work = sending.work
+    runtime = sending.runtime
     chosen = {"since": "90d", "until": None} | options
     return begin_replay(
-        work, WrittenReplayRequest("orders", **chosen).read(work.ledger.now(), work.rule_set()), run
+        runtime, WrittenReplayRequest("orders", **chosen).read(runtime.ledger.now(), runtime.rule_set()), run
     ).replay_id
 
 
@@ -84,24 +84,24 @@ def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
     events = sound(sending).events
 
     days(sending, 28)
-    assert maintain(sending.work).batches == {}
+    assert maintain(sending.runtime).batches == {}
     days(sending, 1.5)
-    assert maintain(sending.work).batches == {"all": 1, "archive": 1}
+    assert maintain(sending.runtime).batches == {"all": 1, "archive": 1}
     assert files(sending, first) == {"dead_letters": 1, "manifests": 1}
     assert (sound(sending).pruned, sound(sending).events) == (1, events)
     days(sending, 60)
-    done = maintain(sending.work)
+    done = maintain(sending.runtime)
     assert (done.batches["dead_letters"], done.finished) == (1, True)
     assert files(sending, first) == {"manifests": 1}
-    assert len(list(dead_letters(sending.work))) == 2, "the dead letters of the younger batch"
+    assert len(list(dead_letters(sending.runtime))) == 2, "the dead letters of the younger batch"
     assert sound(sending).events == events
     days(sending, 310)
-    maintain(sending.work)
+    maintain(sending.runtime)
     assert files(sending, first) == {}
     with pytest.raises(NotFoundError):
-        sending.work.ledger.batch(first.batch_id)
+        sending.runtime.ledger.batch(first.batch_id)
     assert sound(sending).batches == 1, "the newest stays: offsets and the guard against a lost ledger rest on it"
-    assert maintain(sending.work).rows == 0
+    assert maintain(sending.runtime).rows == 0
 
 
 def test_an_empty_ledger_never_looks_like_a_first_start(sending: Sending) -> None:
@@ -110,7 +110,7 @@ def test_an_empty_ledger_never_looks_like_a_first_start(sending: Sending) -> Non
     days(sending, 1)
     last = delivered(sending)
     days(sending, 2_000)
-    maintain(sending.work)
+    maintain(sending.runtime)
 
     assert files(sending, last) == {"manifests": 1}
     lost = sending.site.reopen(ledger_url=f"sqlite:///{sending.site.folder}/other.sqlite")
@@ -126,12 +126,12 @@ def test_a_dry_run_tells_and_changes_nothing(sending: Sending) -> None:
     days(sending, 1)
     delivered(sending)
     days(sending, 100)
-    before = sending.work.store.list("")
+    before = sending.runtime.store.list("")
 
-    told = maintain(sending.work, dry_run=True)
+    told = maintain(sending.runtime, dry_run=True)
 
-    assert (sending.work.store.list(""), told.batches["all"], told.batches["dead_letters"]) == (before, 2, 2)
-    done = maintain(sending.work)
+    assert (sending.runtime.store.list(""), told.batches["all"], told.batches["dead_letters"]) == (before, 2, 2)
+    done = maintain(sending.runtime)
     assert (done.batches, done.files) == (told.batches, told.files)
 
 
@@ -146,7 +146,7 @@ def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
     sending.deliver()  # a second batch takes it up, and makes it pending again
     days(sending, 3)
 
-    told = maintain(sending.work)
+    told = maintain(sending.runtime)
 
     assert kept(sending, first) == "all"
     assert told.kept == {"something of it waits": 1, "a younger batch took up something of it": 1}
@@ -154,11 +154,11 @@ def test_what_waits_keeps_all_that_it_descends_from(sending: Sending) -> None:
     sending.rules(crm=http("/healthy/crm", retry=policy))
     sending.deliver()
     assert len(sending.requests()) == 2
-    maintain(sending.work)
+    maintain(sending.runtime)
     assert kept(sending, first) == "all", "the batch that delivered it is young"
     sound(sending)
     days(sending, 3)
-    maintain(sending.work)
+    maintain(sending.runtime)
     assert kept(sending, first) == "archive"
     assert sound(sending).pruned == 3
 
@@ -171,23 +171,23 @@ def test_a_replay_that_has_not_ended_keeps_its_archive(sending: Sending) -> None
     by_outcome = replay_of(sending, "other", skip_delivered=True)
     days(sending, 20)
 
-    told = maintain(sending.work)
+    told = maintain(sending.runtime)
     assert kept(sending, first) == "all"
     assert told.kept == {f"replay {by_outcome} has not ended": 1}
-    cancel_replay(sending.work, by_outcome)
-    maintain(sending.work)
+    cancel_replay(sending.runtime, by_outcome)
+    maintain(sending.runtime)
     assert kept(sending, first) == "archive"
     with pytest.raises(UserError, match="what became of deliveries up to"):
         replay_of(sending, "again", skip_delivered=True)
-    cancel_replay(sending.work, request)
-    maintain(sending.work)
+    cancel_replay(sending.runtime, request)
+    maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
     with pytest.raises(UserError, match="is past its retention and was removed"):
         replay_of(sending, "late")
     with pytest.raises(UserError, match="is past its retention"):
-        repair_batch(sending.work, first.batch_id, InProcessRouter(sending.work.store), dry_run=True)
+        repair_batch(sending.runtime, first.batch_id, InProcessRouter(sending.runtime.store), dry_run=True)
     with pytest.raises(UserError, match="is past its retention and was removed"):
-        backtest_rules(sending.work, "orders", BacktestRequest("90d"), InProcessRouter(sending.work.store))
+        backtest_rules(sending.runtime, "orders", BacktestRequest("90d"), InProcessRouter(sending.runtime.store))
     sound(sending)
 
 
@@ -195,46 +195,46 @@ def test_a_replay_whose_archive_goes_while_it_is_asked_for_is_refused(sending: S
     """Retention took it after the asker had looked, before the replay was recorded: no replay of the rest begins."""
     delivered(sending)
     days(sending, 40)
-    work = sending.work
-    request = WrittenReplayRequest("orders", since="90d").read(work.ledger.now(), work.rule_set())
-    made = made_of(work, request, "run", work.ledger.now())
-    maintain(work)
+    runtime = sending.runtime
+    request = WrittenReplayRequest("orders", since="90d").read(runtime.ledger.now(), runtime.rule_set())
+    made = made_of(runtime, request, "run", runtime.ledger.now())
+    maintain(runtime)
 
     with pytest.raises(UserError, match="is past its retention and was removed"):
-        record_replay(work, request, made)
-    assert work.ledger.replay(made.replay_id).state == "cancelled"
+        record_replay(runtime, request, made)
+    assert runtime.ledger.replay(made.replay_id).state == "cancelled"
 
 
 def redrive(sending: Sending, run: str, *, again: bool = False) -> int:
     """Redrive every dead letter to the end; return how many batches that took."""
-    begun = begin_redrive(sending.work, Selection(), run, rate=None, retransform=False, again=again)
-    return deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+    begun = begin_redrive(sending.runtime, Selection(), run, rate=None, retransform=False, again=again)
+    return deliver_redrive(sending.runtime, begun.redrive_id, InProcessRouter(sending.runtime.store))
 
 
 def test_letters_outlive_their_batch_and_can_be_redriven(sending: Sending) -> None:
     """They are delivered by what they hold themselves, and stay as long as a batch that took them is whole."""
     first = delivered(sending)
     days(sending, 40)
-    maintain(sending.work)
+    maintain(sending.runtime)
     sending.rules(crm="/healthy/crm", dead="/healthy/mended")
 
     assert redrive(sending, "first") == 1
     sound(sending)
     days(sending, 40)
-    maintain(sending.work)
-    marks = Marks(sending.work)
-    assert {mark.outcome for letter in letters(sending.work) if (mark := marks.of(letter))} == {"pruned"}
+    maintain(sending.runtime)
+    marks = Marks(sending.runtime)
+    assert {mark.outcome for letter in letters(sending.runtime) if (mark := marks.of(letter))} == {"pruned"}
     assert redrive(sending, "not again") == 0
     assert redrive(sending, "again", again=True) == 1
     days(sending, 15)
-    told = maintain(sending.work)
+    told = maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
     assert told.kept["a younger batch took dead letters of it"] == 1
     sound(sending)
     days(sending, 20)
-    maintain(sending.work)
+    maintain(sending.runtime)
     assert kept(sending, first) == "manifest"
-    assert list(letters(sending.work)) == []
+    assert list(letters(sending.runtime)) == []
     sound(sending)
 
 
@@ -242,13 +242,13 @@ def test_a_redrive_under_way_keeps_every_letter(sending: Sending) -> None:
     """It may take any of them; once it is cancelled they go."""
     first = delivered(sending)
     days(sending, 89)
-    begun = begin_redrive(sending.work, Selection(), "run", rate=None, retransform=False, again=False)
+    begun = begin_redrive(sending.runtime, Selection(), "run", rate=None, retransform=False, again=False)
     days(sending, 10)
 
-    maintain(sending.work)
+    maintain(sending.runtime)
     assert kept(sending, first) == "dead_letters"
-    sending.work.ledger.end_redrive(begun.redrive_id, "cancelled")
-    maintain(sending.work)
+    sending.runtime.ledger.end_redrive(begun.redrive_id, "cancelled")
+    maintain(sending.runtime)
     assert kept(sending, first) == "manifest"
 
 
@@ -257,24 +257,24 @@ def test_what_a_replay_came_to_is_told_as_long_as_it_is_kept(sending: Sending) -
     delivered(sending)
     sending.site.clock.advance(1)
     request = replay_of(sending)
-    deliver_replay(sending.work, request, InProcessRouter(sending.work.store))
+    deliver_replay(sending.runtime, request, InProcessRouter(sending.runtime.store))
     days(sending, 50)
-    maintain(sending.work)
+    maintain(sending.runtime)
 
-    account = account_of(sending.work, sending.work.ledger.replay(request))
+    account = account_of(sending.runtime, sending.runtime.ledger.replay(request))
     assert (account.taken, account.outcomes) == (2, {"pruned": 2})
     sound(sending)
     days(sending, 400)
-    assert maintain(sending.work).requests == 1
+    assert maintain(sending.runtime).requests == 1
     with pytest.raises(NotFoundError):
-        sending.work.ledger.replay(request)
+        sending.runtime.ledger.replay(request)
     sound(sending)
 
 
 def test_files_that_nobody_names_go(sending: Sending) -> None:
     """What lost attempts left behind, of a batch that is known or never was, once the day is 24 hours past."""
     first = delivered(sending)
-    store, never = sending.work.store, new_batch_id(first.planned_at)
+    store, never = sending.runtime.store, new_batch_id(first.planned_at)
     lost = [
         layout.deliveries(first.planned_at, first.batch_id, "dead", "0"),
         layout.outcomes(first.planned_at, first.batch_id, 7, 7, 7),
@@ -284,7 +284,7 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
         store.put(path, b"left behind")
 
     days(sending, 0.9)
-    assert maintain(sending.work).lost_files == 0
+    assert maintain(sending.runtime).lost_files == 0
     days(sending, 1.1)
     delivered(sending)
     other = new_batch_id(first.planned_at)
@@ -293,25 +293,25 @@ def test_files_that_nobody_names_go(sending: Sending) -> None:
         store.put(path, b"of another ledger, which an audit tells of")
     whole = {path for path in store.list("") if not path.startswith("index/")} - set(lost)
 
-    assert maintain(sending.work).lost_files == 3
+    assert maintain(sending.runtime).lost_files == 3
     assert {path for path in store.list("") if not path.startswith("index/")} == whole
-    assert maintain(sending.work).lost_files == 0, "a day is listed once"
+    assert maintain(sending.runtime).lost_files == 0, "a day is listed once"
 
 
 def test_what_a_repair_set_aside_stays(sending: Sending) -> None:
     """Its record names the damaged file, which is in the store as long as the record is."""
     batch = delivered(sending)
-    (letter,) = (file.path for file in sending.work.ledger.files(batch.batch_id, "dead_letter"))
+    (letter,) = (file.path for file in sending.runtime.ledger.files(batch.batch_id, "dead_letter"))
     assert letter is not None
-    sending.work.store.put(letter, b"damaged")
-    repair_batch(sending.work, batch.batch_id, InProcessRouter(sending.work.store), dry_run=False)
+    sending.runtime.store.put(letter, b"damaged")
+    repair_batch(sending.runtime, batch.batch_id, InProcessRouter(sending.runtime.store), dry_run=False)
     blocking_call = layout.deliveries(batch.planned_at, batch.batch_id, "old", "0")
-    sending.work.store.put(blocking_call, b"set aside")
+    sending.runtime.store.put(blocking_call, b"set aside")
 
     days(sending, 3)
 
-    assert maintain(sending.work).lost_files == 0
-    assert sending.work.store.exists(blocking_call)
+    assert maintain(sending.runtime).lost_files == 0
+    assert sending.runtime.store.exists(blocking_call)
 
 
 def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending) -> None:
@@ -324,7 +324,7 @@ def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending)
 
     runs: list[Maintained] = []
     while not runs or not runs[-1].finished:
-        runs.append(maintain(sending.work, budget=timedelta(0)))
+        runs.append(maintain(sending.runtime, budget=timedelta(0)))
 
     assert 2 < len(runs) < 100
     assert {run.batches["all"] for run in runs} == {0, 1}
@@ -335,15 +335,15 @@ def test_a_run_ends_when_its_time_is_over_and_the_next_goes_on(sending: Sending)
 def test_a_bus_loses_what_is_old_and_was_taken(sending: Sending) -> None:
     """Not what a runner has not taken, though no rule names it any more; offsets stay where they are."""
     delivered(sending, 4, crm="/healthy/crm")
-    offsets = sending.work.ledger.consumer_offsets()
+    offsets = sending.runtime.ledger.consumer_offsets()
     sending.remove()  # nothing is taken from now on
     sending.publish(2)
     days(sending, 40)
 
-    assert maintain(sending.work).messages == {"orders": 4}
+    assert maintain(sending.runtime).messages == {"orders": 4}
     with sending.site.bus() as bus:
         assert sum(bus.end(partition) - bus.earliest(partition) for partition in bus.partitions()) == 2
-    assert sending.work.ledger.consumer_offsets() == offsets
+    assert sending.runtime.ledger.consumer_offsets() == offsets
     sending.rules(crm="/healthy/crm")
     sending.deliver()
     assert len(sending.requests()) == 6
@@ -357,11 +357,11 @@ def test_a_cancelled_replay_is_no_difference_once_its_archive_is_gone(sending: S
     delivered(sending, 2, crm="/healthy/crm")
     sending.site.clock.advance(1)
     request = replay_of(sending, rate=0.1)  # an event a batch: it ends in the first file
-    assert plan_replay(sending.work, request).batch_id is not None
-    cancel_replay(sending.work, request)
+    assert plan_replay(sending.runtime, request).batch_id is not None
+    cancel_replay(sending.runtime, request)
     days(sending, 25)
     sending.deliver()
 
-    maintain(sending.work)
+    maintain(sending.runtime)
 
     sound(sending)

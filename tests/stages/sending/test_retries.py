@@ -18,56 +18,56 @@ from eventbridge.stages.retry.plan import RetryPlan, plan_retries, settle_stale
 
 def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock: RunningClock) -> None:
     """Refused at first, delivered an hour later by today's URL; the audit follows both generations."""
-    work = sending.begin(8, crm=REFUSED)
+    runtime = sending.begin(8, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    assert plan_retries(work, RUNNER).batch_id is None, "nothing is due yet"
+    assert plan_retries(runtime, RUNNER).batch_id is None, "nothing is due yet"
 
     clock.advance(2 * 3600)
     sending.deliver()
 
-    books = audit(work)
+    books = audit(runtime)
     assert books.differences == ()
     assert books.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 8
-    assert {row.state for row in work.ledger.pending()} == {"closed"}
+    assert {row.state for row in runtime.ledger.pending()} == {"closed"}
 
 
 def test_after_its_attempts_a_delivery_is_a_dead_letter_with_all_of_them(sending: Sending, clock: RunningClock) -> None:
     """Three retries after the first attempt, over four batches; the record holds the four attempts in order."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     for _ in range(5):
         sending.deliver()
         clock.advance(2 * 3600)
 
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
 
     assert record["reason"] == "MaximumRetryAttempts"
     assert [attempt["number"] for attempt in record["attempts"]] == [1, 2, 3, 4]
     assert record["first_attempt_at"] < record["last_attempt_at"]
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_what_outlives_its_maximum_age_is_a_dead_letter(sending: Sending, clock: RunningClock) -> None:
     """A pending delivery whose age ends while it waits is dead-lettered without another send."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(25 * 3600)
 
     sending.deliver()
 
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
     assert record["reason"] == "MaximumEventAge"
     assert len(record["attempts"]) == 1
 
 
 def test_two_plans_at_once_take_a_row_once(sending: Sending, site: Any, clock: RunningClock) -> None:
     """What one retry batch has taken, another does not get."""
-    work = sending.begin(3, crm=REFUSED)
+    runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)
 
-    first = plan_retries(work, RUNNER)
+    first = plan_retries(runtime, RUNNER)
     second = plan_retries(site.reopen(), RUNNER)
 
     assert first.batch_id is not None
@@ -76,31 +76,31 @@ def test_two_plans_at_once_take_a_row_once(sending: Sending, site: Any, clock: R
 
 def test_a_retry_batch_whose_run_died_is_settled_by_a_later_one(sending: Sending, clock: RunningClock) -> None:
     """Planned and never pushed, it is settled past its deadline and its deliveries become pending again."""
-    work = sending.begin(3, crm=REFUSED)
+    runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     clock.advance(2 * 3600)
-    plan = plan_retries(work, RUNNER)
-    assert settle_stale(work, RUNNER) == [], "its run may still be at work"
+    plan = plan_retries(runtime, RUNNER)
+    assert settle_stale(runtime, RUNNER) == [], "its run may still be at work"
 
     clock.advance(120)
-    settled = settle_stale(work, RUNNER)
+    settled = settle_stale(runtime, RUNNER)
     sending.deliver()
 
     assert settled == [plan.batch_id]
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 3
-    assert audit(work).differences == ()
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 3
+    assert audit(runtime).differences == ()
 
 
 def test_until_idle_waits_for_what_a_dead_run_took_up_without_burning_cpu(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Deliveries that are due but taken by another batch are waited for, patiently, and then delivered."""
-    work = sending.begin(3, crm=REFUSED)
+    runtime = sending.begin(3, crm=REFUSED)
     sending.deliver()
     sending.rules(crm="/healthy/crm")
     clock.advance(2 * 3600)
-    assert plan_retries(work, RUNNER).batch_id is not None, "its process dies here"
+    assert plan_retries(runtime, RUNNER).batch_id is not None, "its process dies here"
     threading.Timer(2.0, clock.advance, [120]).start()
     began = time.process_time()
 
@@ -112,12 +112,12 @@ def test_until_idle_waits_for_what_a_dead_run_took_up_without_burning_cpu(
 
 def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sending, clock: RunningClock) -> None:
     """While a rule is disabled nothing of it is sent, and the time it waited does not count towards its age."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.disable(crm="/healthy/crm")
     clock.advance(2 * 3600)
     sending.deliver()
-    (held,) = [row for row in work.ledger.pending() if row.state != "closed"]
+    (held,) = [row for row in runtime.ledger.pending() if row.state != "closed"]
     assert (held.state, held.held) == ("on_hold", "rule disabled")
 
     clock.advance(30 * 3600)
@@ -125,33 +125,33 @@ def test_a_disabled_rule_holds_its_deliveries_and_lets_go_of_them(sending: Sendi
     sending.deliver()
 
     assert len(sending.requests()) == 1
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 1
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 1
 
 
 def test_a_removed_rule_holds_for_an_hour_and_then_dead_letters(sending: Sending, clock: RunningClock) -> None:
     """Deliveries of a rule no file names are on hold for 1 h, then dead letters RuleRemoved."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.remove()
     clock.advance(2 * 3600)
     sending.retry()
-    (held,) = [row for row in work.ledger.pending() if row.state != "closed"]
+    (held,) = [row for row in runtime.ledger.pending() if row.state != "closed"]
     assert held.held == "rule removed"
-    assert list(dead_letters(work)) == []
+    assert list(dead_letters(runtime)) == []
 
     clock.advance(3700)
     sending.retry()
 
-    (record,) = list(dead_letters(work))
+    (record,) = list(dead_letters(runtime))
     assert record["reason"] == "RuleRemoved"
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
     sending: Sending, clock: RunningClock
 ) -> None:
     """Five chunks' worth of deliveries need five batches and one hour, not five."""
-    work = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
+    runtime = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
     sending.deliver()
     sending.remove()
     sending.retry()
@@ -161,16 +161,16 @@ def test_all_of_a_removed_rule_is_dead_lettered_after_its_hour_batch_upon_batch(
     while sending.retry() is not None:
         batches += 1
 
-    assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"] * 10
+    assert [record["reason"] for record in dead_letters(runtime)] == ["RuleRemoved"] * 10
     assert batches >= 5
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
     sending: Sending, clock: RunningClock
 ) -> None:
     """While chunk after chunk is dead-lettered the rule is there again: the rest is delivered."""
-    work = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
+    runtime = sending.begin(10, settings={"chunk_max_deliveries": 2}, crm=REFUSED)
     sending.deliver()
     sending.remove()
     sending.retry()
@@ -180,15 +180,15 @@ def test_a_removed_rule_that_comes_back_keeps_what_was_not_dead_lettered_yet(
 
     sending.deliver()
 
-    given_up = len(list(dead_letters(work)))
+    given_up = len(list(dead_letters(runtime)))
     assert 1 <= given_up <= 2
     assert len(sending.requests()) == 10 - given_up
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending, clock: RunningClock) -> None:
     """On hold for one reason and then for another, its deliveries are never due in between."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     sending.disable(crm=REFUSED)
     clock.advance(2 * 3600)
@@ -196,15 +196,15 @@ def test_a_rule_removed_while_it_was_disabled_has_its_hour_too(sending: Sending,
     sending.remove()
 
     assert sending.retry() is None
-    assert [row.held for row in work.ledger.pending(state="on_hold")] == ["rule removed"]
+    assert [row.held for row in runtime.ledger.pending(state="on_hold")] == ["rule removed"]
     clock.advance(3700)
     sending.retry()
-    assert [record["reason"] for record in dead_letters(work)] == ["RuleRemoved"]
+    assert [record["reason"] for record in dead_letters(runtime)] == ["RuleRemoved"]
 
 
 def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending: Sending, clock: RunningClock) -> None:
     """Nobody will enable the target of a rule that is gone: an hour is enough, not the deliveries' age."""
-    work = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
+    runtime = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     sending.remove()
     assert sending.retry() is None
@@ -212,19 +212,19 @@ def test_a_removed_rule_dead_letters_what_it_held_for_a_disabled_target(sending:
 
     sending.retry()
 
-    assert {record["reason"] for record in dead_letters(work)} == {"TargetGone", "RuleRemoved"}
-    assert len(list(dead_letters(work))) == 5
+    assert {record["reason"] for record in dead_letters(runtime)} == {"TargetGone", "RuleRemoved"}
+    assert len(list(dead_letters(runtime))) == 5
 
 
 def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: RunningClock) -> None:
     """A pool of 0 slots holds what is pending for its rules; opened again, it lets go."""
-    work = sending.begin(1, crm=REFUSED)
+    runtime = sending.begin(1, crm=REFUSED)
     sending.deliver()
     clock.advance(2 * 3600)
 
-    closed = plan_retries(work, RUNNER, {"eventbridge.medium": PoolSlots(0, 0)})
-    held = [row.held for row in work.ledger.pending() if row.state == "on_hold"]
-    opened = plan_retries(work, RUNNER, {"eventbridge.medium": PoolSlots(4, 4)})
+    closed = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(0, 0)})
+    held = [row.held for row in runtime.ledger.pending() if row.state == "on_hold"]
+    opened = plan_retries(runtime, RUNNER, {"eventbridge.medium": PoolSlots(4, 4)})
 
     assert closed.batch_id is None
     assert held == ["pool closed"]
@@ -233,16 +233,16 @@ def test_a_closed_pool_holds_the_retries_of_its_rules(sending: Sending, clock: R
 
 def test_enabling_a_target_lets_go_of_what_was_held(sending: Sending, clock: RunningClock) -> None:
     """After 410 the rest is on hold; `targets enable` makes it due, under the same delivery ids."""
-    work = sending.begin(10, crm=http("/gone/crm", max_in_flight=1))
+    runtime = sending.begin(10, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     clock.advance(60)
     assert sending.retry() is None, "a disabled target gets nothing"
     sending.rules(crm="/healthy/crm")
 
-    released = enable_target(work, "orders", "crm")
+    released = enable_target(runtime, "orders", "crm")
     sending.deliver()
 
-    books = audit(work).deliveries["orders/crm"]
+    books = audit(runtime).deliveries["orders/crm"]
     assert released >= 8
     assert books["delivered"] == released
     assert books["delivered"] + books["dead"] == 10
@@ -250,14 +250,14 @@ def test_enabling_a_target_lets_go_of_what_was_held(sending: Sending, clock: Run
 
 def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending, clock: RunningClock) -> None:
     """The wait for `targets enable` counts towards the age: after 24 h the deliveries are dead letters, unsent."""
-    work = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
+    runtime = sending.begin(5, crm=http("/gone/crm", max_in_flight=1))
     sending.deliver()
     sent = len(sending.requests())
     clock.advance(25 * 3600)
 
     sending.deliver()
 
-    reasons = [record["reason"] for record in dead_letters(work)]
+    reasons = [record["reason"] for record in dead_letters(runtime)]
     assert len(reasons) == 5
     assert "MaximumEventAge" in reasons
     assert len(sending.requests()) == sent
@@ -265,9 +265,9 @@ def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending
 
 def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending: Sending, clock: RunningClock) -> None:
     """Its new deliveries are not pushed but pending; one chunk is out at a time; a good one restores it."""
-    work = sending.begin(100, settings={"push_timeout": 1, "retry_max_per_target": 1}, crm="/hang/crm")
+    runtime = sending.begin(100, settings={"push_timeout": 1, "retry_max_per_target": 1}, crm="/hang/crm")
     sending.deliver_batch()
-    assert work.ledger.target_statuses()["orders", "crm"].state == "degraded"
+    assert runtime.ledger.target_statuses()["orders", "crm"].state == "degraded"
     sent = len(sending.requests())
     sending.publish(10)
     sending.deliver_batch()
@@ -275,33 +275,33 @@ def test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals(sending
 
     sending.rules(crm="/healthy/crm")
     clock.advance(2 * 3600)
-    first = plan_retries(work, RUNNER)
-    assert plan_retries(work, RUNNER).batch_id is None
+    first = plan_retries(runtime, RUNNER)
+    assert plan_retries(runtime, RUNNER).batch_id is None
     _settle(sending, first)
     sending.deliver()
 
-    assert work.ledger.target_statuses()["orders", "crm"].state == "ok"
-    assert audit(work).deliveries["orders/crm"]["delivered"] == 110
-    assert audit(work).differences == ()
+    assert runtime.ledger.target_statuses()["orders", "crm"].state == "ok"
+    assert audit(runtime).deliveries["orders/crm"]["delivered"] == 110
+    assert audit(runtime).differences == ()
 
 
 def test_a_retry_run_takes_so_many_deliveries_of_a_target(sending: Sending) -> None:
     """The setting counts deliveries, not rows of the ledger; what was pending together is never divided."""
     batch = sending.routed(30, settings={"chunk_max_deliveries": 10, "retry_max_per_target": 20}, crm="/healthy/crm")
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
-    work = sending.site.reopen(retry_max_per_target=25)
+    assert commit(sending.runtime, batch.batch_id)
+    runtime = sending.site.reopen(retry_max_per_target=25)
 
-    plan = plan_retries(work, RUNNER)
+    plan = plan_retries(runtime, RUNNER)
 
-    (chunk,) = work.ledger.chunks(str(plan.batch_id))
-    assert len(work.ledger.pending()) < 25
+    (chunk,) = runtime.ledger.chunks(str(plan.batch_id))
+    assert len(runtime.ledger.pending()) < 25
     assert 15 < chunk.rows <= 25
 
 
 def _settle(sending: Sending, plan: RetryPlan) -> None:
     assert plan.batch_id is not None
-    batch = sending.work.ledger.batch(plan.batch_id)
+    batch = sending.runtime.ledger.batch(plan.batch_id)
     sending.push(batch)
     sending.settle(batch)
-    assert commit(sending.work, batch.batch_id)
+    assert commit(sending.runtime, batch.batch_id)

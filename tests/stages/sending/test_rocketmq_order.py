@@ -70,7 +70,7 @@ def copies(rocketmq: RocketMQ) -> list[list[str]]:
 
 
 def deliver(site: Any) -> None:
-    carry(site.work, "orders")
+    carry(site.runtime, "orders")
 
 
 def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order: Order, clock: RunningClock) -> None:
@@ -79,7 +79,7 @@ def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order:
     both_ways.write_rules(rules.replace("TOPIC", "trains"))
     lies_in = publish(rocketmq, *(order(number) for number in range(12)))
     deliver(both_ways)
-    pending = both_ways.work.ledger.pending()
+    pending = both_ways.runtime.ledger.pending()
     assert sum(row.count for row in pending) == 12
     assert sum(row.count for row in pending if row.attempts) == len(set(lies_in)) == 3
 
@@ -93,7 +93,7 @@ def test_a_failure_suspends_its_queue(both_ways: Any, rocketmq: RocketMQ, order:
     for queue in range(3):
         mine = [str(number) for number, lies in enumerate(lies_in) if lies == queue]
         assert [each for each in found if each in mine] == mine
-    assert audit(both_ways.work).differences == ()
+    assert audit(both_ways.runtime).differences == ()
 
 
 def test_a_broker_that_dies_during_a_push_loses_nothing(
@@ -121,4 +121,4 @@ def test_a_broker_that_dies_during_a_push_loses_nothing(
 
     assert sent.is_set()
     assert {each for queue in copies(rocketmq) for each in queue} == {str(number) for number in range(400)}
-    assert audit(both_ways.work).differences == ()
+    assert audit(both_ways.runtime).differences == ()

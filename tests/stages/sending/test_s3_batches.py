@@ -88,7 +88,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     on_s3.publish(*(event(number) for number in range(50_000 // SCALE)))
     patient = {"prepare_timeout": 600, "push_timeout": 600, "segment_interval": 60}  # on a busy machine
     scaled = {name: getattr(usual, name) // SCALE for name in sizes}
-    work = on_s3.reopen(**patient, **scaled, chunk_max_deliveries=HTTP_CHUNK // SCALE)
+    runtime = on_s3.reopen(**patient, **scaled, chunk_max_deliveries=HTTP_CHUNK // SCALE)
     seen: dict[str, list[S3Request]] = {}
 
     def counted(name: str, stage: Callable[[], Any]) -> Any:
@@ -97,16 +97,16 @@ def test_a_batch_of_12_rules_is_few_puts(
         seen[name] = list(s3_server.requests)
         return result
 
-    batch_id = counted("listen", lambda: listen(work, "orders"))
-    counted("buffer", lambda: buffer(work, batch_id))
-    chunks = counted("route", lambda: route(work, batch_id, InProcessRouter(work.store)))
-    counted("push", lambda: [push(work, batch_id, chunk) for chunk in chunks])
-    counted("write_dead_letters", lambda: write_dead_letters(work, batch_id))
-    counted("schedule_retries", lambda: schedule_retries(work, batch_id))
-    counted("commit", lambda: commit(work, batch_id))
+    batch_id = counted("listen", lambda: listen(runtime, "orders"))
+    counted("buffer", lambda: buffer(runtime, batch_id))
+    chunks = counted("route", lambda: route(runtime, batch_id, InProcessRouter(runtime.store)))
+    counted("push", lambda: [push(runtime, batch_id, chunk) for chunk in chunks])
+    counted("write_dead_letters", lambda: write_dead_letters(runtime, batch_id))
+    counted("schedule_retries", lambda: schedule_retries(runtime, batch_id))
+    counted("commit", lambda: commit(runtime, batch_id))
 
-    assert work.ledger.batch(batch_id).state == "committed"
-    assert sum(row["delivered"] for row in audit(work).deliveries.values()) > 70_000 // SCALE
+    assert runtime.ledger.batch(batch_id).state == "committed"
+    assert sum(row["delivered"] for row in audit(runtime).deliveries.values()) > 70_000 // SCALE
     puts = {name: sum(request.is_put for request in requests) for name, requests in seen.items()}
     assert puts["buffer"] >= 2
     assert puts["route"] >= 10
@@ -126,11 +126,11 @@ def test_a_server_that_fails_now_and_then_costs_time_only(
     on_s3.write_rules(one_rule(tmp_path))
     on_s3.publish(*(order(number) for number in range(20)))
 
-    carry(on_s3.work, "orders")
+    carry(on_s3.runtime, "orders")
 
     assert next(numbers) > 14
     assert next(answers) > 5
-    assert audit(on_s3.work).differences == ()
+    assert audit(on_s3.runtime).differences == ()
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 20
 
 
@@ -141,13 +141,13 @@ def test_killed_after_any_write_leaves_garbage_only(on_s3: Any, order: Callable[
     for fatal in range(1, 100):
         on_s3.publish(*(order(f"{fatal}-{number}") for number in range(4)))
         written += 4
-        work = on_s3.reopen()
-        if not dies_at_write(fatal, work):
+        runtime = on_s3.reopen()
+        if not dies_at_write(fatal, runtime):
             break
-        work = on_s3.reopen()
-        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+        runtime = on_s3.reopen()
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
 
-        assert audit(work).differences == ()
+        assert audit(runtime).differences == ()
         ids = {json.loads(line)["id"] for line in (tmp_path / "lines.jsonl").read_text().splitlines()}
         assert len(ids) == written
     assert fatal >= 6
@@ -162,7 +162,7 @@ def one_rule(folder: Path) -> str:
     )
 
 
-def dies_at_write(fatal: int, work: Any) -> bool:
+def dies_at_write(fatal: int, runtime: Any) -> bool:
     """Deliver until idle, but die when the n-th file is written; whether that came to be."""
     writes = count(1)
     lock = threading.Lock()
@@ -174,7 +174,7 @@ def dies_at_write(fatal: int, work: Any) -> bool:
 
     fault_points.install(hook)
     try:
-        deliver_until_idle(work, "orders", InProcessRouter(work.store))
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
     except Killed:
         return True
     finally:

@@ -58,10 +58,10 @@ def test_a_delivery_over_s3_survives_a_bad_network(
     )
     on_s3.publish(*(order(number) for number in range(EVENTS)))
 
-    carry(on_s3.work, "orders")
+    carry(on_s3.runtime, "orders")
 
     assert proxy.met >= 4, f"of {proxy.seen} requests"
-    assert audit(on_s3.work).differences == ()
+    assert audit(on_s3.runtime).differences == ()
     lines = (tmp_path / "lines.jsonl").read_text().splitlines()
     assert len(lines) == EVENTS
     assert len({json.loads(line)["id"] for line in lines}) == EVENTS

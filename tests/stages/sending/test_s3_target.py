@@ -96,7 +96,7 @@ def ids_in(found: Mapping[str, list[str]]) -> list[str]:
 
 def waiting(sending: Sending) -> list[PendingDeliveries]:
     """Return the rows that are pending now."""
-    return [row for row in sending.work.ledger.pending() if row.state == "scheduled"]
+    return [row for row in sending.runtime.ledger.pending() if row.state == "scheduled"]
 
 
 def numbers(*counts: int) -> list[str]:
@@ -114,7 +114,7 @@ def test_the_pages_example_delivers_an_object(sending: Sending, bucket: Bucket, 
     found = bucket.objects()
     assert all(KEY.fullmatch(key.removeprefix("placed/")) for key in found)
     assert ids_in(found) == numbers(1, 6)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket) -> None:
@@ -127,7 +127,7 @@ def test_dead_letters_lie_in_the_queues_folder(sending: Sending, bucket: Bucket)
     letters = [json.loads(line) for line in bucket.store.get(key).splitlines()]
     assert sorted(letter["event_id"] for letter in letters) == numbers(1, 8)
     assert {letter["reason"] for letter in letters} == {"NonRetryable"}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @pytest.mark.parametrize("code", ["AccessDenied", "InvalidAccessKeyId", "SignatureDoesNotMatch"])
@@ -137,12 +137,12 @@ def test_what_no_waiting_mends_is_dead(sending: Sending, bucket: Bucket, code: s
     sending.begin(3, lake=bucket.target + "}")
     sending.deliver()
 
-    letters = list(dead_letters(sending.work))
+    letters = list(dead_letters(sending.runtime))
     assert [letter["reason"] for letter in letters] == ["NonRetryable"] * 3
     assert all(f"HTTP 403: {code}: " in letter["detail"] for letter in letters)
     assert not any("Signature=" in letter["detail"] for letter in letters)
     assert len(bucket.tried()) == QUEUES
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_bucket_that_is_not_there_is_told(sending: Sending, bucket: Bucket) -> None:
@@ -150,7 +150,7 @@ def test_a_bucket_that_is_not_there_is_told(sending: Sending, bucket: Bucket) ->
     sending.begin(2, lake=bucket.target.replace("bucket: tests", "bucket: nowhere") + "}")
     sending.deliver()
 
-    letters = list(dead_letters(sending.work))
+    letters = list(dead_letters(sending.runtime))
     assert ["NoSuchBucket: the bucket does not exist" in letter["detail"] for letter in letters] == [True] * 2
 
 
@@ -175,7 +175,7 @@ def test_what_passes_is_tried_again_under_the_same_name(
     assert set(found) == bucket.tried()
     assert len(found) == QUEUES
     assert ids_in(found) == numbers(1, 6)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_answer_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket, clock: RunningClock) -> None:
@@ -192,7 +192,7 @@ def test_an_answer_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket
     assert before == bucket.objects()
     assert ids_in(before) == numbers(1, 6)
     assert waiting(sending) == []
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @contextmanager
@@ -235,8 +235,8 @@ def test_a_server_that_does_not_answer_is_tried_again(
         sending.deliver()
 
     assert [(row.count, row.reason) for row in waiting(sending)] == [(1, "retry_scheduled")] * QUEUES
-    batches = sending.work.ledger.batches(limit=None)  # after a time-out the rest is sent in the slow lane
-    rows = [row for batch in batches for row in segment_rows(sending.work, batch.batch_id)]
+    batches = sending.runtime.ledger.batches(limit=None)  # after a time-out the rest is sent in the slow lane
+    rows = [row for batch in batches for row in segment_rows(sending.runtime, batch.batch_id)]
     assert [row["error_class"] for row in rows] == [error_class] * QUEUES
 
 
@@ -246,7 +246,7 @@ def test_spans_that_travel_together_stay_apart(sending: Sending, bucket: Bucket,
     sending.begin(10, settings={"chunk_max_deliveries": 3}, lake=bucket.target + "}")
     sending.deliver()
     first = bucket.tried()
-    assert sum(row.count for row in sending.work.ledger.pending()) == 10
+    assert sum(row.count for row in sending.runtime.ledger.pending()) == 10
     bucket.server.requests.clear()
 
     sending.site.reopen()
@@ -264,7 +264,7 @@ def test_spans_that_travel_together_stay_apart(sending: Sending, bucket: Bucket,
     assert len(spans) == len(found) == 4
     assert first <= set(found)
     assert ids_in(found) == numbers(1, 11)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @pytest.mark.parametrize("point", ["target.send", "target.answered", "store.put.done", "store.create.done"])
@@ -279,16 +279,16 @@ def test_a_push_may_die_anywhere(
         clock.ahead = timedelta()
         wreck = sending.site.copy(tmp_path / f"wreck-{fatal}")
         with dying_at(point, fatal) as died:
-            push_all(wreck.work, batch.batch_id, died)
+            push_all(wreck.runtime, batch.batch_id, died)
         assert died or not point.startswith("target.")
-        work = wreck.reopen()
-        for chunk in work.ledger.chunks(batch.batch_id):
-            push(work, batch.batch_id, chunk.chunk_id)
+        runtime = wreck.reopen()
+        for chunk in runtime.ledger.chunks(batch.batch_id):
+            push(runtime, batch.batch_id, chunk.chunk_id)
         Sending(wreck, sending.receiver, sending.order).settle(batch)
-        assert commit(work, batch.batch_id)
+        assert commit(runtime, batch.batch_id)
         clock.advance(2 * 3600)
-        deliver_until_idle(work, "orders", InProcessRouter(work.store))
-        assert audit(work).differences == ()
+        deliver_until_idle(runtime, "orders", InProcessRouter(runtime.store))
+        assert audit(runtime).differences == ()
         wreck.close()
 
         found = bucket.objects()
@@ -299,11 +299,11 @@ def test_a_push_may_die_anywhere(
     assert seen[0] == seen[1] == seen[2]
 
 
-def push_all(work: Runtime, batch_id: str, died: list[str]) -> None:
+def push_all(runtime: Runtime, batch_id: str, died: list[str]) -> None:
     """Push every chunk until the process dies."""
     try:
-        for chunk in work.ledger.chunks(batch_id):
-            push(work, batch_id, chunk.chunk_id)
+        for chunk in runtime.ledger.chunks(batch_id):
+            push(runtime, batch_id, chunk.chunk_id)
     except Killed:
         died.append("here")
 
@@ -338,6 +338,6 @@ def test_a_shadow_writes_and_nothing_becomes_of_its_failures(sending: Sending, b
     sending.begin(2, crm="/healthy/crm", lake=shadow + "}")
     sending.deliver()
 
-    assert sending.work.ledger.pending() == []
+    assert sending.runtime.ledger.pending() == []
     assert len(bucket.tried()) == QUEUES
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

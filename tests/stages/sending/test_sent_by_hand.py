@@ -27,7 +27,7 @@ def test_one_event_is_sent_with_the_headers_of_a_delivery(sending: Sending, orde
     body = order("1", **traced)
     sending.begin(body, crm=http("/healthy/crm", content_mode=content_mode))
     sending.deliver()
-    send_event(sending.work, "orders", "crm", body)
+    send_event(sending.runtime, "orders", "crm", body)
 
     delivered, by_hand = [dict(request["headers"]) for request in sending.requests()]
     for headers in (delivered, by_hand):

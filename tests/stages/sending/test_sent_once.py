@@ -35,7 +35,7 @@ def _spinning(processes: int) -> Iterator[None]:
 @pytest.mark.parametrize("beside", [0, 2])
 def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sending: Sending, beside: int) -> None:
     """The record says what was sent: one attempt of each delivery, also while other processes take the processors."""
-    work = sending.begin(10, crm=SOME_LATE, note="/healthy/note")
+    runtime = sending.begin(10, crm=SOME_LATE, note="/healthy/note")
     sending.deliver_batch()
     sending.publish(DELIVERIES)
 
@@ -46,21 +46,21 @@ def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sendin
     received = Counter(request["webhook_id"] for request in sending.requests() if "some-late" in request["path"])
     rows = [
         row
-        for batch in work.ledger.batches(limit=None)
-        for row in segment_rows(work, batch.batch_id)
+        for batch in runtime.ledger.batches(limit=None)
+        for row in segment_rows(runtime, batch.batch_id)
         if row["target"] == "crm"
     ]
     assert Counter(received.values()) == {1: DELIVERIES + 10}
     assert Counter((row["outcome"], row["sent"], row["attempt"]) for row in rows) == {
         ("delivered", True, 1): DELIVERIES + 10
     }
-    assert ("orders", "crm") not in work.ledger.target_statuses()
-    assert audit(work).differences == ()
+    assert ("orders", "crm") not in runtime.ledger.target_statuses()
+    assert audit(runtime).differences == ()
 
 
 def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending: Sending) -> None:
     """It stands still for three seconds while twenty responses wait to be read: the target took a second of its ten."""
-    work = sending.begin(20, crm=http("/delay/1000", timeout="10s", max_in_flight=20), note="/healthy/note")
+    runtime = sending.begin(20, crm=http("/delay/1000", timeout="10s", max_in_flight=20), note="/healthy/note")
     stalled = threading.Event()
 
     def stand_still(point: str) -> None:
@@ -74,10 +74,10 @@ def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending
     assert stalled.is_set()
     durations = [
         row["duration_ms"]
-        for batch in work.ledger.batches(limit=None)
-        for row in segment_rows(work, batch.batch_id)
+        for batch in runtime.ledger.batches(limit=None)
+        for row in segment_rows(runtime, batch.batch_id)
         if row["target"] == "crm"
     ]
     assert sum(duration > 2_000 for duration in durations) >= 10, "that is what the clock says of them"
-    assert work.ledger.target_statuses() == {}
+    assert runtime.ledger.target_statuses() == {}
     assert Counter(request["webhook_id"] for request in sending.requests()).most_common(1)[0][1] == 1

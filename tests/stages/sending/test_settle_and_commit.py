@@ -34,46 +34,46 @@ Order = Callable[..., bytes]
 def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site: Any) -> None:
     """A batch whose books balance is committed: offsets in the ledger and on the bus, and the manifest."""
     batch = sending.routed(20, b"not json", crm="/healthy/crm", bad="/bad/x")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    manifest = json.loads(work.store.get(layout.manifest(batch.planned_at, batch.batch_id)))
-    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 21
+    manifest = json.loads(runtime.store.get(layout.manifest(batch.planned_at, batch.batch_id)))
+    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 21
     assert manifest["format"] == 1
     assert manifest["counts"]["read"] == 21
     assert manifest["counts"]["malformed"] == 1
     assert manifest["fingerprints"]["delivered"]["orders/crm"][0] == 20
     assert manifest["fingerprints"]["dead"]["orders/bad"][0] == 20
     with site.bus() as bus:
-        assert bus.committed(RUNNER) == work.ledger.committed_offsets(RUNNER)
-    assert audit(work).differences == ()
+        assert bus.committed(RUNNER) == runtime.ledger.committed_offsets(RUNNER)
+    assert audit(runtime).differences == ()
 
 
 def test_stages_before_their_time_do_nothing(sending: Sending) -> None:
     """On a batch that was not routed, settling, scheduling retries and committing change nothing."""
-    work = sending.begin(1, crm=REFUSED)
-    batch_id = listen(work, RUNNER)
+    runtime = sending.begin(1, crm=REFUSED)
+    batch_id = listen(runtime, RUNNER)
     assert batch_id is not None
 
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
 
-    assert not commit(work, batch_id)
-    assert work.ledger.batch(batch_id).state == "planned"
+    assert not commit(runtime, batch_id)
+    assert runtime.ledger.batch(batch_id).state == "planned"
 
 
 def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sending) -> None:
     """Deliveries without any outcome are unknown: pending in the slow lane, due at once, no attempt counted."""
     batch = sending.routed(7, crm=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    (row,) = work.ledger.pending()
+    (row,) = runtime.ledger.pending()
     assert (row.reason, row.count, row.attempts, row.lane, row.state) == ("unknown", 7, 0, "slow", "scheduled")
     assert row.lineage == ()
 
@@ -81,18 +81,18 @@ def test_what_nobody_pushed_is_pending_due_now_without_an_attempt(sending: Sendi
 def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: Sending) -> None:
     """retry_scheduled keeps the policy's due time and counts the attempt that was made."""
     batch = sending.routed(5, crm=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    rows = work.ledger.pending()
+    rows = runtime.ledger.pending()
     assert sum(row.count for row in rows) == 5
     assert {(row.reason, row.attempts) for row in rows} == {("retry_scheduled", 1)}
     waits = [(row.due_at - batch.planned_at).total_seconds() for row in rows]
     assert all(3600 * 0.8 <= wait <= 3600 * 1.2 + 20 for wait in waits)
-    due_by_policy = [row.due_at for row in verdicts(work, batch.batch_id)["crm"]]
+    due_by_policy = [row.due_at for row in verdicts(runtime, batch.batch_id)["crm"]]
     assert max(row.due_at for row in rows) >= max(due_by_policy), "nothing goes before its policy allows"
     assert all(row.lineage == ((batch.batch_id, row.chunk_id),) for row in rows)
 
@@ -101,11 +101,11 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Se
     """The record of a refused delivery has what arrived, what was sent, what was answered, and why it ended."""
     body = order(1, amount=5)
     batch = sending.routed(body, bad="/bad/x")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
 
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
 
     (attempt,) = record["attempts"]
     assert record["event"] == body
@@ -119,13 +119,13 @@ def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Se
 def test_a_malformed_event_is_a_dead_letter_with_its_reason(sending: Sending) -> None:
     """What is not a CloudEvent ends in the dead letters, whole, and never becomes a delivery."""
     batch = sending.routed(b'{"id": "only an id"}', crm=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
     assert (record["reason"], record["delivery_id"]) == ("Malformed", None)
     assert record["event"] == b'{"id": "only an id"}'
     assert record["detail"]
@@ -135,30 +135,30 @@ def test_a_transform_that_fails_is_a_dead_letter_and_holds_up_nothing(sending: S
     """TransformFailed ends that delivery at once; the other event of the same rule is delivered."""
     target = http("/healthy/crm", transform="{form: JSONPATH, value: $.data.note, missing: error}")
     batch = sending.routed(order(1), order(2, data={"note": "here"}), crm=target)
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    (record,) = list(dead_letters(work, whole=True))
+    (record,) = list(dead_letters(runtime, whole=True))
     assert (record["reason"], record["event_id"], record["request"]) == ("TransformFailed", "1", None)
     assert len(sending.requests()) == 1
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_settling_again_changes_no_verdict(sending: Sending) -> None:
     """The settlement is written once: a later write_dead_letters reads it and adds nothing."""
     batch = sending.routed(5, crm="/healthy/crm")
-    work = sending.work
-    write_dead_letters(work, batch.batch_id)
-    before = verdicts(work, batch.batch_id)
+    runtime = sending.runtime
+    write_dead_letters(runtime, batch.batch_id)
+    before = verdicts(runtime, batch.batch_id)
 
     sending.settle(batch)
-    schedule_retries(work, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
 
-    assert verdicts(work, batch.batch_id) == before
-    assert sum(row.count for row in work.ledger.pending()) == 5
+    assert verdicts(runtime, batch.batch_id) == before
+    assert sum(row.count for row in runtime.ledger.pending()) == 5
 
 
 def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
@@ -166,7 +166,7 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
 ) -> None:
     """Who has other verdicts at hand when the file appears throws them away, and what is pending follows the file."""
     batch = sending.routed(2, crm=REFUSED)
-    work = sending.work
+    runtime = sending.runtime
     winner = site.reopen()
     path = layout.settlement(batch.planned_at, batch.batch_id)
     first: list[bytes] = []
@@ -180,98 +180,98 @@ def test_the_loser_of_two_settlements_takes_the_winners_verdicts(
             first.append(winner.store.get(path))
 
     fault_points.install(overtake)
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    write_dead_letters(runtime, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
 
-    assert first == [work.store.get(path)]
-    assert commit(work, batch.batch_id)
-    assert sum(row.count for row in work.ledger.pending()) == 2
+    assert first == [runtime.store.get(path)]
+    assert commit(runtime, batch.batch_id)
+    assert sum(row.count for row in runtime.ledger.pending()) == 2
 
 
 def test_a_deficit_is_closed_by_a_supplement(sending: Sending, caplog: pytest.LogCaptureFixture) -> None:
     """Deliveries a settlement forgot are given unknown by a supplement and pending, with an alarm; then it commits."""
     batch = sending.routed(10, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
-    _settle_with(work, batch, lambda rows: rows[:-3])
+    _settle_with(runtime, batch, lambda rows: rows[:-3])
     sending.settle(batch)
 
     with caplog.at_level(logging.ERROR):
-        assert commit(work, batch.batch_id)
+        assert commit(runtime, batch.batch_id)
 
     assert "misses 3 deliveries" in caplog.text
-    assert sum(row.count for row in work.ledger.pending()) == 3
-    assert len(work.ledger.files(batch.batch_id, "settlement")) == 2
-    assert audit(work).differences == ()
+    assert sum(row.count for row in runtime.ledger.pending()) == 3
+    assert len(runtime.ledger.files(batch.batch_id, "settlement")) == 2
+    assert audit(runtime).differences == ()
 
 
 def test_a_deficit_dead_letters_nothing_either(sending: Sending) -> None:
     """What a settlement forgot of a target with `errors_tolerance: none` is kept, though there is nothing to send."""
     transform = "{form: JSONPATH, value: $.data.nothing, missing: error}"
     batch = sending.routed(2, crm=http("/healthy/crm", errors_tolerance="none", transform=transform))
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
-    _settle_with(work, batch, lambda rows: [])
+    _settle_with(runtime, batch, lambda rows: [])
     sending.settle(batch)
 
-    assert commit(work, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
 
-    assert [row.verdict for row in verdicts(work, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
-    assert sum(row.count for row in work.ledger.pending()) == 2
-    assert list(dead_letters(work)) == []
-    assert audit(work).differences == ()
+    assert [row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]] == ["retry_scheduled", "retry_scheduled"]
+    assert sum(row.count for row in runtime.ledger.pending()) == 2
+    assert list(dead_letters(runtime)) == []
+    assert audit(runtime).differences == ()
 
 
 def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> None:
     """A settlement that names a delivery twice commits nothing; the error lists the id."""
     batch = sending.routed(4, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
-    _settle_with(work, batch, lambda rows: [*rows, rows[0]])
+    _settle_with(runtime, batch, lambda rows: [*rows, rows[0]])
     sending.settle(batch)
-    doubled = delivery_id_text(verdicts(work, batch.batch_id)["crm"][0].delivery_id)
+    doubled = delivery_id_text(verdicts(runtime, batch.batch_id)["crm"][0].delivery_id)
 
     with pytest.raises(BooksError, match=doubled):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
-    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
+    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
 
 
 def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Sending) -> None:
     """A settlement cannot claim a delivery that no recorded answer shows."""
     batch = sending.routed(1, crm=REFUSED)
-    work = sending.work
-    _settle_with(work, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])
+    runtime = sending.runtime
+    _settle_with(runtime, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])
     sending.settle(batch)
 
     with pytest.raises(BooksError, match="without a proof"):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> None:
     """Whatever file of the books cannot be read, nothing is committed and the error names it."""
     batch = sending.routed(4, bad="/bad/crm")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
-    (path, *_) = [file.path for file in work.ledger.files(batch.batch_id, kind) if file.path]
-    work.store.delete(path)
+    (path, *_) = [file.path for file in runtime.ledger.files(batch.batch_id, kind) if file.path]
+    runtime.store.delete(path)
 
     with pytest.raises(BooksError, match=str(path)):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
-    assert sum(work.ledger.committed_offsets(RUNNER).values()) == 0
+    assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
 
 
 def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
     """If schedule_retries did not run, what is to be tried again would be lost: commit refuses."""
     batch = sending.routed(1, crm=REFUSED)
-    work = sending.work
-    write_dead_letters(work, batch.batch_id)
+    runtime = sending.runtime
+    write_dead_letters(runtime, batch.batch_id)
 
     with pytest.raises(BooksError, match="pending by the settlement"):
-        commit(work, batch.batch_id)
+        commit(runtime, batch.batch_id)
 
 
 def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
@@ -279,18 +279,18 @@ def test_a_bus_that_refuses_the_offsets_is_told_by_the_next_listen(
 ) -> None:
     """The ledger's commit stands; the alarm is logged and the next listen repeats the bus commit."""
     batch = sending.routed(4, crm="/healthy/crm")
-    work = sending.work
+    runtime = sending.runtime
     sending.push(batch)
     sending.settle(batch)
     fault_points.install(_bus_refuses)
     with caplog.at_level(logging.ERROR):
-        assert commit(work, batch.batch_id)
+        assert commit(runtime, batch.batch_id)
     fault_points.install(None)
     assert "ALARM" in caplog.text
     with site.bus() as bus:
         assert sum(bus.committed(RUNNER).values()) == 0
 
-    assert listen(work, RUNNER) is None
+    assert listen(runtime, RUNNER) is None
 
     with site.bus() as bus:
         assert sum(bus.committed(RUNNER).values()) == 4
@@ -301,12 +301,12 @@ def _bus_refuses(point: str) -> None:
         raise BusError("the bus is down")
 
 
-def _settle_with(work: Any, batch: Any, change: Callable[[list[Verdict]], list[Verdict]]) -> None:
+def _settle_with(runtime: Any, batch: Any, change: Callable[[list[Verdict]], list[Verdict]]) -> None:
     """Write the batch's settlement by the real stage in a copy, change its rows, and put that in its place."""
-    work.ledger.begin_settlement(batch.batch_id)
-    tables = verdicts_of(work, work.ledger.batch(batch.batch_id))
+    runtime.ledger.begin_settlement(batch.batch_id)
+    tables = verdicts_of(runtime, runtime.ledger.batch(batch.batch_id))
     rows = [verdict for table in tables for verdict in records(table)]
     path = layout.settlement(batch.planned_at, batch.batch_id)
-    write_table(work.store, path, table_of(change(rows)), create=True)
-    count = read_table(work.store, path, columns=["row"]).num_rows
-    work.ledger.record_file(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")
+    write_table(runtime.store, path, table_of(change(rows)), create=True)
+    count = read_table(runtime.store, path, columns=["row"]).num_rows
+    runtime.ledger.record_file(BatchFile(batch.batch_id, "settlement", "000000", path, count), while_state="settling")

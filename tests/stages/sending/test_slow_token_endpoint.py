@@ -29,13 +29,13 @@ def test_other_targets_do_not_wait_for_a_token_endpoint(sending: Sending, path: 
     }
     hanging = {f"a{number:03}": http("/with-token/9/none", connection="hanging") for number in range(MANY)}
     sending.rules(**hanging, z=http("/with-token/1000/crm", connection="healthy"), plain="/healthy/plain")
-    work = replace(sending.work, connections=connections_from_environment(environ))
+    runtime = replace(sending.runtime, connections=connections_from_environment(environ))
     sending.publish(2)
 
-    batch_id = carry_batch(work, RUNNER, sending.mode)
+    batch_id = carry_batch(runtime, RUNNER, sending.mode)
 
     assert batch_id is not None
-    found = verdicts(work, batch_id)
+    found = verdicts(runtime, batch_id)
     for name in ("z", "plain"):
         assert [(row.verdict, row.attempts) for row in found[name]] == [("delivered", 1)] * 2, name
     assert {row.verdict for name in hanging for row in found[name]} == {"retry_scheduled"}

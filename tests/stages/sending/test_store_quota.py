@@ -29,36 +29,36 @@ def delivered(sending: Sending, orders: int = 2) -> Batch:
     """Deliver orders under a quota that is not reached; return their batch."""
     sending.begin(orders, settings={"store_max_size": ROOMY}, **TARGETS)
     sending.deliver()
-    return next(batch for batch in sending.work.ledger.batches() if batch.kind == "normal")
+    return next(batch for batch in sending.runtime.ledger.batches() if batch.kind == "normal")
 
 
-def counted(work: Runtime) -> dict[Area, int]:
+def counted(runtime: Runtime) -> dict[Area, int]:
     """Return what the ledger says that the store holds, by area."""
     found: dict[Area, int] = {}
-    for each in work.ledger.store_count().sizes:
+    for each in runtime.ledger.store_count().sizes:
         found[each.area] = found.get(each.area, 0) + each.size
     return found
 
 
-def measured(work: Runtime, *folders: str) -> int:
+def measured(runtime: Runtime, *folders: str) -> int:
     """Return what lies in folders of the store."""
-    return sum(work.store.size(f"{folder}/") for folder in folders)
+    return sum(runtime.store.size(f"{folder}/") for folder in folders)
 
 
 def test_what_a_batch_leaves_is_counted_when_it_is_committed(sending: Sending) -> None:
     """By area, as it is measured; what is of no batch was measured at the first look, and is at the next count."""
     delivered(sending)
-    work = sending.work
+    runtime = sending.runtime
 
-    found = counted(work)
-    assert found["archive"] == measured(work, "buffer") > 0
-    assert found["deliveries"] == measured(work, "deliveries", "outcomes", "settlements") > 0
-    assert found["dead_letters"] == measured(work, "dead_letters") > 0
-    maintain(work)
-    assert work.ledger.store_count().total < work.store.size(""), "a count holds for a day"
+    found = counted(runtime)
+    assert found["archive"] == measured(runtime, "buffer") > 0
+    assert found["deliveries"] == measured(runtime, "deliveries", "outcomes", "settlements") > 0
+    assert found["dead_letters"] == measured(runtime, "dead_letters") > 0
+    maintain(runtime)
+    assert runtime.ledger.store_count().total < runtime.store.size(""), "a count holds for a day"
     sending.site.clock.advance(86_400)
-    maintain(work)
-    assert work.ledger.store_count().total == work.store.size("")
+    maintain(runtime)
+    assert runtime.ledger.store_count().total == runtime.store.size("")
 
 
 def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
@@ -66,14 +66,14 @@ def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
     sending.begin(2, **TARGETS)
     sending.deliver()
 
-    assert counted(sending.work) == {}
-    assert status(sending.work).store_quota is None
+    assert counted(sending.runtime) == {}
+    assert status(sending.runtime).store_quota is None
 
 
 def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> None:
     """With an event for each; what was published meanwhile waits on the bus, and is delivered."""
     delivered(sending)
-    held = sending.work.ledger.store_count().total
+    held = sending.runtime.ledger.store_count().total
     sending.publish(1)
 
     full = sending.site.reopen(store_max_size=held)
@@ -105,18 +105,20 @@ def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None
     sending.publish(2)
     sending.deliver()
     sending.publish(1)
-    (roomy,) = status(sending.work).owners
+    (roomy,) = status(sending.runtime).owners
     stored = roomy.stored
     write(str(stored))
-    (full,) = status(sending.work).owners
-    bus = sending.work.rule_set().buses["orders"]
+    (full,) = status(sending.runtime).owners
+    bus = sending.runtime.rule_set().buses["orders"]
 
-    assert stored == sum(counted(sending.work).values()) > 1_024
+    assert stored == sum(counted(sending.runtime).values()) > 1_024
     assert (roomy.full, full.full) == (False, True)
-    assert f"{stored:,} are its quota" in storage_refusal(sending.work, sending.work.rule_set(), bus)
-    assert listen(sending.work, RUNNER) is None
+    assert f"{stored:,} are its quota" in storage_refusal(sending.runtime, sending.runtime.rule_set(), bus)
+    assert listen(sending.runtime, RUNNER) is None
     write(str(stored), owner="other")
-    assert storage_refusal(sending.work, sending.work.rule_set(), sending.work.rule_set().buses["orders"]) == ""
+    assert (
+        storage_refusal(sending.runtime, sending.runtime.rule_set(), sending.runtime.rule_set().buses["orders"]) == ""
+    )
     sending.deliver()
     assert len(sending.requests()) == 3
 
@@ -126,27 +128,27 @@ def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
     delivered(sending)
     sending.site.clock.advance(1)
     delivered(sending)
-    held = sending.work.ledger.store_count().total
+    held = sending.runtime.ledger.store_count().total
     sending.publish(1)
     quota: dict[str, Any] = {"store_max_size": held, "store_resume_size": held - 1}
     assert listen(sending.site.reopen(**quota), RUNNER) is None
 
     sending.site.clock.advance(31 * 86_400)
-    done = maintain(sending.work)
+    done = maintain(sending.runtime)
 
     assert done.batches["archive"] == 2
-    assert done.store_bytes == sending.work.store.size("")
-    assert counted(sending.work)["archive"] == measured(sending.work, "buffer") == 0
-    assert sending.work.ledger.store_count().total == sending.work.store.size("") < held
-    assert listen(sending.work, RUNNER) is not None
+    assert done.store_bytes == sending.runtime.store.size("")
+    assert counted(sending.runtime)["archive"] == measured(sending.runtime, "buffer") == 0
+    assert sending.runtime.ledger.store_count().total == sending.runtime.store.size("") < held
+    assert listen(sending.runtime, RUNNER) is not None
 
 
 def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
     """Files of lost attempts, and those before there was a quota; `maintain` counts at once in a store that is full."""
     delivered(sending)
-    work = sending.site.reopen(store_max_size=ROOMY)
-    work.store.put(layout.deliveries(work.ledger.now() - timedelta(days=1), "lost", "try", "0"), bytes(5_000))
-    quota = work.ledger.store_count().total
+    runtime = sending.site.reopen(store_max_size=ROOMY)
+    runtime.store.put(layout.deliveries(runtime.ledger.now() - timedelta(days=1), "lost", "try", "0"), bytes(5_000))
+    quota = runtime.ledger.store_count().total
     publish_and_look = sending.site.reopen(store_max_size=quota)
     sending.publish(1)
     assert listen(publish_and_look, RUNNER) is None
@@ -160,13 +162,13 @@ def test_a_count_finds_what_nobody_counted(sending: Sending) -> None:
 def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: RunningClock) -> None:
     """A store at its quota takes none of their batches; they are not over, and go on by themselves."""
     delivered(sending)
-    work = sending.site.reopen(store_max_size=ROOMY)
-    now, rules = work.ledger.now(), work.rule_set()
+    runtime = sending.site.reopen(store_max_size=ROOMY)
+    now, rules = runtime.ledger.now(), runtime.rule_set()
     replay = begin_replay(
-        work, WrittenReplayRequest("orders", since="90d", until=None).read(now, rules), "run"
+        runtime, WrittenReplayRequest("orders", since="90d", until=None).read(now, rules), "run"
     ).replay_id
-    redrive = begin_redrive(work, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
-    held = work.ledger.store_count().total
+    redrive = begin_redrive(runtime, Selection(), "run", rate=None, retransform=False, again=False).redrive_id
+    held = runtime.ledger.store_count().total
 
     full = sending.site.reopen(store_max_size=held)
     waits = [plan_replay(full, replay), plan_redrive(full, redrive)]

@@ -41,21 +41,21 @@ def test_events_are_delivered_as_they_come(sending: Sending) -> None:
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
         with pytest.raises(InfrastructureError, match="another process delivers the events of runner 'orders'"):
-            deliver_streaming(sending.work, RUNNER, Stop())
+            deliver_streaming(sending.runtime, RUNNER, Stop())
 
-    assert len(sending.work.ledger.batches()) < 20, "a batch for each is what the stages would do"
-    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
-    assert sending.work.ledger.streaming_lease(RUNNER) is None
+    assert len(sending.runtime.ledger.batches()) < 20, "a batch for each is what the stages would do"
+    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
+    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
     assert set(ids(sending).values()) == {1}
     refused = [
         row["error"]
-        for batch in sending.work.ledger.batches()
-        for row in segment_rows(sending.work, batch.batch_id)
+        for batch in sending.runtime.ledger.batches()
+        for row in segment_rows(sending.runtime, batch.batch_id)
         if row["error_class"] == "AddressRefused"
     ]
     assert refused
     assert all("169.254.169.254" in each for each in refused)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
@@ -70,7 +70,7 @@ def test_a_bus_that_tells_of_nothing_is_looked_at_by_the_clock(
             sending.publish(1)
             until(lambda number=number: len(sending.requests()) == number)
 
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> None:
@@ -79,8 +79,8 @@ def test_an_open_batch_in_which_nothing_came_is_dropped(sending: Sending) -> Non
     with a_streaming_task(sending):
         pass
 
-    assert sending.work.ledger.batches() == []
-    assert sending.work.ledger.streaming_lease(RUNNER) is None
+    assert sending.runtime.ledger.batches() == []
+    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
 
 
 def test_what_fails_is_pending_and_the_neighbour_goes_on(sending: Sending) -> None:
@@ -90,9 +90,9 @@ def test_what_fails_is_pending_and_the_neighbour_goes_on(sending: Sending) -> No
         sending.publish(4)
         until(lambda: len(sending.requests()) == 4)
 
-    assert sum(row.count for row in sending.work.ledger.pending_counts()) == 4
+    assert sum(row.count for row in sending.runtime.ledger.pending_counts()) == 4
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
@@ -100,19 +100,19 @@ def test_rules_that_it_cannot_deliver_are_refused(sending: Sending) -> None:
     sending.write(rules({"crm": "/healthy/crm"}, where="'data:amount::int > 1'"))
 
     with pytest.raises(UserError, match="this without Airflow: rule orders: it has where or SQL, which"):
-        deliver_streaming(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.runtime, RUNNER, Stop())
 
 
 def test_a_killed_streaming_task_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """Batch mode finishes its batch; only what no segment shows comes twice."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending):
-        (batch,) = sending.work.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches(state="open")
         for _ in range(60):
             sending.publish(5)
-        until(lambda: segment_rows(sending.work, batch.batch_id))
+        until(lambda: segment_rows(sending.runtime, batch.batch_id))
         sending.publish(5)
-    shown = {row["delivery_id"] for row in segment_rows(sending.work, batch.batch_id)}
+    shown = {row["delivery_id"] for row in segment_rows(sending.runtime, batch.batch_id)}
     before = ids(sending)
 
     clock.advance(10)
@@ -123,14 +123,14 @@ def test_a_killed_streaming_task_loses_nothing(sending: Sending, clock: RunningC
     assert shown
     twice = {each for each, count in received.items() if count > 1}
     assert len(twice) <= len(before) - len(shown)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Sending, clock: RunningClock) -> None:
     """Another has its runner by then, and finishes its batch: it says so and ends, and nothing is lost."""
     sending.rules(crm="/healthy/crm")
     with a_process(sending) as child:
-        (batch,) = sending.work.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches(state="open")
         sending.publish(5)
         until(lambda: len(sending.requests()) == 5)
         os.kill(child.pid, signal.SIGSTOP)
@@ -146,8 +146,8 @@ def test_a_streaming_task_that_stood_still_and_wakes_changes_nothing(sending: Se
     assert b"delivering the events of runner 'orders' as they come; Ctrl-C ends it" in said
     assert b"another process has taken the lease of runner 'orders'" in said
     assert child.returncode != 0
-    assert sending.work.ledger.batch(batch.batch_id).state == "committed"
-    assert audit(sending.work).differences == ()
+    assert sending.runtime.ledger.batch(batch.batch_id).state == "committed"
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: Sending) -> None:
@@ -169,13 +169,13 @@ def test_a_bus_that_fails_for_a_moment_does_not_end_the_streaming_task(sending: 
 
     assert next(failures, None) is None
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_who_loses_the_lease_says_so(sending: Sending) -> None:
     """A supervisor sees an error, and not an end that was asked for."""
     sending.rules(crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
 
     def steal() -> None:
         until(lambda: ledger.batches(state="open"))
@@ -187,19 +187,19 @@ def test_who_loses_the_lease_says_so(sending: Sending) -> None:
     thief = threading.Thread(target=steal)
     thief.start()
     with pytest.raises(InfrastructureError, match="another process has taken the lease of runner 'orders'"):
-        deliver_streaming(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.runtime, RUNNER, Stop())
     thief.join()
 
 
 def test_a_streaming_task_is_taken_once_the_matcher_is_compiled(sending: Sending) -> None:
     """It takes most of a minute after a change of the matcher; meanwhile another process may deliver."""
     sending.rules(crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
     compile_ahead.cache_clear()
 
     with pytest.raises(InfrastructureError, match="another process delivers"):
-        deliver_streaming(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.runtime, RUNNER, Stop())
 
     assert compile_ahead.cache_info().misses == 1
 
@@ -210,14 +210,14 @@ def test_the_streaming_task_of_a_process_that_is_gone_is_ended_at_once(sending: 
     sending.publish(3)
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     holder = f"{socket.gethostname()}:{gone.pid}:cafe"
     assert ledger.acquire_streaming_lease(RUNNER, holder, ledger.now() + timedelta(seconds=600))
 
     with a_streaming_task(sending):
         until(lambda: len(sending.requests()) == 3)
 
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
@@ -225,11 +225,11 @@ def test_a_streaming_task_ends_when_nothing_comes(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     sending.publish(3)
 
-    summary = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
+    summary = deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(seconds=60, idle_seconds=0.5))
 
     assert (summary.events, summary.backlog, len(sending.requests())) == (3, False, 3)
-    assert sending.work.ledger.streaming_lease(RUNNER) is None
-    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
+    assert sending.runtime.ledger.streaming_lease(RUNNER) is None
+    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
 
 
 def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
@@ -239,26 +239,26 @@ def test_what_takes_too_long_is_left_to_the_stages(sending: Sending) -> None:
     sending.deliver()
     sending.publish(50)
 
-    summary = deliver_streaming(sending.work, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
+    summary = deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(backlog_seconds=0.01))
 
     assert (summary.events, summary.backlog) == (0, True)
-    batch_id = listen(sending.work, RUNNER)
+    batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    assert sum(part.end - part.start for part in sending.work.ledger.ranges(batch_id)) == 50
+    assert sum(part.end - part.start for part in sending.runtime.ledger.ranges(batch_id)) == 50
 
 
 def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> None:
     """Nothing is sent, the batch is committed, and they wait until the pool has slots again."""
     sending.rules(crm="/healthy/crm")
     sending.publish(2)
-    (rule,) = sending.work.rule_set().rules.values()
+    (rule,) = sending.runtime.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
 
-    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
+    deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(idle_seconds=0.5, pools=lambda: pools))
 
     assert sending.requests() == []
-    assert sum(row.count for row in sending.work.ledger.pending_counts()) == 2
-    assert audit(sending.work).differences == ()
+    assert sum(row.count for row in sending.runtime.ledger.pending_counts()) == 2
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
@@ -269,22 +269,22 @@ def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending
         return sum(each["path"].endswith(target) for each in sending.requests())
 
     with a_streaming_task(sending, at_once=True):
-        (batch,) = sending.work.ledger.batches(state="open")
+        (batch,) = sending.runtime.ledger.batches(state="open")
         for number in range(1, 11):
             sending.publish(1)
             until(lambda number=number: received("crm") == number)
-        until(lambda: segment_rows(sending.work, batch.batch_id))
-        assert sending.work.ledger.batch(batch.batch_id).state == "open"
+        until(lambda: segment_rows(sending.runtime, batch.batch_id))
+        assert sending.runtime.ledger.batch(batch.batch_id).state == "open"
         assert received("hanging") == 3, "it has no more in flight at a time, and none of them is over"
-        stopped_at = sending.work.clock()
+        stopped_at = sending.runtime.clock()
 
     assert received("crm") == 10
     assert set(ids(sending).values()) == {1}
-    pending = sending.work.ledger.pending_counts()
+    pending = sending.runtime.ledger.pending_counts()
     assert sum(row.count for row in pending) == 10
-    interrupted = [row for row in segment_rows(sending.work, batch.batch_id) if row["reason"] == "Interrupted"]
+    interrupted = [row for row in segment_rows(sending.runtime, batch.batch_id) if row["reason"] == "Interrupted"]
     assert [row["due_at"] > stopped_at + timedelta(seconds=15) for row in interrupted] == [True] * 3
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None:
@@ -297,10 +297,10 @@ def test_a_retry_that_is_due_soon_is_made_in_the_batch(sending: Sending) -> None
         sending.publish(1)
         until(lambda: len(crm_requests(sending)) == 3)
         until(lambda: len(sending.requests()) == 12)
-        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"]
+        assert [batch.state for batch in sending.runtime.ledger.batches()] == ["open"]
 
-    assert sending.work.ledger.pending_counts() == []
-    assert audit(sending.work).differences == ()
+    assert sending.runtime.ledger.pending_counts() == []
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
@@ -314,8 +314,8 @@ def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
         took = time.monotonic() - began
 
     assert took > 1.5
-    assert sending.work.ledger.pending_counts() == []
-    assert audit(sending.work).differences == ()
+    assert sending.runtime.ledger.pending_counts() == []
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
@@ -334,20 +334,20 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         with a_streaming_task(sending):
             sending.publish(count)
             until(lambda told=told: len(sending.requests()) == told)
-    waiting = [(each.rule, each.reason, each.count) for each in sending.work.ledger.waiting_references()]
+    waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.waiting_references()]
 
-    assert sending.work.ledger.pending_by_rule() == {"orders": 3}
+    assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     assert waiting == [("orders", PENDING_MAX, 5)]
 
     write("1KiB")
     sending.publish(1)
     with a_streaming_task(sending, opens=False):
-        rule_set = sending.work.rule_set()
-        look = BusWatch(sending.work, rule_set.buses["orders"]).look([RUNNER], rule_set)
-        between = (sending.work.ledger.batches(state="open"), len(sending.requests()))
+        rule_set = sending.runtime.rule_set()
+        look = BusWatch(sending.runtime, rule_set.buses["orders"]).look([RUNNER], rule_set)
+        between = (sending.runtime.ledger.batches(state="open"), len(sending.requests()))
         write("1GiB")
         until(lambda: len(sending.requests()) == 9)
 
     assert "1,024 are its quota" in look.owner_full
     assert between == ([], 8)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

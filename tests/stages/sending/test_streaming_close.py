@@ -49,7 +49,7 @@ def _in_its_books(point: str) -> bool:
 
 def _recorded(sending: Sending) -> int:
     """Return how many outcomes segments show."""
-    return sum(len(segment_rows(sending.work, batch.batch_id)) for batch in sending.work.ledger.batches())
+    return sum(len(segment_rows(sending.runtime, batch.batch_id)) for batch in sending.runtime.ledger.batches())
 
 
 def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
@@ -60,18 +60,18 @@ def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
         until(closes.is_set)
         sending.publish(12)
         until(lambda: len(sending.requests()) == 42)
-        batch, former = sending.work.ledger.batches()
+        batch, former = sending.runtime.ledger.batches()
         assert (batch.state, batch.follows) == ("open", former.batch_id)
         goes_on.set()
-        until(lambda: sending.work.ledger.unfinished_batch(RUNNER) == replace(batch, follows=None))
+        until(lambda: sending.runtime.ledger.unfinished_batch(RUNNER) == replace(batch, follows=None))
         sending.publish(1)
         until(lambda: len(sending.requests()) == 43)
 
-    assert {batch.state for batch in sending.work.ledger.batches()} == {"committed"}
+    assert {batch.state for batch in sending.runtime.ledger.batches()} == {"committed"}
     assert set(ids(sending).values()) == {1}
     *former, last = (each["connection"] for each in sending.requests())
     assert last in former[:30], "connections stay open from batch to batch"
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_batch_that_is_full_goes_on_while_the_former_is_closed(
@@ -89,9 +89,9 @@ def test_a_batch_that_is_full_goes_on_while_the_former_is_closed(
         until(lambda: len(sending.requests()) == 90)
         goes_on.set()
 
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on(sending: Sending) -> None:
@@ -104,14 +104,14 @@ def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on
         until(lambda: len(sending.requests()) == 42)
         quick_batches(sending, crm="/healthy/crm", erp="/healthy/erp")
         goes_on.set()
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
+        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2)
         sending.publish(5)
         until(lambda: len(sending.requests()) == 42 + 10)
 
     paths = Counter(each["path"].rpartition("/")[2] for each in sending.requests())
     assert paths == {"crm": 47, "erp": 5}
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(sending: Sending) -> None:
@@ -119,17 +119,17 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
     quick_batches(sending, crm="/healthy/crm")
     with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_ANSWERS="1") as child:
         sending.publish(30)
-        until(lambda: len(sending.work.ledger.batches()) == 2)
+        until(lambda: len(sending.runtime.ledger.batches()) == 2)
         sending.publish(12)
         until(lambda: _recorded(sending) == 42)
         child.kill()
         child.wait()
     with a_streaming_task(sending, opens=False):
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2)
+        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2)
 
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
     assert len(ids(sending)) == len(sending.requests()) == 42
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
@@ -140,10 +140,10 @@ def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sendi
             sending.publish(15)
             until(lambda number=number: len(crm_requests(sending)) == 15 * number)
             if number % 2 == 0:
-                until(lambda number=number: len(sending.work.ledger.batches()) > number // 2)
+                until(lambda number=number: len(sending.runtime.ledger.batches()) > number // 2)
 
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_target_that_hangs_in_the_former_batch_has_one_run(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,18 +158,18 @@ def test_a_target_that_hangs_in_the_former_batch_has_one_run(sending: Sending, m
             count += 1
             sending.publish(1)
             until(lambda count=count: len(crm_requests(sending)) == count)
-        assert [batch.state for batch in sending.work.ledger.batches()] == ["open"] * 2, "the former is closed"
+        assert [batch.state for batch in sending.runtime.ledger.batches()] == ["open"] * 2, "the former is closed"
         assert len(sending.requests()) == count + 1
         monkeypatch.setattr(streaming_batch, "_SENDING_SECONDS", 0.5)
 
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
     """As long as it answers: what was on its way at the end of the batch is not broken off, to be sent again."""
     quick_batches(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     with a_streaming_task(sending):
         (first,) = ledger.batches(state="open")
         while len(ledger.batches()) == 1:
@@ -177,9 +177,9 @@ def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
             threading.Event().wait(0.05)
         until(lambda: ledger.batch(first.batch_id).state == "committed")
 
-    assert {row["reason"] for row in segment_rows(sending.work, first.batch_id)} == {None}
+    assert {row["reason"] for row in segment_rows(sending.runtime, first.batch_id)} == {None}
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @pytest.mark.parametrize("what", ["bus.read", "store.put"])
@@ -204,9 +204,9 @@ def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) 
         fault_points.install(None)
 
     assert next(failures, None) is None
-    assert sending.work.ledger.pending_counts() == [], "what is not recorded would be sent again"
+    assert sending.runtime.ledger.pending_counts() == [], "what is not recorded would be sent again"
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) -> None:
@@ -221,7 +221,7 @@ def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) ->
 
     times = sorted(datetime.fromisoformat(each["at"]) for each in sending.requests())
     assert min((later - one).total_seconds() for one, later in pairwise(times)) > 0.15, "each takes 0.2 s"
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def committers(pid: int) -> list[psutil.Process]:
@@ -242,23 +242,23 @@ def test_a_committer_that_is_killed_loses_nothing_and_dies_with_its_streaming_ta
         until(lambda: committers(child.pid))
         (first,) = committers(child.pid)
         first.kill()
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 1, 60)
+        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1, 60)
         sending.publish(160)
         until(lambda: committers(child.pid))
         (second,) = committers(child.pid)
-        until(lambda: len(sending.work.ledger.batches(state="committed")) == 2, 60)
+        until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 2, 60)
 
     psutil.wait_procs([second], timeout=10)
     assert not second.is_running()
     assert second != first
     assert set(ids(sending).values()) == {1}
     assert len(ids(sending)) == 320
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
     """To import what it needs takes seconds of CPU time, at the priority of books; signals are not for it meanwhile."""
-    started = Committer(sending.work.settings, Stop())
+    started = Committer(sending.runtime.settings, Stop())
     before = committers(os.getpid())
     started.start()
     try:
@@ -279,7 +279,7 @@ def test_a_committer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytes
     monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 0.05)  # its process takes longer to start
     before = committers(os.getpid())
 
-    given_up = Committer(sending.work.settings, Stop())
+    given_up = Committer(sending.runtime.settings, Stop())
     assert not given_up.do_books(batch_id, None)
     monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 60.0)
     assert not given_up.do_books(batch_id, None)
@@ -301,7 +301,7 @@ def test_a_streaming_task_that_is_to_stop_does_not_wait_for_its_committer(
     monkeypatch.setattr(committer, "_STOPPED_SECONDS", 0.05)
     before = committers(os.getpid())
     stop = Stop()
-    left = Committer(sending.work.settings, stop)
+    left = Committer(sending.runtime.settings, stop)
     asks_to_stop = threading.Timer(0.05, stop.set)
     asks_to_stop.start()
 

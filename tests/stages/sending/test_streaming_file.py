@@ -26,7 +26,7 @@ def test_a_file_is_kept_open_while_events_come(sending: Sending, tmp_path: Path)
         until(lambda: len(lines.read_text().splitlines()) == 11)
 
     assert len(set(lines.read_text().splitlines())) == 11
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_file_that_fails_while_events_come_is_tried_again(
@@ -51,7 +51,7 @@ def test_a_file_that_fails_while_events_come_is_tried_again(
 
     written = [*(tmp_path / "before.jsonl").read_text().splitlines(), *lines.read_text().splitlines()]
     assert len(written) == len(set(written)) == 7
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def is_open(path: Path) -> bool:
@@ -61,6 +61,6 @@ def is_open(path: Path) -> bool:
 
 def failed(sending: Sending) -> bool:
     """Say whether two deliveries failed, as segments show."""
-    work = sending.work
-    rows = [row for batch in work.ledger.batches() for row in segment_rows(work, batch.batch_id)]
+    runtime = sending.runtime
+    rows = [row for batch in runtime.ledger.batches() for row in segment_rows(runtime, batch.batch_id)]
     return sum(row["error_class"] == "FileError" for row in rows) == 2

@@ -55,7 +55,7 @@ def a_standby(
 
 def holder(sending: Sending) -> str:
     """Return who has the lease, "" if nobody."""
-    lease = sending.work.ledger.streaming_lease(RUNNER)
+    lease = sending.runtime.ledger.streaming_lease(RUNNER)
     return lease.holder if lease is not None else ""
 
 
@@ -77,16 +77,16 @@ def test_the_standby_delivers_while_the_former_streaming_task_closes_its_batch(s
             sending.publish(7)
             until(lambda: len(sending.requests()) == 12)
             assert holder(sending) not in ("", first)
-            assert sending.work.ledger.batches(state="committed") == []
+            assert sending.runtime.ledger.batches(state="committed") == []
             goes_on.set()
-            until(lambda: sending.work.ledger.batches(state="open"))
+            until(lambda: sending.runtime.ledger.batches(state="open"))
             sending.publish(1)
             until(lambda: len(sending.requests()) == 13)
 
     assert holder(sending) == ""
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"] * 2
+    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"] * 2
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(sending: Sending) -> None:
@@ -99,19 +99,19 @@ def test_a_streaming_task_in_which_nothing_came_is_handed_over_without_a_batch(s
             sending.publish(2)
             until(lambda: len(sending.requests()) == 2)
 
-    assert [batch.state for batch in sending.work.ledger.batches()] == ["committed"]
-    assert audit(sending.work).differences == ()
+    assert [batch.state for batch in sending.runtime.ledger.batches()] == ["committed"]
+    assert audit(sending.runtime).differences == ()
 
 
 def test_one_is_the_standby_and_a_second_is_refused(sending: Sending) -> None:
     """As two starts may start two runs: the second ends at once, and the first goes on."""
     sending.rules(crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     assert ledger.acquire_streaming_lease(RUNNER, "another", ledger.now() + timedelta(seconds=60))
     with a_standby(sending):
         until(lambda: (lease := ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
         with pytest.raises(StreamingLeaseTakenError):
-            deliver_streaming(sending.work, RUNNER, Stop(), _AS_STANDBY)
+            deliver_streaming(sending.runtime, RUNNER, Stop(), _AS_STANDBY)
         ledger.release_streaming_lease(RUNNER, "another")
         sending.publish(1)
         until(lambda: len(sending.requests()) == 1)
@@ -125,13 +125,13 @@ def test_a_streaming_task_that_dies_is_taken_over_by_the_standby(sending: Sendin
         until(lambda: len(sending.requests()) == 3)
         os.kill(child.pid, signal.SIGSTOP)  # it does not see the standby
         with a_standby(sending):
-            until(lambda: (lease := sending.work.ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
+            until(lambda: (lease := sending.runtime.ledger.streaming_lease(RUNNER)) is not None and lease.next_holder)
             sending.publish(2)
             child.kill()
             child.wait()
             until(lambda: len(ids(sending)) == 5)
 
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_goes_on(sending: Sending) -> None:
@@ -147,11 +147,11 @@ def test_a_streaming_task_that_dies_over_its_last_batch_leaves_it_to_who_goes_on
             child.wait()
             sending.publish(2)
             until(lambda: len(crm_requests(sending)) == 5)
-            until(lambda: len(sending.work.ledger.batches(state="committed")) == 1)
-            until(lambda: sending.work.ledger.batches(state="open"))
+            until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1)
+            until(lambda: sending.runtime.ledger.batches(state="open"))
 
     assert len({each["webhook_id"] for each in crm_requests(sending)}) == len(crm_requests(sending)) == 5
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> None:
@@ -159,7 +159,7 @@ def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> No
     dead.
     """
     sending.rules(crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     gone = subprocess.Popen([sys.executable, "-c", ""])
     gone.wait()
     with a_streaming_task(sending):
@@ -168,13 +168,13 @@ def test_a_standby_that_dies_costs_the_length_of_a_lease(sending: Sending) -> No
         assert ledger.register_standby(
             RUNNER, f"{socket.gethostname()}:{gone.pid}:cafe", ledger.now() + timedelta(seconds=6)
         )
-        until(lambda: sending.work.ledger.batches(state="committed"))
+        until(lambda: sending.runtime.ledger.batches(state="committed"))
     with a_streaming_task(sending):
         sending.publish(2)
         until(lambda: len(sending.requests()) == 4)
 
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_near_its_end_a_streaming_task_asks_for_the_next_and_waits_for_it_a_while(
@@ -186,12 +186,12 @@ def test_near_its_end_a_streaming_task_asks_for_the_next_and_waits_for_it_a_whil
     asked = threading.Event()
 
     def look() -> None:
-        until(lambda: (lease := sending.work.ledger.streaming_lease(RUNNER)) is not None and lease.wants_next)
+        until(lambda: (lease := sending.runtime.ledger.streaming_lease(RUNNER)) is not None and lease.wants_next)
         asked.set()
 
     watcher = threading.Thread(target=look)
     watcher.start()
-    deliver_streaming(sending.work, RUNNER, Stop(), Bounds(seconds=0.5, requests_standby=True))
+    deliver_streaming(sending.runtime, RUNNER, Stop(), Bounds(seconds=0.5, requests_standby=True))
     watcher.join()
 
     assert asked.is_set()
@@ -206,19 +206,19 @@ def test_a_batch_of_the_stages_is_left_to_the_run_beside(sending: Sending) -> No
     sending.publish(1)
     sending.deliver()
     sending.publish(3)
-    batch_id = listen(sending.work, RUNNER)
+    batch_id = listen(sending.runtime, RUNNER)
     assert batch_id is not None
-    assert in_stages(sending.work, RUNNER)
-    assert anything_waits(sending.work, RUNNER)
+    assert in_stages(sending.runtime, RUNNER)
+    assert anything_waits(sending.runtime, RUNNER)
 
     beside = Bounds(idle_seconds=5, others_at_work=lambda: True)
-    summary = deliver_streaming(sending.work, RUNNER, Stop(), beside)
+    summary = deliver_streaming(sending.runtime, RUNNER, Stop(), beside)
 
-    assert (summary.events, sending.work.ledger.batch(batch_id).state) == (0, "planned")
+    assert (summary.events, sending.runtime.ledger.batch(batch_id).state) == (0, "planned")
     alone = Bounds(idle_seconds=0.3)
-    deliver_streaming(sending.work, RUNNER, Stop(), alone)
-    assert sending.work.ledger.batch(batch_id).state == "committed"
-    assert audit(sending.work).differences == ()
+    deliver_streaming(sending.runtime, RUNNER, Stop(), alone)
+    assert sending.runtime.ledger.batch(batch_id).state == "committed"
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_handover_sends_nothing_twice_to_a_target_that_answers_slowly(sending: Sending) -> None:
@@ -234,16 +234,16 @@ def test_a_handover_sends_nothing_twice_to_a_target_that_answers_slowly(sending:
             until(lambda: holder(sending) not in ("", first))
             sending.publish(20)
             until(lambda: len(sending.requests()) == 40)
-            until(lambda: len(sending.work.ledger.batches(state="committed")) == 1)
+            until(lambda: len(sending.runtime.ledger.batches(state="committed")) == 1)
 
     outcomes = [
         (row["outcome"], row["sent"], row["attempt"])
-        for batch in sending.work.ledger.batches()
-        for row in segment_rows(sending.work, batch.batch_id)
+        for batch in sending.runtime.ledger.batches()
+        for row in segment_rows(sending.runtime, batch.batch_id)
     ]
     assert outcomes == [("delivered", True, 1)] * 40
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 @pytest.mark.parametrize("listens_seconds", [math.inf, 0.5])
@@ -258,14 +258,14 @@ def test_a_stop_just_after_the_change_leaves_the_last_batch_to_the_former_stream
         until(lambda: len(sending.requests()) == 20)
         with a_standby(sending, replace(_AS_STANDBY, on_begin=begun.set), Stop(listens_seconds)):
             until(begun.is_set)
-        until(lambda: len(sending.work.ledger.batches(state="committed")) >= 1)
+        until(lambda: len(sending.runtime.ledger.batches(state="committed")) >= 1)
 
     sending.deliver()
     outcomes = [
         (row["outcome"], row["sent"], row["attempt"])
-        for batch in sending.work.ledger.batches()
-        for row in segment_rows(sending.work, batch.batch_id)
+        for batch in sending.runtime.ledger.batches()
+        for row in segment_rows(sending.runtime, batch.batch_id)
     ]
     assert outcomes == [("delivered", True, 1)] * 20
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -39,7 +39,7 @@ def test_what_is_left_follows_from_the_target(sending: Sending) -> None:
     }
     sending.write(SHORT + rules(targets))
 
-    assert left_to_close(sending.work.rule_set()) == {("orders", "bucket"), ("orders", "turns")}
+    assert left_to_close(sending.runtime.rule_set()) == {("orders", "bucket"), ("orders", "turns")}
 
 
 def lines_of(path: Path) -> list[dict[str, object]]:
@@ -58,14 +58,14 @@ def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path
     with a_streaming_task(sending):
         publish(sending, *(keyed(number, "a") for number in range(20)))
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 20)
-        until(lambda: sending.work.ledger.batches(state="committed"))
+        until(lambda: sending.runtime.ledger.batches(state="committed"))
         publish(sending, keyed(20, "a"))
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) == 21)
 
-    (batch, *_) = reversed(sending.work.ledger.batches())
-    assert len(sending.work.ledger.chunks(batch.batch_id)) > 1
+    (batch, *_) = reversed(sending.runtime.ledger.batches())
+    assert len(sending.runtime.ledger.chunks(batch.batch_id)) > 1
     assert [each["data"]["number"] for each in lines_of(tmp_path / "turns.jsonl")] == list(range(21))
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Server, tmp_path: Path) -> None:
@@ -90,8 +90,8 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
             publish(sending, keyed(number, "a"), keyed(number, "b"))
             until(lambda number=number: len(crm_requests(sending)) == 2 * (number + 1))
             if number % 5 == 4:
-                before = len(sending.work.ledger.batches())
-                until(lambda before=before: len(sending.work.ledger.batches()) > before)
+                before = len(sending.runtime.ledger.batches())
+                until(lambda before=before: len(sending.runtime.ledger.batches()) > before)
         until(lambda: len(lines_of(tmp_path / "turns.jsonl")) >= 30)
         until(lambda: len(lines_of(tmp_path / "costly.jsonl")) >= 15)
         until(lambda: len(lines_of(tmp_path / "later.jsonl")) >= 30)
@@ -101,11 +101,11 @@ def test_everything_is_delivered_by_its_way(sending: Sending, s3_server: S3Serve
     for customer in "ab":
         assert [number for other, number in turns if other == customer] == list(range(15))
     assert sorted(each["n"] for each in lines_of(tmp_path / "costly.jsonl")) == list(range(15))
-    batches = [each.batch_id for each in sending.work.ledger.batches() if each.kind == "normal"]
-    by_close = {row["target"] for each in batches for row in segment_rows(sending.work, each)} & {"turns", "bucket"}
+    batches = [each.batch_id for each in sending.runtime.ledger.batches() if each.kind == "normal"]
+    by_close = {row["target"] for each in batches for row in segment_rows(sending.runtime, each)} & {"turns", "bucket"}
     assert by_close == {"turns", "bucket"}, "it is not left to the retries"
     objects = bucket.objects()
     assert Counter(each for found in objects.values() for each in found) == Counter(f"{c}-{n}" for c, n in events)
     assert Counter(each["path"] for each in sending.requests()) == {"/healthy/crm": 30, "/healthy/mirror": 30}
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

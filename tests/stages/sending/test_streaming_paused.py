@@ -18,7 +18,7 @@ _KNOWN_AFTER = timedelta(seconds=5)
 def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: Sending) -> None:
     """Events keep the run going, and nothing is sent from the moment at which the ledger was asked until the end."""
     sending.rules(crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     with a_streaming_task(sending):
         sending.publish(1)
         until(lambda: sending.requests())
@@ -37,4 +37,4 @@ def test_a_pause_that_another_push_was_asked_for_holds_a_run_under_way(sending: 
     assert [at for at in times if asked_at + _KNOWN_AFTER <= at] == []
     assert len(ids(sending)) == count
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

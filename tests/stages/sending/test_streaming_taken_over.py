@@ -49,13 +49,13 @@ def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> 
 
     assert all(summary.events for summary in summaries)
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Sending, clock: RunningClock) -> None:
     """What was answered is recorded or comes again, what hangs waits; the process says that it lost its lease."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
 
     def steal() -> None:
         until(lambda: ledger.batches(state="open"))
@@ -71,7 +71,7 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
     thief = threading.Thread(target=steal)
     thief.start()
     with pytest.raises(InfrastructureError, match="another process has taken the lease"):
-        deliver_streaming(sending.work, RUNNER, Stop())
+        deliver_streaming(sending.runtime, RUNNER, Stop())
     thief.join()
     clock.advance(40)
     sending.rules(hanging="/healthy/hanging", crm="/healthy/crm")
@@ -81,7 +81,7 @@ def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Send
 
     received = Counter((each["path"], each["webhook_id"]) for each in sending.requests())
     assert sum(path == "/healthy/crm" for path, _ in received) == 6
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
@@ -89,31 +89,31 @@ def test_a_replay_goes_on_beside_a_streaming_task(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
     sending.publish(5)
     sending.deliver()
-    work = sending.site.reopen()
+    runtime = sending.site.reopen()
     with a_streaming_task(sending):
         sending.publish(3)
-        request = WrittenReplayRequest("orders", since="1h").read(work.ledger.now(), work.rule_set())
-        replay = begin_replay(work, request, "again")
-        deliver_replay(work, replay.replay_id, InProcessRouter(work.store))
+        request = WrittenReplayRequest("orders", since="1h").read(runtime.ledger.now(), runtime.rule_set())
+        replay = begin_replay(runtime, request, "again")
+        deliver_replay(runtime, replay.replay_id, InProcessRouter(runtime.store))
         sending.publish(3)
         until(lambda: len(ids(sending)) >= 16)
 
     assert set(ids(sending).values()) == {1}
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sending: Sending) -> None:
     """As the streaming task looks at the pools beside: what was on hold before is the retries'."""
     sending.write(SHORT + rules({"crm": "/healthy/crm"}))
-    (rule,) = sending.work.rule_set().rules.values()
+    (rule,) = sending.runtime.rule_set().rules.values()
     pools = {rule.pool_name: PoolSlots(slots=0, free=0)}
     look: Callable[[], Any] = lambda: dict(pools)  # noqa: E731
     stop = Stop()
-    thread = threading.Thread(target=deliver_streaming, args=(sending.work, RUNNER, stop, Bounds(pools=look)))
+    thread = threading.Thread(target=deliver_streaming, args=(sending.runtime, RUNNER, stop, Bounds(pools=look)))
     thread.start()
     try:
         sending.publish(2)
-        until(lambda: sum(row.count for row in sending.work.ledger.pending_counts()) == 2)
+        until(lambda: sum(row.count for row in sending.runtime.ledger.pending_counts()) == 2)
         assert sending.requests() == []
         pools[rule.pool_name] = PoolSlots(slots=4, free=4)
 
@@ -126,7 +126,7 @@ def test_a_pool_that_gets_slots_again_is_delivered_from_the_next_batch_on(sendin
     finally:
         stop.set()
         thread.join()
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
@@ -135,10 +135,10 @@ def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
     """One that stood still and wakes between listening and looking changes nothing: the streaming task goes on."""
     listen, dropped = streaming.listen, []
 
-    def listen_and_drop(work: Any, runner: str, *, holder: str) -> str | None:
-        batch_id = listen(work, runner, holder=holder)
+    def listen_and_drop(runtime: Any, runner: str, *, holder: str) -> str | None:
+        batch_id = listen(runtime, runner, holder=holder)
         if batch_id is not None and not dropped:
-            dropped.append(work.ledger.drop_open(batch_id))
+            dropped.append(runtime.ledger.drop_open(batch_id))
         return batch_id
 
     monkeypatch.setattr(streaming, "listen", listen_and_drop)
@@ -148,4 +148,4 @@ def test_an_empty_batch_that_is_dropped_by_who_had_it_is_opened_again(
         until(lambda: len(sending.requests()) == 1)
 
     assert dropped == [True]
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()

@@ -18,16 +18,16 @@ from eventbridge.stages.operate.streaming_turns import Turns
 def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: RunningClock) -> None:
     """It is not left to the close of the batch: whoever carries is told at once, and the next run has it."""
     sending.rules(crm="/healthy/crm")
-    work, batch = sending.work, opened(sending)
-    rules = work.rules_of(batch)
-    routing = StreamingRouting(work, batch, rules, set())
+    runtime, batch = sending.runtime, opened(sending)
+    rules = runtime.rules_of(batch)
+    routing = StreamingRouting(runtime, batch, rules, set())
 
     def fresh(number: int) -> FreshEvent:
         event = parse_event(sending.order(number), max_bytes=1 << 20)
         return FreshEvent(Q0, number, 0, event.id, event.source, sending.order(number))
 
-    turns = Turns(rules, None, work.ledger.said_by_operators())
-    with closing(http_loop()) as loop, closing(TargetQueues(work, batch, rules, loop, None, turns)) as partitions:
+    turns = Turns(rules, None, runtime.ledger.said_by_operators())
+    with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as partitions:
 
         def answers() -> int:
             partitions.poll()
@@ -36,7 +36,7 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
 
         partitions.offer(routing.pieces([fresh(1)]))
         until(lambda: answers() == 1)
-        clock.advance(work.settings.push_timeout + 1)
+        clock.advance(runtime.settings.push_timeout + 1)
         partitions.offer(routing.pieces([fresh(2)]))
 
         assert partitions.carry(10.0), "the run is over its time, and ends with the second event in its partition"

@@ -28,7 +28,7 @@ def pushed(sending: Sending) -> Callable[[str], Told]:
     """Push again a chunk of a batch of three events, and return what the task says."""
 
     def again(batch_id: str) -> Told:
-        return batch_sentences.of_push(sending.work, push(sending.work, batch_id, 0), batch_id, 0)
+        return batch_sentences.of_push(sending.runtime, push(sending.runtime, batch_id, 0), batch_id, 0)
 
     return again
 
@@ -60,7 +60,7 @@ def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], To
     batch = sending.routed(1, crm="/healthy/crm")
     pushed(batch.batch_id)
     sent = pushed(batch.batch_id)
-    write_dead_letters(sending.work, batch.batch_id)
+    write_dead_letters(sending.runtime, batch.batch_id)
     settled = pushed(batch.batch_id)
 
     begin = "nothing is sent of chunk 0 of batch"
@@ -83,14 +83,14 @@ def test_a_push_that_begins_too_late_says_so(
 def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: Sending) -> None:
     """Dead letters with status and events, pending deliveries with the next attempt; both in the note."""
     batch = sending.routed(2, crm="/status/400", shop=http("/status/503"), log="/healthy/log")
-    work = sending.work
-    push(work, batch.batch_id, 0)
-    write_dead_letters(work, batch.batch_id)
-    letters = batch_sentences.of_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
-    pending = batch_sentences.of_pending(work, batch.batch_id)
-    assert commit(work, batch.batch_id)
-    note = batch_sentences.of_commit(work, batch.batch_id)
+    runtime = sending.runtime
+    push(runtime, batch.batch_id, 0)
+    write_dead_letters(runtime, batch.batch_id)
+    letters = batch_sentences.of_dead_letters(runtime, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
+    pending = batch_sentences.of_pending(runtime, batch.batch_id)
+    assert commit(runtime, batch.batch_id)
+    note = batch_sentences.of_commit(runtime, batch.batch_id)
 
     assert letters.text.startswith("orders/crm: 2 of 2 dead-lettered, HTTP 400; events ")
     assert pending.text.startswith("orders/shop: 2 of 2 to be tried again, next attempt from ")
@@ -106,13 +106,13 @@ def test_the_stages_after_it_say_what_is_dead_lettered_and_what_waits(sending: S
 def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
     """Each stage in one sentence, none of which is a warning."""
     batch = sending.routed(2, crm="/healthy/crm")
-    work = sending.work
-    told = [batch_sentences.of_landing(work, batch.batch_id), batch_sentences.of_routing(work, batch.batch_id, 1)]
+    runtime = sending.runtime
+    told = [batch_sentences.of_landing(runtime, batch.batch_id), batch_sentences.of_routing(runtime, batch.batch_id, 1)]
     sending.push(batch)
     sending.settle(batch)
-    told += [of(work, batch.batch_id) for of in (batch_sentences.of_dead_letters, batch_sentences.of_pending)]
-    commit(work, batch.batch_id)
-    told.append(batch_sentences.of_commit(work, batch.batch_id))
+    told += [of(runtime, batch.batch_id) for of in (batch_sentences.of_dead_letters, batch_sentences.of_pending)]
+    commit(runtime, batch.batch_id)
+    told.append(batch_sentences.of_commit(runtime, batch.batch_id))
 
     begin = f"batch {batch.batch_id}"
     assert told == [
@@ -127,14 +127,14 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
 def test_dead_letters_that_cannot_be_read_are_counted(sending: Sending) -> None:
     """A sentence fails no task: the audit names the file."""
     batch = sending.routed(2, crm="/status/400")
-    work = sending.work
-    push(work, batch.batch_id, 0)
-    write_dead_letters(work, batch.batch_id)
-    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+    runtime = sending.runtime
+    push(runtime, batch.batch_id, 0)
+    write_dead_letters(runtime, batch.batch_id)
+    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
         assert file.path is not None
-        Path(sending.work.store.uri.removeprefix("file://"), file.path).unlink()
+        Path(sending.runtime.store.uri.removeprefix("file://"), file.path).unlink()
 
-    assert batch_sentences.of_dead_letters(work, batch.batch_id).text.startswith(
+    assert batch_sentences.of_dead_letters(runtime, batch.batch_id).text.startswith(
         "other dead letters: 2 of 2 dead-lettered"
     )
 
@@ -147,13 +147,13 @@ def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending)
         began = began or batch.planned_at
         sending.push(batch)
         sending.settle(batch)
-        commit(sending.work, batch.batch_id)
+        commit(sending.runtime, batch.batch_id)
 
     told = batch_sentences.of_streaming_task(
-        sending.work, "orders", began or batch.planned_at, StreamingSummary(batches=2, events=3)
+        sending.runtime, "orders", began or batch.planned_at, StreamingSummary(batches=2, events=3)
     )
     other = batch_sentences.of_streaming_task(
-        sending.work, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
+        sending.runtime, "other", batch.planned_at, StreamingSummary(batches=1, events=1, backlog=True)
     )
 
     begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "

@@ -28,15 +28,15 @@ def test_a_timeline_counts_each_delivery_in_one_step(
     """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the books say the same."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     sending.deliver()
-    work = sending.work
-    books = books_today(work)
+    runtime = sending.runtime
+    books = books_today(runtime)
     clock.advance(120)
-    (rule,) = work.rule_set().rules
-    whole = timeline(work, span)
-    of_rule = rule_timeline(work, rule, span)
+    (rule,) = runtime.rule_set().rules
+    whole = timeline(runtime, span)
+    of_rule = rule_timeline(runtime, rule, span)
 
-    assert rule_hours(work, list(work.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
-    assert rule_days(work, rule, 7) == list(daily_figures(work, 7, rule).rules)
+    assert rule_hours(runtime, list(runtime.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
+    assert rule_days(runtime, rule, 7) == list(daily_figures(runtime, 7, rule).rules)
     assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
         21,
         20,
@@ -57,9 +57,9 @@ def test_every_term_of_the_books_is_there_and_they_add_up(sending: Sending, cloc
     sending.deliver()
     sending.publish(3)  # these find the target disabled
     sending.deliver()
-    first = books_today(sending.work)
+    first = books_today(sending.runtime)
     clock.advance(24 * 3600)
-    second = books_today(sending.work)
+    second = books_today(sending.runtime)
 
     assert (first.moved, first.valid, first.malformed, first.duplicate, first.gap) == (13, 12, 1, 0, 0)
     assert (first.matched, first.delivered, first.difference) == (24, 12, 0)
@@ -79,10 +79,10 @@ def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sendi
     sending.publish(3)  # these find the target disabled
     sending.deliver()
     clock.advance(120)
-    work = sending.work
-    (rule,) = work.rule_set().rules
-    hour = rule_hours(work, list(work.rule_set().rules.values()))[rule]
-    chart = success_chart(rule_timeline(work, rule, "hour")[""], "success", "delivered")
+    runtime = sending.runtime
+    (rule,) = runtime.rule_set().rules
+    hour = rule_hours(runtime, list(runtime.rule_set().rules.values()))[rule]
+    chart = success_chart(rule_timeline(runtime, rule, "hour")[""], "success", "delivered")
 
     assert (hour.delivered, hour.dead_lettered + hour.pending) == (12, 12)
     assert hour.pending > 0
@@ -97,7 +97,7 @@ def test_a_chart_says_in_its_description_and_table_what_its_lines_show(sending: 
     sending.begin(4, crm="/healthy/crm")
     sending.deliver()
     clock.advance(120)
-    went = timeline(sending.work, "hour")
+    went = timeline(sending.runtime, "hour")
     counts, times, success = (
         counts_chart(went, "one", "Events"),
         latency_chart(went, "two", "Times"),

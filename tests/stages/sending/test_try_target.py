@@ -31,12 +31,12 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
         topic="{type: kafka, connection: shop, topic: crm}",
     )
 
-    assert [check_target(sending.work, "orders", name) for name in ("web", "lines", "topic")] == [None] * 3
+    assert [check_target(sending.runtime, "orders", name) for name in ("web", "lines", "topic")] == [None] * 3
     assert (sending.requests(), lines.parent.exists()) == ([], False)
-    answers = [send_event(sending.work, "orders", name, order("1")) for name in ("web", "lines", "topic")]
+    answers = [send_event(sending.runtime, "orders", name, order("1")) for name in ("web", "lines", "topic")]
     assert [answer.accepted for answer in answers] == [True] * 3
     assert (len(sending.requests()), len(lines.read_bytes().splitlines())) == (1, 1)
-    assert audit(sending.work).deliveries == {}
+    assert audit(sending.runtime).deliveries == {}
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str,
     )
     sending.rules(crm=target)
 
-    found = check_target(sending.work, "orders", "crm")
+    found = check_target(sending.runtime, "orders", "crm")
     assert found is not None
     assert said in found
 
@@ -75,11 +75,11 @@ def test_topics_of_rocketmq_are_tried(sending: Sending, rocketmq: RocketMQ, orde
         down="{type: rocketmq, connection: wrong, topic: crm}",
     )
 
-    found = [check_target(sending.work, "orders", name) for name in ("there", "nowhere", "down")]
+    found = [check_target(sending.runtime, "orders", name) for name in ("there", "nowhere", "down")]
     assert found[0] is None
     assert "Make the topic, or" in (found[1] or "")
     assert "Start the name servers" in (found[2] or "")
-    assert send_event(sending.work, "orders", "there", order("1")).accepted
+    assert send_event(sending.runtime, "orders", "there", order("1")).accepted
 
 
 def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) -> None:
@@ -93,22 +93,22 @@ def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) 
         down="{type: s3, connection: down, bucket: tests}",
     )
 
-    found = [check_target(sending.work, "orders", name) for name in ("there", "nowhere", "down")]
+    found = [check_target(sending.runtime, "orders", name) for name in ("there", "nowhere", "down")]
     assert found[0] is None
     assert "the bucket does not exist. Create the bucket" in (found[1] or "")
     assert "Could not connect" in (found[2] or "")
-    assert send_event(sending.work, "orders", "there", order("1")).accepted
+    assert send_event(sending.runtime, "orders", "there", order("1")).accepted
     s3_server.refuse = lambda request: "SignatureDoesNotMatch"
-    assert "Correct the password of the connection" in (check_target(sending.work, "orders", "there") or "")
+    assert "Correct the password of the connection" in (check_target(sending.runtime, "orders", "there") or "")
 
 
 def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:
     """A target that refuses is asked once; the breaker does not hear of it."""
     sending.rules(crm="/status/503")
 
-    answer = send_event(sending.work, "orders", "crm", order("1"))
+    answer = send_event(sending.runtime, "orders", "crm", order("1"))
     assert (answer.accepted, answer.code) == (False, 503)
-    assert sending.work.ledger.target_statuses() == {}
+    assert sending.runtime.ledger.target_statuses() == {}
 
 
 def test_what_cannot_be_sent_is_told(sending: Sending) -> None:
@@ -116,6 +116,6 @@ def test_what_cannot_be_sent_is_told(sending: Sending) -> None:
     sending.rules(crm="/healthy/crm")
 
     with pytest.raises(NotFoundError, match="Did you mean orders"):
-        check_target(sending.work, "order", "crm")
+        check_target(sending.runtime, "order", "crm")
     with pytest.raises(EventError, match=r"This is not an event: \$\.source"):
-        send_event(sending.work, "orders", "crm", b'{"specversion": "1.0", "id": "1", "type": "t"}')
+        send_event(sending.runtime, "orders", "crm", b'{"specversion": "1.0", "id": "1", "type": "t"}')

@@ -31,7 +31,7 @@ logging.basicConfig(level=logging.WARNING)
 work = Runtime.open(
     Settings.from_mapping(os.environ), connections_from_environment(os.environ), lambda: datetime.now(UTC)
 )
-deliver_until_idle(work, {RUNNER!r}, InProcessRouter(work.store))
+deliver_until_idle(runtime, {RUNNER!r}, InProcessRouter(runtime.store))
 """
 _TAKE_OVER = f"""
 import sys
@@ -62,7 +62,9 @@ def _process(sending: Sending, code: str) -> Iterator[subprocess.Popen[bytes]]:
 def _recorded(sending: Sending) -> Counter[str]:
     """Return how many attempts of each delivery are on record as sent."""
     rows = (
-        row for batch in sending.work.ledger.batches(limit=None) for row in segment_rows(sending.work, batch.batch_id)
+        row
+        for batch in sending.runtime.ledger.batches(limit=None)
+        for row in segment_rows(sending.runtime, batch.batch_id)
     )
     return Counter(delivery_id_text(row["delivery_id"]) for row in rows if row["sent"])
 
@@ -76,13 +78,13 @@ def test_two_processes_in_stages_send_no_chunk_twice(sending: Sending) -> None:
     assert set(ids(sending).values()) == {1}
     assert len(ids(sending)) == 60
     assert _recorded(sending) == ids(sending)
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(sending: Sending) -> None:
     """It delivers what comes next, nothing is sent by both, and nothing is pending."""
     sending.begin(96, crm=http("/delay/500", max_in_flight=4, timeout="10s"))
-    ledger = sending.work.ledger
+    ledger = sending.runtime.ledger
     with _process(sending, _IN_STAGES) as first:
         until(sending.requests)
         with _process(sending, _TAKE_OVER) as second:
@@ -99,13 +101,13 @@ def test_a_streaming_task_that_takes_over_from_stages_waits_for_what_they_send(s
     assert sum(row.count for row in ledger.pending_counts()) == 0
     assert f"process {socket.gethostname()}:{first.pid} is sending batch" in said.decode()
     assert "it finishes the chunks that it is sending, and this process delivers the rest" in said.decode()
-    assert audit(sending.work).differences == ()
+    assert audit(sending.runtime).differences == ()
 
 
 def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sending) -> None:
     """Another one has taken its chunk over after six seconds; each request of both is on record as sent."""
     sending.begin(40, crm=http("/delay/1000", max_in_flight=4, timeout="10s"))
-    (work, ledger) = (sending.work, sending.work.ledger)
+    (runtime, ledger) = (sending.runtime, sending.runtime.ledger)
     with _process(sending, _IN_STAGES) as first:
         until(sending.requests)
         os.kill(first.pid, signal.SIGSTOP)
@@ -118,7 +120,7 @@ def test_a_process_that_stood_still_records_what_it_had_in_flight(sending: Sendi
     assert len(ids(sending)) == 40
     assert set(ids(sending).values()) == {1, 2}
     assert _recorded(sending) == ids(sending)
-    assert audit(work).differences == ()
+    assert audit(runtime).differences == ()
 
 
 def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Sending) -> None:
@@ -129,7 +131,7 @@ def test_a_streaming_task_says_how_many_deliveries_it_leaves_pending(sending: Se
         )
     )
     with _process(sending, _TAKE_OVER) as process:
-        until(lambda: sending.work.ledger.batches(state="open"))
+        until(lambda: sending.runtime.ledger.batches(state="open"))
         sending.publish(3)
         until(lambda: len(sending.requests()) == 3)
         process.send_signal(signal.SIGTERM)

@@ -30,7 +30,7 @@ NO_RETRY = "{policy: custom, max_retries: 0}"
 
 def one(sending: Sending, event_id: str = "1") -> EventAnswer:
     """Return the one message with an id."""
-    (found,) = why(sending.work, event_id).events
+    (found,) = why(sending.runtime, event_id).events
     return found
 
 
@@ -51,7 +51,7 @@ def test_an_event_is_told_from_publishing_to_delivery(sending: Sending) -> None:
     (delivery,) = event.deliveries
     assert (delivery.rule, delivery.target, delivery.state, delivery.attempts) == ("orders", "crm", "delivered", 1)
     assert (event.steps[-1].code, event.steps[-1].response_head) == (200, "ok\n")
-    sent = sent_request(sending.work, event.deliveries, delivery.delivery_id)
+    sent = sent_request(sending.runtime, event.deliveries, delivery.delivery_id)
     assert sent is not None
     assert (json.loads(sent.payload)["id"], dict(sent.headers)["webhook-id"]) == ("2", delivery.delivery_id)
     assert [each["webhook_id"] for each in sending.requests()].count(delivery.delivery_id) == 1
@@ -97,8 +97,8 @@ def test_one_rule_may_be_asked_alone(sending: Sending) -> None:
     sending.deliver()
 
     whole = one(sending)
-    (alone,) = why(sending.work, "1", rule="audit").events
-    (unknown,) = why(sending.work, "1", rule="nobody").events
+    (alone,) = why(sending.runtime, "1", rule="audit").events
+    (unknown,) = why(sending.runtime, "1", rule="nobody").events
 
     assert {each.rule for each in whole.rules} == {each.rule for each in whole.deliveries} == {"orders", "audit"}
     assert alone.rules == tuple(each for each in whole.rules if each.rule == "audit")
@@ -183,7 +183,7 @@ def test_what_is_pending_is_told_with_what_it_waits_for(sending: Sending) -> Non
     """A delivery that an operator's hold keeps is on hold, and why."""
     sending.begin(1, crm=http(REFUSED))
     sending.deliver()
-    sending.work.ledger.hold_pending("orders", "crm", "rule paused")
+    sending.runtime.ledger.hold_pending("orders", "crm", "rule paused")
 
     (delivery,) = one(sending).deliveries
 
@@ -197,8 +197,8 @@ def test_a_redrive_and_a_copy_for_a_queue_are_followed(sending: Sending) -> None
     sending.begin(1, crm=http(REFUSED, retry=NO_RETRY, dead_letter_queue=queue))
     sending.deliver()
     sending.rules(crm="/healthy/crm")
-    begun = begin_redrive(sending.work, Selection(), "run", rate=None, retransform=False, again=False)
-    deliver_redrive(sending.work, begun.redrive_id, InProcessRouter(sending.work.store))
+    begun = begin_redrive(sending.runtime, Selection(), "run", rate=None, retransform=False, again=False)
+    deliver_redrive(sending.runtime, begun.redrive_id, InProcessRouter(sending.runtime.store))
 
     event = one(sending)
 
@@ -216,7 +216,7 @@ def test_what_never_became_valid_is_told(sending: Sending, order: Callable[..., 
     sending.begin(order(1), order(1), b'{"id": "broken", "type": "x"}', b'{"id": "torn", ', crm="/healthy/crm")
     sending.deliver()
 
-    kept, doubled = sorted(why(sending.work, "1").events, key=lambda each: each.status != "valid")
+    kept, doubled = sorted(why(sending.runtime, "1").events, key=lambda each: each.status != "valid")
     broken, torn = one(sending, "broken"), one(sending, "torn")
 
     assert (doubled.status, doubled.duplicate_of, doubled.deliveries) == ("duplicate", str(kept.place), ())
@@ -231,7 +231,7 @@ def test_the_same_id_from_two_sources_is_told_twice(sending: Sending, order: Cal
     sending.begin(order(1), order(1, source="/other"), crm="/healthy/crm")
     sending.deliver()
 
-    events = why(sending.work, "1").events
+    events = why(sending.runtime, "1").events
 
     assert sorted(str(each.source) for each in events) == ["/other", "/shop"]
     assert len({each.deliveries[0].delivery_id for each in events}) == 2
@@ -239,12 +239,12 @@ def test_the_same_id_from_two_sources_is_told_twice(sending: Sending, order: Cal
 
 def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> None:
     """Routed and not pushed: under way. Published and not taken: it lies on its bus, not landed yet."""
-    work = sending.begin(1, crm="/healthy/crm")
-    routed(work)
+    runtime = sending.begin(1, crm="/healthy/crm")
+    routed(runtime)
     sending.publish(1)
 
     (delivery,) = one(sending).deliveries
-    waiting = why(work, "2")
+    waiting = why(runtime, "2")
 
     assert delivery.state == "under way"
     assert waiting.events == ()
@@ -257,18 +257,18 @@ def test_an_event_before_the_start_of_its_runner_is_told(sending: Sending, order
     sending.publish(order("early"))
     sending.deliver()
 
-    (place,) = why(sending.work, "early").before_start
+    (place,) = why(sending.runtime, "early").before_start
     assert (place.place.bus, place.place.topic) == ("orders", "placed")
     before = [(each.runner, each.offset) for each in place.runners]
     assert before == [("orders", place.place.offset + 1)]
 
     sending.publish(*[order(number) for number in range(20)])
     sending.deliver()
-    (same,) = why(sending.work, "early").before_start
+    (same,) = why(sending.runtime, "early").before_start
     assert same == place
-    assert all(why(sending.work, str(number)).before_start == () for number in range(20))
+    assert all(why(sending.runtime, str(number)).before_start == () for number in range(20))
     with pytest.raises(NotFoundError):
-        why(sending.work, "never")
+        why(sending.runtime, "never")
 
 
 def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
@@ -276,13 +276,13 @@ def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
     (delivery,) = one(sending).deliveries
-    found = why(sending.work, delivery.delivery_id)
+    found = why(sending.runtime, delivery.delivery_id)
 
     assert found.event_id == "1"
-    assert found.events == why(sending.work, "1").events
+    assert found.events == why(sending.runtime, "1").events
     assert found.notes[0] == f"the delivery {delivery.delivery_id} is of event 1, to orders/crm"
     with pytest.raises(NotFoundError, match=r"No delivery since .* has this id as its webhook-id either"):
-        why(sending.work, "b76c3677-fd41-8c86-acbc-aea2c0e21838")
+        why(sending.runtime, "b76c3677-fd41-8c86-acbc-aea2c0e21838")
 
 
 def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending: Sending) -> None:
@@ -291,46 +291,46 @@ def test_an_id_that_nobody_has_is_an_error_that_says_how_far_was_looked(sending:
     sending.deliver()
 
     with pytest.raises(NotFoundError, match=r"no event .nobody. on any bus.*1 batch,"):
-        why(sending.work, "nobody")
+        why(sending.runtime, "nobody")
     with pytest.raises(NotFoundError, match="no bus 'ordres'"):
-        why(sending.work, "1", bus="ordres")
+        why(sending.runtime, "1", bus="ordres")
     with pytest.raises(NotFoundError, match="no batch was planned in that time"):
-        why_between(sending.work, "1", None, None, "2020-01-01")
+        why_between(sending.runtime, "1", None, None, "2020-01-01")
 
 
 def test_what_retention_took_is_said(sending: Sending) -> None:
     """Without the attempts the event and its letter are still told; without the archive it is said to be gone."""
-    work = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries": 86400})
+    runtime = sending.begin(1, crm=http(REFUSED, retry=NO_RETRY), settings={"retention_deliveries": 86400})
     sending.deliver()
     sending.site.clock.advance(timedelta(days=2).total_seconds())
-    maintain(work)
+    maintain(runtime)
 
     event = one(sending)
 
     assert "pruned" in [each.what for each in event.steps]
     assert [each.state for each in event.deliveries] == ["dead_lettered"]
     sending.site.clock.advance(timedelta(days=40).total_seconds())
-    maintain(work)
+    maintain(runtime)
     with pytest.raises(NotFoundError, match="past its retention"):
-        why(work, "1")
+        why(runtime, "1")
 
 
 def test_a_file_that_cannot_be_read_is_named_and_the_rest_told(sending: Sending) -> None:
     """A lost settlement: the event is found, and what is missing is said; a lost archive file: it may be in that."""
-    work = sending.begin(1, crm="/healthy/crm")
+    runtime = sending.begin(1, crm="/healthy/crm")
     sending.deliver()
-    (batch,) = work.ledger.batches()
-    (file,) = work.ledger.files(batch.batch_id, "settlement")
-    work.store.delete(str(file.path))
+    (batch,) = runtime.ledger.batches()
+    (file,) = runtime.ledger.files(batch.batch_id, "settlement")
+    runtime.store.delete(str(file.path))
 
-    found: Any = why(work, "1")
+    found: Any = why(runtime, "1")
 
     assert [each.status for each in found.events] == ["valid"]
     assert str(file.path) in found.unreadable[0]
-    (archive,) = work.ledger.files(batch.batch_id, "buffer")
-    work.store.delete(str(archive.path))
+    (archive,) = runtime.ledger.files(batch.batch_id, "buffer")
+    runtime.store.delete(str(archive.path))
     with pytest.raises(PartlySearched, match="may be incomplete"):
-        why(work, "1")
+        why(runtime, "1")
 
 
 @pytest.fixture
@@ -364,17 +364,17 @@ def test_each_attempt_of_a_batch_is_told_once(batch_of_many_chunks: Sending) -> 
 
 def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: Sending) -> None:
     """Also where other deliveries of the batch were dead-lettered in other chunks."""
-    work = batch_of_many_chunks.work
+    runtime = batch_of_many_chunks.runtime
     files = [
         file.path
-        for batch in work.ledger.batches(limit=None)
-        for file in work.ledger.files(batch.batch_id, "dead_letter")
+        for batch in runtime.ledger.batches(limit=None)
+        for file in runtime.ledger.files(batch.batch_id, "dead_letter")
         if file.path is not None
     ]
     letters = [
         letter
         for path in files
-        for letter in read_dead_letters(work.store, path, None, ["target", "attempts"]).to_pylist()
+        for letter in read_dead_letters(runtime.store, path, None, ["target", "attempts"]).to_pylist()
     ]
 
     assert sorted((letter["target"], len(letter["attempts"])) for letter in letters) == [("harsh", 1), ("strict", 1)]
@@ -383,10 +383,10 @@ def test_a_dead_letter_of_a_batch_holds_each_attempt_once(batch_of_many_chunks: 
 def test_an_attempt_that_nobody_recorded_is_not_denied(sending: Sending) -> None:
     """The process of a push may have died after it had sent the delivery, and before it recorded that."""
     batch = sending.routed(1, crm="/healthy/crm")
-    work = sending.work
-    assert work.ledger.claim_chunk(batch.batch_id, 0, "killed") is not None
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
+    runtime = sending.runtime
+    assert runtime.ledger.claim_chunk(batch.batch_id, 0, "killed") is not None
+    write_dead_letters(runtime, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
 
     (settled,) = (each for each in one(sending).steps if each.what == "settled")
 

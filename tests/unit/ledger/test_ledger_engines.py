@@ -129,15 +129,15 @@ def test_times_are_compared_by_the_databases_clock(server: type[ServerClock], tm
 def test_stages_use_the_ledgers_clock(server: type[ServerClock], tmp_path: Path) -> None:
     """A stage that is given no clock has the ledger's: a batch is past its deadline when the database says so."""
     settings = Settings(home=tmp_path, rules_folder=tmp_path)
-    work = Runtime.open(settings, connections_from_environment({}))
-    settle(work.ledger)
-    assert work.ledger.plan_taken(a_retry_batch(rule_set=freeze_rules(work.store, RuleSet())), [], [])
+    runtime = Runtime.open(settings, connections_from_environment({}))
+    settle(runtime.ledger)
+    assert runtime.ledger.plan_taken(a_retry_batch(rule_set=freeze_rules(runtime.store, RuleSet())), [], [])
 
-    assert work.clock() == START
-    assert settle_stale(work) == []
+    assert runtime.clock() == START
+    assert settle_stale(runtime) == []
     server.time = START + timedelta(minutes=2)
-    assert settle_stale(work) == ["retry-1"]
-    work.close()
+    assert settle_stale(runtime) == ["retry-1"]
+    runtime.close()
 
 
 def test_no_stage_reads_the_hosts_clock() -> None:
@@ -155,7 +155,7 @@ def test_no_stage_reads_the_hosts_clock() -> None:
 def test_a_clock_that_is_given_is_the_ledgers_and_the_stages(tmp_path: Path) -> None:
     """Tests, and replays of what happened, say what the time is: to the ledger and to all stages at once."""
     settings = Settings(home=tmp_path, rules_folder=tmp_path)
-    work = Runtime.open(settings, connections_from_environment({}), lambda: START)
+    runtime = Runtime.open(settings, connections_from_environment({}), lambda: START)
 
-    assert (work.clock(), work.ledger.now()) == (START, START)
-    work.close()
+    assert (runtime.clock(), runtime.ledger.now()) == (START, START)
+    runtime.close()

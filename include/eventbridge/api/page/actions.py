@@ -20,5 +20,5 @@ _LISTED = 100
 @router.get("")
 def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
     """Answer the actions of operators, the newest first."""
-    page = answered(request, lambda work: actions_seen(request, action_page(work, _LISTED, cursor or None)))
+    page = answered(request, lambda runtime: actions_seen(request, action_page(runtime, _LISTED, cursor or None)))
     return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})

@@ -41,22 +41,22 @@ def operate_rule(request: Request, act: Acting, name: str) -> Response:
     """Do what a button says of a rule, or of one of its targets."""
     action, target = act["action"], act["target"]
 
-    def done(work: Runtime) -> None:
+    def done(runtime: Runtime) -> None:
         if action == "enable target":
-            find_target(work.rule_set(), name, target)
-            enable_target(work, name, target)
+            find_target(runtime.rule_set(), name, target)
+            enable_target(runtime, name, target)
         elif action == "release rule":
-            find_rule(work.rule_set(), name)
-            release_rule(work, name)
+            find_rule(runtime.rule_set(), name)
+            release_rule(runtime, name)
         else:
-            operate(work, action, name, target, act["value"], by=act.viewer.name)
+            operate(runtime, action, name, target, act["value"], by=act.viewer.name)
 
     on_target = act["back"] == "target" and target
 
-    def page(work: Runtime) -> dict[str, Any]:
+    def page(runtime: Runtime) -> dict[str, Any]:
         if on_target:
-            return {"viewer": act.viewer, "rate": act["value"]} | views.target(work, request, name, target, "hour")
-        return {"viewer": act.viewer} | views.rule(work, name, "hour")
+            return {"viewer": act.viewer, "rate": act["value"]} | views.target(runtime, request, name, target, "hour")
+        return {"viewer": act.viewer} | views.rule(runtime, name, "hour")
 
     answered_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
@@ -74,15 +74,15 @@ def request_of_delivery(
 ) -> Response:
     """Answer what a target was sent of an event, what it is sent by today's rule, and the call of curl for that."""
 
-    def written(work: Runtime) -> dict[str, Any]:
+    def written(runtime: Runtime) -> dict[str, Any]:
         check_payloads(request)
-        told = why(work, event_id, most_unmatched=0, rule=rule)
-        then = sent_request(work, (one for each in told.events for one in each.deliveries), delivery)
-        body = newest_body(work, told)
+        told = why(runtime, event_id, most_unmatched=0, rule=rule)
+        then = sent_request(runtime, (one for each in told.events for one in each.deliveries), delivery)
+        body = newest_body(runtime, told)
         try:
             if body is None:
                 raise NotFoundError(f"the event {event_id} is not in the archive any more, or cannot be read")
-            made = curl_call(work, rule, target, body.encode("utf-8", "replace"), delivery)
+            made = curl_call(runtime, rule, target, body.encode("utf-8", "replace"), delivery)
         except (UserError, TransformFailed) as error:
             if then is not None:
                 return {"then": then, "made": None, "said": str(error)}
@@ -101,9 +101,9 @@ def form_to_test(
 ) -> Response:
     """Answer the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
 
-    def filled(work: Runtime) -> dict[str, Any]:
-        body = landed_body(request, work, event_id)
-        return {"pattern": _pattern_text(work, name), "body": body} | _of_rule(work, name)
+    def filled(runtime: Runtime) -> dict[str, Any]:
+        body = landed_body(request, runtime, event_id)
+        return {"pattern": _pattern_text(runtime, name), "body": body} | _of_rule(runtime, name)
 
     return _test(request, found, name, answered(request, filled))
 
@@ -113,10 +113,12 @@ async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str
     """Answer what each condition says to an event, and what each target would be sent."""
     written = {"pattern": act["pattern"], "body": act["body"]}
 
-    def tried(work: Runtime) -> dict[str, Any]:
-        values = _of_rule(work, name)
+    def tried(runtime: Runtime) -> dict[str, Any]:
+        values = _of_rule(runtime, name)
         try:
-            return values | {"tried": try_pattern(work, name, act["pattern"], act["body"].encode("utf-8", "replace"))}
+            return values | {
+                "tried": try_pattern(runtime, name, act["pattern"], act["body"].encode("utf-8", "replace"))
+            }
         except UserError as error:
             return values | {"said": str(error)}
 
@@ -128,13 +130,13 @@ def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) ->
     return render(request, "test", {"viewer": found, "rule": name} | values)
 
 
-def _of_rule(work: Runtime, name: str) -> dict[str, Any]:
+def _of_rule(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return what is known of the rule beside what is tried: raises NotFoundError."""
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     rule = find_rule(rules, name)
-    newest = event_page(work, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events
-    return {"newest": newest, "written": rule_text(work, rules, name), "own_pattern": _pattern_text(work, name)}
+    newest = event_page(runtime, EventQuery(bus=rule.bus), _NEWEST_EVENTS).events
+    return {"newest": newest, "written": rule_text(runtime, rules, name), "own_pattern": _pattern_text(runtime, name)}
 
 
-def _pattern_text(work: Runtime, name: str) -> str:
-    return write_document(find_rule(work.rule_set(), name).pattern)
+def _pattern_text(runtime: Runtime, name: str) -> str:
+    return write_document(find_rule(runtime.rule_set(), name).pattern)

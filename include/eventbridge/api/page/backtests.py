@@ -31,7 +31,7 @@ _LISTED = 20
 @router.get("/backtests")
 def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Answer the reports of backtests in short, the newest first."""
-    page = answered(request, lambda work: report_page(work, _LISTED, cursor or None))
+    page = answered(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
     return render(request, "backtests", {"viewer": found, "reports": page.reports, "cursor": page.cursor})
 
 
@@ -39,9 +39,9 @@ def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
 def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
     """Answer one report: what a candidate matches and makes, or how two differ, with samples."""
 
-    def told(work: Runtime) -> object:
+    def told(runtime: Runtime) -> object:
         check_payloads(request)
-        return find_report(work, backtest_id)
+        return find_report(runtime, backtest_id)
 
     return render(request, "backtest", {"viewer": found, "report": answered(request, told)})
 
@@ -54,11 +54,11 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
         raise Refused(HTTPStatus.FORBIDDEN, f"{said}. `eventbridge rules backtest` does the same")
     check_payloads(request)
 
-    def page(work: Runtime) -> dict[str, Any]:
-        return {"viewer": act.viewer, "form": act} | views.rule(work, name, "hour")
+    def page(runtime: Runtime) -> dict[str, Any]:
+        return {"viewer": act.viewer, "form": act} | views.rule(runtime, name, "hour")
 
     def conf_of() -> dict[str, str]:
-        conf: dict[str, str] = answered_form(request, lambda work: _conf(work, act, name), "rule", page)
+        conf: dict[str, str] = answered_form(request, lambda runtime: _conf(runtime, act, name), "rule", page)
         return conf
 
     conf = await costly(request, conf_of)
@@ -68,10 +68,10 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
     return sent_to(request, "/backtests")
 
 
-def _conf(work: Runtime, act: Act, name: str) -> dict[str, str]:
+def _conf(runtime: Runtime, act: Act, name: str) -> dict[str, str]:
     """Return what the form of the DAG takes; raises UserError for an invalid time and for a file with mistakes."""
-    find_rule(work.rule_set(), name)
-    since, until = time_range(work.ledger.now(), act["since"], act["until"] or None)
+    find_rule(runtime.rule_set(), name)
+    since, until = time_range(runtime.ledger.now(), act["since"], act["until"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}
     if act["do"] != "compare":
         return {"candidate": name} | times
@@ -79,7 +79,7 @@ def _conf(work: Runtime, act: Act, name: str) -> dict[str, str]:
     if not text.startswith(("rules:", "buses:", "#")):  # anything else could name a file of the host
         raise UserError("the changed rule is to be a rule file: it begins with rules: or buses:")
     try:
-        read_candidate(work, text)
+        read_candidate(runtime, text)
     except RuleFileError as error:
         raise UserError(str(error)) from None
     return {"a": name, "b": text} | times

@@ -32,14 +32,14 @@ _Number = Annotated[int, Path(ge=0, le=_MOST)]
 @router.get("/batches")
 def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Answer batches, the newest first."""
-    page = answered(request, lambda work: batch_page(work, _LISTED, cursor or None))
+    page = answered(request, lambda runtime: batch_page(runtime, _LISTED, cursor or None))
     return render(request, "batches", {"viewer": found, "batches": page.batches, "cursor": page.cursor})
 
 
 @router.get("/batches/{batch_id}")
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
     """Answer one batch: what it took, its chunks, its books recomputed from the store, and the runs that moved it."""
-    account = answered(request, lambda work: batch_account(work, batch_id))
+    account = answered(request, lambda runtime: batch_account(runtime, batch_id))
     runs = _gate(request).runs_of(account.batch)
     return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))
 
@@ -47,7 +47,7 @@ def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
 def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cursor: str = "") -> Response:
     """Answer one chunk: its pieces, some at a time, and what their pushes were answered."""
-    account = answered(request, lambda work: chunk_account(work, batch_id, chunk_id, cursor or None))
+    account = answered(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
     values = vars(account) | {"attempts": [_seen(request, each) for each in account.attempts]}
     return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | values)
@@ -73,10 +73,10 @@ def chunk_of_run(
     """Send a browser from a push in Airflow to the chunk that it had."""
     batch_id = _gate(request).batch_of(AirflowRun(dag, run))
 
-    def had(work: Runtime) -> int:
+    def had(runtime: Runtime) -> int:
         if batch_id is None:
             raise NotFoundError(f"the run {run} of {dag} has not taken up a batch, or Airflow has forgotten which")
-        return chunk_of_push(work, batch_id, number)
+        return chunk_of_push(runtime, batch_id, number)
 
     chunk_id = answered(request, had)
     return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")

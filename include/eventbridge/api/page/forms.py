@@ -113,7 +113,7 @@ async def read_form(request: Request, most: int) -> dict[str, str]:
     return {name: values[-1] for name, values in found.items()}
 
 
-def landed_body(request: Request, work: Runtime, event_id: str) -> str:
+def landed_body(request: Request, runtime: Runtime, event_id: str) -> str:
     """Return the event that a form is to be filled with, as it lies in the archive; "" for no id.
 
     Raises Refused for somebody who may not see payloads.
@@ -121,7 +121,7 @@ def landed_body(request: Request, work: Runtime, event_id: str) -> str:
     if not event_id:
         return ""
     check_payloads(request)
-    return body_of_event(work, event_id) or ""
+    return body_of_event(runtime, event_id) or ""
 
 
 def sent_to(request: Request, path: str) -> Response:

@@ -30,7 +30,7 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 @router.get("")
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
     """Answer lag, what is not well, what waits, and the newest batches."""
-    return _shown(request, token, "overview", answered(request, lambda work: views.overview(work, request, span)))
+    return _shown(request, token, "overview", answered(request, lambda runtime: views.overview(runtime, request, span)))
 
 
 @router.get("/event")
@@ -40,7 +40,7 @@ def event(
     """Answer what became of an event."""
     wanted = event_id.strip()
     found = (
-        answered(request, lambda work: views.event(work, request, wanted, every_rule=every_rule))
+        answered(request, lambda runtime: views.event(runtime, request, wanted, every_rule=every_rule))
         if wanted
         else {"event_id": ""}
     )
@@ -50,26 +50,28 @@ def event(
 @router.get("/rules")
 def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Answer a line for each rule, some at a time."""
-    return _shown(request, token, "rules", answered(request, lambda work: views.rules(work, after, find.strip())))
+    return _shown(request, token, "rules", answered(request, lambda runtime: views.rules(runtime, after, find.strip())))
 
 
 @router.get("/rules/{name}")
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
     """Answer one rule whole."""
-    return _shown(request, token, "rule", answered(request, lambda work: views.rule(work, name, span)))
+    return _shown(request, token, "rule", answered(request, lambda runtime: views.rule(runtime, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
     """Answer how targets stand, those that are not well first, some at a time."""
-    return _shown(request, token, "targets", answered(request, lambda work: views.targets(work, after, find.strip())))
+    return _shown(
+        request, token, "targets", answered(request, lambda runtime: views.targets(runtime, after, find.strip()))
+    )
 
 
 @router.get("/targets/{rule}/{name}")
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
     """Answer how one target of a rule stands, and how it went."""
     return _shown(
-        request, token, "target", answered(request, lambda work: views.target(work, request, rule, name, span))
+        request, token, "target", answered(request, lambda runtime: views.target(runtime, request, rule, name, span))
     )
 
 
@@ -77,20 +79,22 @@ def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span =
 def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
     """Answer dead letters, in groups and one by one."""
     return _shown(
-        request, token, "dead_letters", answered(request, lambda work: views.dead_letters(work, request, query))
+        request, token, "dead_letters", answered(request, lambda runtime: views.dead_letters(runtime, request, query))
     )
 
 
 @router.get("/dead-letters/{name:path}")
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
     """Answer one dead letter whole."""
-    return _shown(request, token, "dead_letter", answered(request, lambda work: views.dead_letter(work, request, name)))
+    return _shown(
+        request, token, "dead_letter", answered(request, lambda runtime: views.dead_letter(runtime, request, name))
+    )
 
 
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
     """Answer the events of the archive that have a type, a source or a subject."""
-    return _shown(request, token, "events", answered(request, lambda work: views.search(work, query)))
+    return _shown(request, token, "events", answered(request, lambda runtime: views.search(runtime, query)))
 
 
 @own_login.get("/login")

@@ -46,12 +46,12 @@ class Chosen:
     retransform: str = ""
     again: str = ""
 
-    def selection(self, work: Runtime, request: Request) -> Selection:
+    def selection(self, runtime: Runtime, request: Request) -> Selection:
         """Return which dead letters that is; raises UserError."""
         names = (self.name,) if self.name else ()
         times = (self.since, self.until)
         wanted = WrittenSelection(self.rule, self.target, self.reason, self.error, *times, names)
-        found = wanted.read(work.ledger.now(), payloads=shows_payloads(request))
+        found = wanted.read(runtime.ledger.now(), payloads=shows_payloads(request))
         if not found.chooses and not self.everything:
             raise UserError("nothing chooses dead letters. Fill in what does, or tick All")
         return found
@@ -68,13 +68,13 @@ class Chosen:
 async def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
     """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
 
-    values = await costly(request, lambda: answered(request, lambda work: _preview(work, request, chosen)))
+    values = await costly(request, lambda: answered(request, lambda runtime: _preview(runtime, request, chosen)))
     return render(request, "redrive", {"viewer": found} | values)
 
 
-def _preview(work: Runtime, request: Request, chosen: Chosen) -> dict[str, Any]:
+def _preview(runtime: Runtime, request: Request, chosen: Chosen) -> dict[str, Any]:
     how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
-    seen = survey(work, chosen.selection(work, request), **how)
+    seen = survey(runtime, chosen.selection(runtime, request), **how)
     values = {"survey": survey_document(seen), "damaged": [str(each) for each in seen.damaged.values()]}
     try:
         chosen.per_second()
@@ -89,13 +89,15 @@ async def begin(request: Request, act: Acting) -> Response:
     chosen = Chosen(**{each.name: act[each.name] for each in fields(Chosen)})
     gate: Gate = request.app.state.gate
 
-    def begun(work: Runtime) -> str:
+    def begun(runtime: Runtime) -> str:
         how = {"retransform": bool(chosen.retransform), "again": bool(chosen.again)}
         run = f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
-        return begin_redrive(work, chosen.selection(work, request), run, rate=chosen.per_second(), **how).redrive_id
+        return begin_redrive(
+            runtime, chosen.selection(runtime, request), run, rate=chosen.per_second(), **how
+        ).redrive_id
 
-    def page(work: Runtime) -> dict[str, Any]:
-        values = {"viewer": act.viewer} | _preview(work, request, chosen)
+    def page(runtime: Runtime) -> dict[str, Any]:
+        values = {"viewer": act.viewer} | _preview(runtime, request, chosen)
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
@@ -110,9 +112,9 @@ async def begin(request: Request, act: Acting) -> Response:
 def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Answer redrives, the newest first, and what became of the dead letters that each took."""
 
-    def listed(work: Runtime) -> dict[str, Any]:
-        marks = Marks(work)
-        some, following = paged(seen_redrives(work), lambda each: (each.redrive_id,), _LISTED, cursor or None)
+    def listed(runtime: Runtime) -> dict[str, Any]:
+        marks = Marks(runtime)
+        some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), _LISTED, cursor or None)
         return {
             "redrives": [selection_seen(request, redrive_document(each, marks.counts(each))) for each in some],
             "cursor": following,
@@ -125,8 +127,8 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
 def cancel(request: Request, act: Acting, redrive_id: str) -> Response:
     """Plan no further batch of a redrive."""
 
-    def done(work: Runtime) -> None:
-        work.ledger.end_redrive(find_redrive(work, redrive_id).redrive_id, "cancelled")
+    def done(runtime: Runtime) -> None:
+        runtime.ledger.end_redrive(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
 
     answered(request, done)
     return sent_to(request, "/redrives")

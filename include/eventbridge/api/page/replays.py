@@ -84,17 +84,17 @@ def _names(text: str) -> list[str]:
 async def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
     """Answer the form and, once a bus is named, what a replay would take; changes nothing."""
 
-    values = await costly(request, lambda: answered(request, lambda work: _preview(work, form)))
+    values = await costly(request, lambda: answered(request, lambda runtime: _preview(runtime, form)))
     return render(request, "replay_form", {"viewer": found} | values)
 
 
-def _preview(work: Runtime, form: Form) -> dict[str, Any]:
-    values: dict[str, Any] = {"form": asdict(form), "buses": sorted(work.rule_set().buses)}
+def _preview(runtime: Runtime, form: Form) -> dict[str, Any]:
+    values: dict[str, Any] = {"form": asdict(form), "buses": sorted(runtime.rule_set().buses)}
     if not form.bus:
         return values
     try:
-        replay_request = form.replay_request().read(work.ledger.now(), work.rule_set())
-        return values | {"survey": survey(work, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
+        replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
+        return values | {"survey": survey(runtime, replay_request, PREVIEW_FILES), "most_files": PREVIEW_FILES}
     except UserError as error:  # of the words in the form, which is shown again
         return values | {"said": str(error)}
 
@@ -106,12 +106,14 @@ async def begin(request: Request, act: Acting) -> Response:
     form = Form.of(act)
     gate: Gate = request.app.state.gate
 
-    def begun(work: Runtime) -> str:
-        replay_request = form.replay_request().read(work.ledger.now(), work.rule_set())
-        return begin_replay(work, replay_request, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}").replay_id
+    def begun(runtime: Runtime) -> str:
+        replay_request = form.replay_request().read(runtime.ledger.now(), runtime.rule_set())
+        return begin_replay(
+            runtime, replay_request, f"{gate.recorded}page, {act.viewer.name}, {uuid.uuid4()}"
+        ).replay_id
 
-    def page(work: Runtime) -> dict[str, Any]:
-        values = {"viewer": act.viewer} | _preview(work, form)
+    def page(runtime: Runtime) -> dict[str, Any]:
+        values = {"viewer": act.viewer} | _preview(runtime, form)
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
@@ -123,9 +125,9 @@ async def begin(request: Request, act: Acting) -> Response:
 def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
     """Answer replays, the newest first."""
 
-    def listed(work: Runtime) -> dict[str, Any]:
-        some, following = paged(seen_replays(work), lambda each: (each.replay_id,), _LISTED, cursor or None)
-        return {"replays": [replay_progress(work, each) for each in some], "cursor": following}
+    def listed(runtime: Runtime) -> dict[str, Any]:
+        some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
+        return {"replays": [replay_progress(runtime, each) for each in some], "cursor": following}
 
     return render(request, "replays", {"viewer": found} | answered(request, listed))
 
@@ -133,7 +135,7 @@ def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
     """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
-    told = answered(request, lambda work: selection_seen(request, replay_document(work, replay_id)))
+    told = answered(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
     values = {"since" if name == "from" else name: value for name, value in told.items()}
     return render(request, "replay", {"viewer": found} | values)
 
@@ -143,10 +145,10 @@ async def change(request: Request, act: Acting, replay_id: str, word: Word) -> R
     """Pause a replay, have it go on, or end it; the batch under way is finished."""
     _check(act)
 
-    def changed(work: Runtime) -> tuple[str, bool]:
-        name = find_replay(work, replay_id).replay_id
+    def changed(runtime: Runtime) -> tuple[str, bool]:
+        name = find_replay(runtime, replay_id).replay_id
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
-        return name, does(work, name)
+        return name, does(runtime, name)
 
     name, goes_on = await asyncio.to_thread(answered, request, changed)
     if word == "resume" and goes_on:

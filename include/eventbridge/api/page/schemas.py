@@ -24,11 +24,11 @@ _LISTED = 100
 def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
     """Answer the types of a bus, or of all, some at a time."""
 
-    def listed(work: Runtime) -> dict[str, Any]:
-        visibility = visibility_of(work)
-        buses = [name for name in sorted(work.rule_set().buses) if visibility.bus(name)]
-        chosen = bus or (None if work.owners is None else next(iter(buses), None))
-        page = schema_page(work, _LISTED, cursor or None, chosen) if chosen or work.owners is None else None
+    def listed(runtime: Runtime) -> dict[str, Any]:
+        visibility = visibility_of(runtime)
+        buses = [name for name in sorted(runtime.rule_set().buses) if visibility.bus(name)]
+        chosen = bus or (None if runtime.owners is None else next(iter(buses), None))
+        page = schema_page(runtime, _LISTED, cursor or None, chosen) if chosen or runtime.owners is None else None
         return {"buses": buses, "bus": chosen or "", "page": page}
 
     return render(request, "schemas", {"viewer": found} | answered(request, listed))
@@ -38,9 +38,9 @@ def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -
 def schema(request: Request, found: _Viewer, type: str) -> Response:
     """Answer the fields of a type on each bus that has it: types, null rates, examples, and the rules that use them."""
 
-    def told(work: Runtime) -> dict[str, Any]:
-        known = schemas_named(work, type, examples=shows_payloads(request))
-        return {"schemas": [(each, *field_users(work, each)) for each in known]}
+    def told(runtime: Runtime) -> dict[str, Any]:
+        known = schemas_named(runtime, type, examples=shows_payloads(request))
+        return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
 
     values = {"viewer": found, "type": type, "hidden": "" if shows_payloads(request) else HIDDEN, "most": MOST_RULES}
     return render(request, "schema", values | answered(request, told))

@@ -27,9 +27,9 @@ def form(
 ) -> Response:
     """Answer the form that checks a target or sends it one event: one that is pasted, or that has landed."""
 
-    def filled(work: Runtime) -> dict[str, Any]:
-        find_target(work.rule_set(), rule, name)
-        return {"body": landed_body(request, work, event_id)}
+    def filled(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, name)
+        return {"body": landed_body(request, runtime, event_id)}
 
     values = {"viewer": found, "rule": rule, "target": name}
     return render(request, "try", values | answered(request, filled))
@@ -39,12 +39,12 @@ def form(
 def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
     """Answer whether a target can be reached, or what it says to an event."""
 
-    def done(work: Runtime) -> dict[str, Any]:
-        find_target(work.rule_set(), rule, name)
+    def done(runtime: Runtime) -> dict[str, Any]:
+        find_target(runtime.rule_set(), rule, name)
         try:
             if act["do"] == "check":
-                return {"reached": check_target(work, rule, name)}
-            answer = send_event(work, rule, name, act["body"].encode("utf-8", "replace"))
+                return {"reached": check_target(runtime, rule, name)}
+            answer = send_event(runtime, rule, name, act["body"].encode("utf-8", "replace"))
         except UserError as error:
             return {"said": str(error)}
         except TransformFailed as error:

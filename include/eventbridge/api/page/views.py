@@ -64,33 +64,33 @@ class Waiting:
     drains: str
 
 
-def overview(work: Runtime, request: Request, span: Span) -> dict[str, Any]:
+def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
-    found = status(work, batches=_NEWEST_BATCHES)
+    found = status(runtime, batches=_NEWEST_BATCHES)
     found = replace(found, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in found.rules_on_hold))
     values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
     # the most that wait first; of many the page of targets tells the others
     values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
-    values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(work)}
-    if work.owners is not None:  # the figures of a bus, and its books, are of all rules on it
+    values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
+    if runtime.owners is not None:  # the figures of a bus, and its books, are of all rules on it
         return values
-    went = timeline(work, span)
+    went = timeline(runtime, span)
     charts = [
         counts_chart(went, "counts", "Events and deliveries"),
         latency_chart(went, "times", "Publish to delivered"),
     ]
-    return values | {"books": books_today(work), "charts": charts}
+    return values | {"books": books_today(runtime), "charts": charts}
 
 
-def _newest_reasons(work: Runtime) -> list[tuple[str, int]]:
+def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:
     """Return how many of the newest dead letters have each reason, the most frequent first."""
-    newest = dead_letter_page(work, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
+    newest = dead_letter_page(runtime, Selection(), _NEWEST_DEAD_LETTERS, damaged={}, most_files=_DEAD_LETTER_FILES)
     return Counter(str(each.record["reason"]) for each in newest.letters).most_common()
 
 
-def lag(work: Runtime) -> dict[str, Any]:
+def lag(runtime: Runtime) -> dict[str, Any]:
     """Return lag, in flight and available of each bus and runner, and how much is not well."""
-    found = status(work, batches=0)
+    found = status(runtime, batches=0)
     lines = [
         {
             "bus": each.bus if each.runner == each.bus else f"{each.bus} ({each.runner})",
@@ -119,18 +119,18 @@ def _waiting(found: Status) -> list[Waiting]:
     return list(waiting.values())
 
 
-def event(work: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
+def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool) -> dict[str, Any]:
     """Return what became of every message with an id; `said` if there is none.
 
     `every_rule`: what each rule that does not match says, and not only some of them.
     """
     try:
-        found = why_seen(request, why(work, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
+        found = why_seen(request, why(runtime, event_id, most_unmatched=None if every_rule else _LISTED_RULES))
     except NotFoundError as error:
         return {"event_id": event_id, "said": str(error)}
 
     def body_of(message: EventAnswer) -> str | None:
-        return archived_body(work, message) if shows_payloads(request) else HIDDEN
+        return archived_body(runtime, message) if shows_payloads(request) else HIDDEN
 
     event_id = found.event_id  # a delivery id leads to its event
     return {
@@ -156,33 +156,33 @@ def resend_form(event_id: str, message: EventAnswer, rule: str, target: str) -> 
     }
 
 
-def rules(work: Runtime, after: str, find: str) -> dict[str, Any]:
+def rules(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
     """Return a page of today's rules behind a name, of those that have `find` in theirs; those on hold first."""
-    found = work.rule_set()
+    found = runtime.rule_set()
     names = sorted(name for name in found.rules if name > after and find in name)
     shown = [found.rules[name] for name in names[:_LISTED_RULES]]
     return {
         "rules": shown,
-        "hours": rule_hours(work, shown),
+        "hours": rule_hours(runtime, shown),
         "owner_of": found.owner_of,
-        "held": {each.rule: each for each in rules_on_hold(work, found)},
+        "held": {each.rule: each for each in rules_on_hold(runtime, found)},
         "count": len(found.rules),
         "find": find,
         "cursor": shown[-1].name if len(names) > len(shown) else None,
     }
 
 
-def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
+def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
     """Return one rule as JSON, how its targets stand, and how it went."""
-    document = rule_document(work, name)
-    today = work.rule_set()
-    lines = target_lines(work, name)
-    went = rule_timeline(work, name, span)[""]
+    document = rule_document(runtime, name)
+    today = runtime.rule_set()
+    lines = target_lines(runtime, name)
+    went = rule_timeline(runtime, name, span)[""]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Delivered, of all that were due"),
     ]
-    said = [each for each in work.ledger.operator_states() if each.rule == name]
+    said = [each for each in runtime.ledger.operator_states() if each.rule == name]
     return {
         "rule": name,
         "owner": today.owner_of(today.rules[name]),
@@ -192,22 +192,22 @@ def rule(work: Runtime, name: str, span: Span) -> dict[str, Any]:
         "said": said,
         "paused": {each.target for each in said if each.word == "paused"},
         "disabled": any(each.word == "disabled" for each in said),
-        "held": any(each.rule == name for each in rules_on_hold(work, today)),
+        "held": any(each.rule == name for each in rules_on_hold(runtime, today)),
         "charts": charts,
         "span": span,
         "version": today.rules[name].version,
         "priority": next((each.value for each in said if each.word == "priority"), today.rules[name].priority),
-        "written": rule_text(work, today, name),
-        "days": rule_days(work, name, _COST_DAYS),
-        "versions": rule_versions(work, name),
+        "written": rule_text(runtime, today, name),
+        "days": rule_days(runtime, name, _COST_DAYS),
+        "versions": rule_versions(runtime, name),
     }
 
 
-def target(work: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
+def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
     """Return how a target of a rule stands, how it went, and what it answered last."""
-    find_target(work.rule_set(), rule, name)
-    lines = [line for line in target_lines(work, rule) if line.target == name]
-    went = rule_timeline(work, rule, span)[name]
+    find_target(runtime.rule_set(), rule, name)
+    lines = [line for line in target_lines(runtime, rule) if line.target == name]
+    went = rule_timeline(runtime, rule, span)[name]
     charts = [
         counts_chart(went, "rate", "Deliveries", events=False),
         latency_chart(went, "times", "Publish to delivered"),
@@ -219,38 +219,38 @@ def target(work: Runtime, request: Request, rule: str, name: str, span: Span) ->
             replace(each, said=error_seen(request, each.reason, each.said)),
             each.head if shown or not each.head else HIDDEN,
         )
-        for each in last_answers(work, rule, name)
+        for each in last_answers(runtime, rule, name)
     ]
-    said = [each for each in work.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
+    said = [each for each in runtime.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
     paused = any(each.word == "paused" for each in said)
     told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
     return told | {"answers": answers, "said": said, "paused": paused}
 
 
-def targets(work: Runtime, after: str, find: str) -> dict[str, Any]:
+def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
     """Return a page of targets behind a rule, of rules that have `find` in their names; those that are not well."""
-    return vars(target_page(work, after, find)) | {"find": find, "first": not after}
+    return vars(target_page(runtime, after, find)) | {"find": find, "first": not after}
 
 
-def dead_letters(work: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
+def dead_letters(runtime: Runtime, request: Request, query: DeadLetterQuery) -> dict[str, Any]:
     """Return the chosen dead letters, in groups of rule, target, reason and error, and one by one with their marks."""
-    found, damaged = query.letters(request, work)
+    found, damaged = query.letters(request, runtime)
     records = [dead_letter_seen(request, each) for each in found.records()]
-    marks = Marks(work)
+    marks = Marks(runtime)
     marked = [(named(each), marks.of(letter)) for each, letter in zip(records, found.letters, strict=True)]
     unreadable = [str(error) for error in (damaged | marks.damaged).values()]
     shown = {"letters": marked, "groups": groups_seen(records), "unreadable": unreadable}
     return {"query": query, "reasons": REASONS, "cursor": found.cursor} | shown
 
 
-def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
+def dead_letter(runtime: Runtime, asked: Request, name: str) -> dict[str, Any]:
     """Return one dead letter with its mark; its payloads only to a viewer with the right to see them."""
-    place = dead_letter_place(work, name)
-    record = read_dead_letter(work, place.file, place.row)
+    place = dead_letter_place(runtime, name)
+    record = read_dead_letter(runtime, place.file, place.row)
     found = dead_letter_seen(asked, named(record))
     return {
         "letter": found,
-        "mark": Marks(work).of(DeadLetter(place.file, place.row, record)),
+        "mark": Marks(runtime).of(DeadLetter(place.file, place.row, record)),
         "event": plain(found["event"]),
         "request": plain(found["request"]),
         "headers": _lines(found["request_headers"]) if shows_payloads(asked) else [],
@@ -258,10 +258,10 @@ def dead_letter(work: Runtime, asked: Request, name: str) -> dict[str, Any]:
     }
 
 
-def search(work: Runtime, query: SearchQuery) -> dict[str, Any]:
+def search(runtime: Runtime, query: SearchQuery) -> dict[str, Any]:
     """Return the form that looks for events, and what was found once something is asked."""
     asked = query.asked()
-    return {"query": query, "found": query.page(work) if asked else None}
+    return {"query": query, "found": query.page(runtime) if asked else None}
 
 
 def _drains(found: Status, runner: str, bus: str) -> str:

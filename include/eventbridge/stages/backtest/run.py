@@ -53,9 +53,9 @@ class ArchivePart:
     samples: int
 
 
-def backtest(work: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
+def backtest(runtime: Runtime, candidate: Candidate, part: ArchivePart, router: Router) -> BacktestReport:
     """Run a candidate over a part of the archive; raises SparkError where Spark fails, StoreError for a lost file."""
-    run = _Run(work, [candidate], part, router)
+    run = _Run(runtime, [candidate], part, router)
     run.go()
     seconds = (part.until - part.since).total_seconds()
     return BacktestReport(
@@ -71,9 +71,9 @@ def backtest(work: Runtime, candidate: Candidate, part: ArchivePart, router: Rou
     )
 
 
-def diff(work: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
+def diff(runtime: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: Router) -> DiffReport:
     """Run two candidates over a part of the archive in one pass; raises as `backtest` does."""
-    run = _Run(work, [a, b], part, router)
+    run = _Run(runtime, [a, b], part, router)
     run.go()
     ours, theirs = run.rules
     paired = [{names[side] for names in run.pairs} for side in (0, 1)]
@@ -97,14 +97,14 @@ def diff(work: Runtime, a: Candidate, b: Candidate, part: ArchivePart, router: R
 class _Run:
     """One pass over the archive."""
 
-    work: Runtime
+    runtime: Runtime
     candidates: Sequence[Candidate]
     part: ArchivePart
     router: Router
     landed: Counter[int] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.made_at = self.work.ledger.now()
+        self.made_at = self.runtime.ledger.now()
         self.backtest_id = new_batch_id(self.made_at)
         self.rules: list[dict[str, Rule]] = [dict(sorted(each.rules.rules.items())) for each in self.candidates]
         self.tallies = [CandidateTally(self.part.samples) for _ in self.candidates]
@@ -112,15 +112,15 @@ class _Run:
         self.pairs = {pair: PairTally(self.part.samples) for pair in names}
         self._apart = apart_of(self.candidates[0].rules, self.candidates[-1].rules, names)
         self._held: list[dict[str, str]] = [{} for _ in self.candidates]
-        self._sets = [freeze_rules(self.work.store, each.rules) for each in self.candidates]
+        self._sets = [freeze_rules(self.runtime.store, each.rules) for each in self.candidates]
         part = self.part
-        found = self.work.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
+        found = self.runtime.ledger.archive_files(self.candidates[0].bus, part.since, part.until, self.made_at)
         self.files: list[Found] = take_once(found, "")
 
     def go(self) -> None:
         """Look at all of it, turn by turn."""
         rows = sum(file.rows for file, _ in self.files)
-        turn_rows = min(self.work.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
+        turn_rows = min(self.runtime.settings.batch_max_events, HELD_EVENTS) if any(self._apart) else _ROWS_OF_TURN
         done = 0
         try:
             for turn in turns_of(parts_of(self.files), _FIRST_ROWS, turn_rows):
@@ -162,18 +162,18 @@ class _Run:
         outcomes = [self._outcomes(side, kept) for side, kept in enumerate(survivors)]
         for side, tally in enumerate(self.tallies):
             for rule, outcome in outcomes[side].items():
-                tally.add(counts_of(self.work.store, self.rules[side][rule], outcome, self.part.samples))
+                tally.add(counts_of(self.runtime.store, self.rules[side][rule], outcome, self.part.samples))
                 tally.left_out[rule].add(len(outcome.left), outcome.why)
         for (a, b), pair in self.pairs.items():
             if a in self._apart[0]:
                 two = outcomes[0].get(a, ShareOutcome()), outcomes[1].get(b, ShareOutcome())
                 rules = self.rules[0][a], self.rules[1][b]
-                counts, left = compared(self.work.store, rules, two, self.part.samples)
+                counts, left = compared(self.runtime.store, rules, two, self.part.samples)
                 pair.add(counts)
                 pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
 
     def _outcomes(self, side: int, survivors: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
-        settings, held = self.work.settings, self._held[side]
+        settings, held = self.runtime.settings, self._held[side]
         found = {
             rule: ShareOutcome(left=places_of(files), why=held[rule])
             for rule, files in survivors.items()
@@ -190,14 +190,14 @@ class _Run:
         rule_of = {share.slice_id: share.rule for share in shares}
         for result in self.router.route_slices(self._job(side), shares):
             rule = rule_of[result.slice_id]
-            found[rule] = outcome_of(self.work.store, result)
+            found[rule] = outcome_of(self.runtime.store, result)
             error = getattr(result.detail, "error", "")
             if error:  # Spark can make nothing of its SQL, or it does not end: route holds such a rule
                 held[rule] = error
         return found
 
     def _job(self, side: int) -> RouteJob:
-        settings = self.work.settings
+        settings = self.runtime.settings
         rows = rows_of_part(sum(file.rows for file, _ in self.files))
         return RouteJob(
             batch_id=self.backtest_id,
@@ -205,19 +205,19 @@ class _Run:
             bus=self.candidates[side].bus,
             rule_set=self._sets[side],
             planned_at=self.made_at,
-            store_uri=self.work.store.uri,
+            store_uri=self.runtime.store.uri,
             attempt=uuid.uuid4().hex,
             event_max_size=settings.event_max_size,
-            piece_max_deliveries=self.work.chunk_sizes.small.deliveries,
-            piece_max_bytes=self.work.chunk_sizes.small.size,
+            piece_max_deliveries=self.runtime.chunk_sizes.small.deliveries,
+            piece_max_bytes=self.runtime.chunk_sizes.small.size,
             old=True,
             slice_seconds=settings.route_slice_timeout * max(1.0, rows / _ROWS_OF_SLICE),
         )
 
     def _clear(self) -> None:
         if any(self._apart):
-            for path in self.work.store.list(layout.batch_deliveries(self.made_at, self.backtest_id)):
-                self.work.store.delete(path)
+            for path in self.runtime.store.list(layout.batch_deliveries(self.made_at, self.backtest_id)):
+                self.runtime.store.delete(path)
 
 
 def _joined(files: Sequence[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

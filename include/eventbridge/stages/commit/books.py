@@ -30,54 +30,54 @@ from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
 from eventbridge.store.parquet import read_table
 
 
-def books_of(work: Runtime, batch: Batch) -> Books:
+def books_of(runtime: Runtime, batch: Batch) -> Books:
     """Return the books of a settled or committed batch.
 
     Raises StoreError if a file cannot be read; BooksError for a file of dead letters that it took from another batch.
     """
-    numbers = _event_numbers(work, batch)
-    verdicts, delivered = _verdicts(work, batch)
-    dead, records, transform_failures = _dead_letters(work, batch)
-    pending = work.ledger.pending_of(batch.batch_id)
-    shares = _shares(work, batch)
+    numbers = _event_numbers(runtime, batch)
+    verdicts, delivered = _verdicts(runtime, batch)
+    dead, records, transform_failures = _dead_letters(runtime, batch)
+    pending = runtime.ledger.pending_of(batch.batch_id)
+    shares = _shares(runtime, batch)
     return Books(
         **numbers,
         malformed_records=records["Malformed"],
         unroutable_records=records["RouteFailed"],
-        unproven=_unproven(work, batch, delivered),
-        matched=_matched(work, batch),
-        recorded=_recorded(work, batch),
-        survived={rule: _of_events(files) for rule, files in survivors(work, batch).items()},
+        unproven=_unproven(runtime, batch, delivered),
+        matched=_matched(runtime, batch),
+        recorded=_recorded(runtime, batch),
+        survived={rule: _of_events(files) for rule, files in survivors(runtime, batch).items()},
         routed=add({share.rule: _of_events(share.done)} for share in shares),
         turned_down=add({share.rule: _of_events(share.turned_down)} for share in shares),
-        admitted=_admitted(work, batch),
-        referred=add({row.rule: _of_events(row.files)} for row in work.ledger.references_of(batch.batch_id)),
+        admitted=_admitted(runtime, batch),
+        referred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.references_of(batch.batch_id)),
         delivered=verdicts["delivered"],
         pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
-        pending=of_pending(work, (row for row in pending if row.reason != COPY)),
-        copies_due=copy_fingerprints(work, batch),
-        copies=of_pending(work, (row for row in pending if row.reason == COPY)),
+        pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
+        copies_due=copy_fingerprints(runtime, batch),
+        copies=of_pending(runtime, (row for row in pending if row.reason == COPY)),
         dead_by_settlement=verdicts["dead_lettered"],
         dead=dead,
         transform_failures=transform_failures,
     )
 
 
-def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
+def _event_numbers(runtime: Runtime, batch: Batch) -> dict[str, int]:
     statuses: Counter[str] = Counter()
     gaps = 0
-    routed = work.ledger.files(batch.batch_id, "delivery")
-    for file in work.ledger.files(batch.batch_id, "buffer"):
+    routed = runtime.ledger.files(batch.batch_id, "delivery")
+    for file in runtime.ledger.files(batch.batch_id, "buffer"):
         if isinstance(file.detail, LandedRange):
             gaps += sum(end - start for start, end in file.detail.gaps)
         if file.path is not None:
-            table = read_table(work.store, file.path, columns=["status"], coded=["status"])
+            table = read_table(runtime.store, file.path, columns=["status"], coded=["status"])
             codes, names = codes_of(table["status"])
             statuses.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
-    taken = sum(ids.count for ids in taken_ids(work, batch).values()) if batch.routes else 0
-    taken += sum(each.count for each in work.ledger.replayed_by(batch.batch_id)) if batch.kind == "replay" else 0
+    taken = sum(ids.count for ids in taken_ids(runtime, batch).values()) if batch.routes else 0
+    taken += sum(each.count for each in runtime.ledger.replayed_by(batch.batch_id)) if batch.kind == "replay" else 0
     return {
-        "range_total": sum(part.end - part.start for part in work.ledger.ranges(batch.batch_id)) + taken,
+        "range_total": sum(part.end - part.start for part in runtime.ledger.ranges(batch.batch_id)) + taken,
         "gaps": gaps,
         "read": statuses.total(),
         "malformed": statuses["malformed"],
@@ -89,34 +89,34 @@ def _event_numbers(work: Runtime, batch: Batch) -> dict[str, int]:
     }
 
 
-def _matched(work: Runtime, batch: Batch) -> Fingerprints:
+def _matched(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return add([of_pending(work, work.ledger.pending_taken_by(batch.batch_id)), taken_ids(work, batch)])
-    return _named(work, batch)
+        return add([of_pending(runtime, runtime.ledger.pending_taken_by(batch.batch_id)), taken_ids(runtime, batch)])
+    return _named(runtime, batch)
 
 
-def _recorded(work: Runtime, batch: Batch) -> Fingerprints:
+def _recorded(runtime: Runtime, batch: Batch) -> Fingerprints:
     if not batch.routes:
-        return _named(work, batch)
-    files = work.ledger.files(batch.batch_id, "delivery")
+        return _named(runtime, batch)
+    files = runtime.ledger.files(batch.batch_id, "delivery")
     return add(file.detail.matched for file in files if isinstance(file.detail, Routed))
 
 
-def _named(work: Runtime, batch: Batch) -> Fingerprints:
-    return add(by_target(table) for _, _, table in batch_deliveries(work, batch, ID_COLUMNS))
+def _named(runtime: Runtime, batch: Batch) -> Fingerprints:
+    return add(by_target(table) for _, _, table in batch_deliveries(runtime, batch, ID_COLUMNS))
 
 
-def _shares(work: Runtime, batch: Batch) -> list[RoutedShare]:
-    files = work.ledger.files(batch.batch_id, "delivery")
+def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
+    files = runtime.ledger.files(batch.batch_id, "delivery")
     return [file.detail for file in files if isinstance(file.detail, RoutedShare)]
 
 
-def _admitted(work: Runtime, batch: Batch) -> Fingerprints:
+def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
     """Return the events that costly rules have deliveries of, as their delivery files say."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
-    for file in work.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:
-            table = read_table(work.store, file.path, columns=["event_file", "event_row"])
+            table = read_table(runtime.store, file.path, columns=["event_file", "event_row"])
             places = zip(table["event_file"].to_pylist(), table["event_row"].to_pylist(), strict=True)
             found[file.detail.rule].update(places)
     return {rule: _of_places(places) for rule, places in found.items()}
@@ -132,11 +132,11 @@ def _of_places(places: Iterable[tuple[str, int]]) -> Fingerprint:
     return Fingerprint.of(hashlib.blake2b(name.encode(), digest_size=16).digest() for name in names)
 
 
-def _verdicts(work: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
+def _verdicts(runtime: Runtime, batch: Batch) -> tuple[Mapping[str, Fingerprints], list[Ids]]:
     """Return the fingerprints of each verdict, and the ids of what is delivered."""
     parts: dict[str, list[Fingerprints]] = {name: [] for name in STATUS_RANK}
     delivered = []
-    for _, table in settlements(work, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
+    for _, table in settlements(runtime, batch.batch_id, [*ID_COLUMNS, "verdict", "reason"]):
         codes, names = codes_of(table["verdict"])
         for number, name in enumerate(names):
             chosen = codes == number
@@ -154,12 +154,12 @@ def _unsent_of_shadows(table: pa.Table) -> npt.NDArray[np.bool_]:
     return flags
 
 
-def _unproven(work: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
+def _unproven(runtime: Runtime, batch: Batch, delivered: Sequence[Ids]) -> int:
     """Return how many of what is settled as delivered no outcome proves; nothing is looked up if all were, once."""
     proofs = []
-    for file in segments(work, batch.batch_id):
+    for file in segments(runtime, batch.batch_id):
         if file.path is not None:
-            table = read_table(work.store, file.path, columns=["delivery_id", "outcome"], coded=["outcome"])
+            table = read_table(runtime.store, file.path, columns=["delivery_id", "outcome"], coded=["outcome"])
             codes, names = codes_of(table["outcome"])
             proven = np.array([name == "delivered" for name in [*names, ""]])[codes]
             proofs.append(ids_of(table["delivery_id"])[proven])
@@ -173,17 +173,17 @@ def _sum(parts: Iterable[Ids]) -> Fingerprint:
     return sum(map(fingerprint, parts), start=Fingerprint())
 
 
-def _dead_letters(work: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
+def _dead_letters(runtime: Runtime, batch: Batch) -> tuple[Fingerprints, Counter[str], Counter[str]]:
     """Return the fingerprints of dead deliveries, and counts: of what never was a delivery, by reason; of failed
     transforms, by target.
     """
     found = []
     others: Counter[str] = Counter()
     failed: Counter[str] = Counter()
-    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
         if file.path is not None:
             table = read_table(
-                work.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]
+                runtime.store, file.path, columns=[*ID_COLUMNS, "reason"], coded=["rule", "target", "reason"]
             )
             is_delivery = valid_of(table["delivery_id"])
             found.append(by_target(table.filter(flag_column(is_delivery))))

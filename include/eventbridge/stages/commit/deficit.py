@@ -24,28 +24,28 @@ log = logging.getLogger(__name__)
 _IDS_SHOWN = 20
 
 
-def close_deficit(work: Runtime, batch: Batch, first: str) -> bool:
+def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     """Give unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
 
     Returns whether there were any. A delivery it names twice, or that the batch never had, is a surplus: raises
     BooksError with the ids.
     """
-    named = _named(work, batch)
-    judge = Judge(work, batch)
+    named = _named(runtime, batch)
+    judge = Judge(runtime, batch)
     missing = []
-    for file, rows, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+    for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
         lacking = named.take(file, rows)
         if lacking.any():
             missing.append(judge.verdicts(file, rows[lacking], table.filter(flag_column(lacking))))
     if surplus := named.left():
-        raise _surplus(work, batch, surplus)
+        raise _surplus(runtime, batch, surplus)
     if not missing:
         return False
     count = sum(table.num_rows for table in missing)
     log.error("ALARM the settlement of batch %s misses %d deliveries: pending", batch.batch_id, count)
-    number = int(work.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
-    publish_settlement(work, batch, number, missing, first)
-    schedule_retries(work, batch.batch_id)
+    number = int(runtime.ledger.files(batch.batch_id, "settlement")[-1].key) + 1
+    publish_settlement(runtime, batch, number, missing, first)
+    schedule_retries(runtime, batch.batch_id)
     return True
 
 
@@ -80,9 +80,9 @@ class _Named:
         return {(file, row) for file, counts in self._counts.items() for row in np.flatnonzero(counts > 0).tolist()}
 
 
-def _named(work: Runtime, batch: Batch) -> _Named:
+def _named(runtime: Runtime, batch: Batch) -> _Named:
     named = _Named()
-    for _, table in settlements(work, batch.batch_id, ["file", "row"]):
+    for _, table in settlements(runtime, batch.batch_id, ["file", "row"]):
         file_of, files = codes_of(table["file"])
         rows = numbers_of(table["row"])
         for number, file in enumerate(files):
@@ -90,9 +90,9 @@ def _named(work: Runtime, batch: Batch) -> _Named:
     return named
 
 
-def _surplus(work: Runtime, batch: Batch, places: set[tuple[str, int]]) -> BooksError:
+def _surplus(runtime: Runtime, batch: Batch, places: set[tuple[str, int]]) -> BooksError:
     ids = set()
-    for _, table in settlements(work, batch.batch_id, ["file", "row", "delivery_id"]):
+    for _, table in settlements(runtime, batch.batch_id, ["file", "row", "delivery_id"]):
         ids |= {
             delivery_id_text(row["delivery_id"]) for row in table.to_pylist() if (row["file"], row["row"]) in places
         }

@@ -66,25 +66,25 @@ class _Sums:
         return Figure(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
 
 
-def figures_of(work: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Figure]:
+def figures_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Figure]:
     """Return the figures of a settled batch that is committed at a time, and has these segments.
 
     One of each target and outcome, and what they and the batch's events come to by bus. Raises StoreError.
     """
-    chunks = work.ledger.chunks(batch.batch_id)
-    by_outcome = _deliveries(work, batch)
-    routing, unmatched = _routing_cpu(work, batch)
+    chunks = runtime.ledger.chunks(batch.batch_id)
+    by_outcome = _deliveries(runtime, batch)
+    routing, unmatched = _routing_cpu(runtime, batch)
     _share_out(by_outcome, _sizes(chunks), _cpu(chunks, segments, routing))
-    rules = work.rules_of(batch)
+    rules = runtime.rules_of(batch)
     buses: dict[tuple[str, str], _Sums] = defaultdict(_Sums)
     found = []
     for named, sums in by_outcome.items():
         bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)  # of its runner: one bus
         found.append(sums.figure("target", bus, named))
         buses[bus, named[2]].add(sums)
-    for bus, sums in _again(work, batch, found, rules):
+    for bus, sums in _again(runtime, batch, found, rules):
         buses[bus, AGAIN].add(sums)
-    for outcome, sums in [*_events(work, batch, unmatched), *_stages(work, batch, chunks, now)]:
+    for outcome, sums in [*_events(runtime, batch, unmatched), *_stages(runtime, batch, chunks, now)]:
         buses[batch.bus, outcome].add(sums)
     return found + [sums.figure("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
 
@@ -94,9 +94,9 @@ def _bus_of(rules: RuleSet, rule: str, otherwise: str) -> str:
     return found.bus if found is not None else otherwise
 
 
-def _deliveries(work: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
+def _deliveries(runtime: Runtime, batch: Batch) -> dict[_Outcome, _Sums]:
     found: dict[_Outcome, _Sums] = defaultdict(_Sums)
-    for _, table in settlements(work, batch.batch_id, _COLUMNS):
+    for _, table in settlements(runtime, batch.batch_id, _COLUMNS):
         _count(table, found)
     if batch.routes:
         for sums in found.values():
@@ -146,11 +146,11 @@ def _sizes(chunks: Iterable[Chunk]) -> dict[_Of, int]:
     return sizes
 
 
-def _routing_cpu(work: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
+def _routing_cpu(runtime: Runtime, batch: Batch) -> tuple[dict[_Of, int], int]:
     """Return what routing took by target, by its share of what a task matched, and what matched nothing took."""
     found: Counter[_Of] = Counter()
     unmatched = 0
-    for file in work.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if not isinstance(file.detail, Routed):
             continue
         matched = {key: ids.count for key, ids in file.detail.matched.items() if ids.count}
@@ -191,12 +191,12 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
             each.size, each.cpu = size, took
 
 
-def _again(work: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+def _again(runtime: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
     """Yield what comes into the books without being matched: what is redriven, and copies for dead letter queues."""
     if batch.kind == "redrive" and not batch.routes:
         for figure in found:
             yield figure.key.bus, _counted(figure.count)
-    for row in work.ledger.pending_of(batch.batch_id):
+    for row in runtime.ledger.pending_of(batch.batch_id):
         if row.reason == COPY:
             yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)
 
@@ -216,12 +216,12 @@ def _parts(total: int, weights: Sequence[int]) -> list[int]:
     return [end - start for start, end in pairwise([0, *ends])]
 
 
-def _events(work: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
+def _events(runtime: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str, _Sums]]:
     """Yield what a batch landed; with the CPU time of routing what no rule wanted."""
     counts: Counter[str] = Counter()
     size = 0
     if batch.kind == "normal":
-        for file in work.ledger.files(batch.batch_id, "buffer"):
+        for file in runtime.ledger.files(batch.batch_id, "buffer"):
             if isinstance(landed := file.detail, LandedRange):
                 counts["valid"] += landed.valid
                 counts["duplicate"] += landed.duplicate
@@ -238,19 +238,19 @@ def _events(work: Runtime, batch: Batch, routing_cpu: int) -> Iterator[tuple[str
             yield outcome, sums
 
 
-def _stages(work: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
+def _stages(runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], now: datetime) -> Iterator[tuple[str, _Sums]]:
     """Yield how long the parts of a batch took."""
-    for outcome, (begin, end) in stage_times(work, batch, chunks, now).items():
+    for outcome, (begin, end) in stage_times(runtime, batch, chunks, now).items():
         sums = _Sums()
         sums.observe(end - begin)
         yield outcome, sums
 
 
 def stage_times(
-    work: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
+    runtime: Runtime, batch: Batch, chunks: Sequence[Chunk], committed: datetime
 ) -> dict[str, tuple[datetime, datetime]]:
     """Return when the parts of a batch began and ended: planned to routed, to the last push's end, to committed."""
-    budget = timedelta(seconds=work.settings.batch_timeout)
+    budget = timedelta(seconds=runtime.settings.batch_timeout)
     routed = batch.planned_at if batch.deadline_at is None else max(batch.planned_at, batch.deadline_at - budget)
     pushed = max((chunk.ended_at for chunk in chunks if chunk.ended_at is not None), default=routed)
     return {

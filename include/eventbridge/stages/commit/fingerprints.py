@@ -29,22 +29,22 @@ def by_target(table: pa.Table) -> Fingerprints:
     return {f"{rules[pair // len(targets)]}/{targets[pair % len(targets)]}": each for pair, each in found.items()}
 
 
-def of_pending(work: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
+def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Fingerprints:
     """Return the fingerprints of pending rows, the delivery ids read from the files they point at, each file once."""
     by_file: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
     for each in pending:
         for file, rows in each.files:
             by_file[file].append((f"{each.rule}/{each.target}", row_vectors.decode(rows)))
-    return add(_of_rows(work, file, rows) for file, rows in by_file.items())
+    return add(_of_rows(runtime, file, rows) for file, rows in by_file.items())
 
 
-def _of_rows(work: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
+def _of_rows(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
     # a row that is named twice counts twice: a doubled delivery must show in the books
     rows = np.concatenate([its_rows for _, its_rows in named])
     groups = np.repeat([targets[target] for target, _ in named], [len(its_rows) for _, its_rows in named])
     wanted = np.unique(rows)
-    table = read_deliveries(work.store, file, row_vectors.encode(wanted), ["delivery_id"])
+    table = read_deliveries(runtime.store, file, row_vectors.encode(wanted), ["delivery_id"])
     found = fingerprints_by(groups, ids_of(table["delivery_id"])[np.searchsorted(wanted, rows)])
     return {target: found[number] for target, number in targets.items() if number in found}
 

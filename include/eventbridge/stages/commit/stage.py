@@ -42,90 +42,90 @@ _Files = Mapping[FileKind, list[BatchFile]]
 
 
 @told("commit")
-def commit(work: Runtime, batch_id: str) -> bool:
+def commit(runtime: Runtime, batch_id: str) -> bool:
     """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
 
     Raises BooksError, and moves nothing, when the books do not balance or a file cannot be read.
     A bus that cannot be told is an alarm, no failure: the ledger is the truth, the next listen repeats it.
     """
-    batch = work.ledger.batch(batch_id)
+    batch = runtime.ledger.batch(batch_id)
     if batch.state == "settling":
-        _prove_and_commit(work, batch)
-        batch = work.ledger.batch(batch_id)
-        if work.telemetry is not NO_TELEMETRY and batch.state == "committed":
-            tell_traces(work, batch)
-    publish_operational_events(work)
+        _prove_and_commit(runtime, batch)
+        batch = runtime.ledger.batch(batch_id)
+        if runtime.telemetry is not NO_TELEMETRY and batch.state == "committed":
+            tell_traces(runtime, batch)
+    publish_operational_events(runtime)
     if batch.state != "committed":
         return False
     if batch.kind == "normal" and batch.bus_committed_at is None:
-        tell_bus(work, batch)
+        tell_bus(runtime, batch)
     return True
 
 
-def tell_bus(work: Runtime, batch: Batch) -> bool:
+def tell_bus(runtime: Runtime, batch: Batch) -> bool:
     """Commit the ledger's offsets of a batch's runner on the bus itself; False and an alarm if the bus refuses."""
-    bus = work.rules_of(batch).buses[batch.bus]
+    bus = runtime.rules_of(batch).buses[batch.bus]
     try:
-        source = work.open_source(bus)
+        source = runtime.open_source(bus)
         try:
-            refuse_other_log(work, batch.runner, bus, source)
-            source.commit(batch.runner, work.ledger.committed_offsets(batch.runner))
+            refuse_other_log(runtime, batch.runner, bus, source)
+            source.commit(batch.runner, runtime.ledger.committed_offsets(batch.runner))
         finally:
             source.close()
     except (BusError, OffsetGapError) as error:
         log.error("ALARM the bus %s did not take the offsets of batch %s: %s", batch.bus, batch.batch_id, error)
         return False
-    work.ledger.mark_bus_committed(batch.batch_id)
+    runtime.ledger.mark_bus_committed(batch.batch_id)
     return True
 
 
-def _prove_and_commit(work: Runtime, batch: Batch) -> None:
-    first = first_settlement(work, batch)
+def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
+    first = first_settlement(runtime, batch)
     with naming_the_repair(batch.batch_id, "committed"):
-        books = books_of(work, batch)
-        if not settles_all(books) and close_deficit(work, batch, first):
-            books = books_of(work, batch)
+        books = books_of(runtime, batch)
+        if not settles_all(books) and close_deficit(runtime, batch, first):
+            books = books_of(runtime, batch)
     wrong = differences(books)
     if wrong:
-        work.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
+        runtime.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
         raise BooksError(
             f"batch {batch.batch_id} cannot be committed, its books do not balance: "
             + "; ".join(map(str, wrong))
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
             + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
         )
-    files = _files(work, batch)
-    _write_manifest(work, batch, books, first, files)
-    failed = failed_expectations(work.rules_of(batch), books) if batch.kind == "normal" else {}
+    files = _files(runtime, batch)
+    _write_manifest(runtime, batch, books, first, files)
+    failed = failed_expectations(runtime.rules_of(batch), books) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
         log.error("ALARM the rule %s is on hold from batch %s on: %s", rule, batch.batch_id, detail)
-    ranges = _ranges(work, batch)
-    now = work.clock()
-    figures = figures_of(work, batch, now, files["outcome"])
-    count_batch(work, batch)
-    work.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
+    ranges = _ranges(runtime, batch)
+    now = runtime.clock()
+    figures = figures_of(runtime, batch, now, files["outcome"])
+    count_batch(runtime, batch)
+    runtime.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
 
 
-def _ranges(work: Runtime, batch: Batch) -> list[ReadRange]:
+def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
     """Return what a batch took, with the last message that was read of each partition."""
-    landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
+    landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
     last: dict[Partition, LastMessage] = {}
     for each in landed:
         if isinstance(each, LandedRange) and each.last is not None:
             last[each.partition] = max(each.last, last.get(each.partition, each.last))
-    ranges = work.ledger.ranges(batch.batch_id)
+    ranges = runtime.ledger.ranges(batch.batch_id)
     return [ReadRange(span.partition, span.start, span.end, last.get(span.partition)) for span in ranges]
 
 
-def _write_manifest(work: Runtime, batch: Batch, books: Books, first: str, files: _Files) -> None:
+def _write_manifest(runtime: Runtime, batch: Batch, books: Books, first: str, files: _Files) -> None:
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    manifest = manifest_of(work, batch, books, files)
+    manifest = manifest_of(runtime, batch, books, files)
     text = as_text(manifest)
-    if work.store.create(path, text) or (written := work.store.get(path)) == text:
+    if runtime.store.create(path, text) or (written := runtime.store.get(path)) == text:
         return
-    work.ledger.prove_settled_by(batch.batch_id, first)
+    runtime.ledger.prove_settled_by(batch.batch_id, first)
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
-        work.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
+        runtime.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
         return
     raise BooksError(
         f"{path} exists and contradicts the books of batch {batch.batch_id}: "
@@ -143,18 +143,18 @@ def _settlements(path: str, manifest: bytes) -> list[str]:
         return []
 
 
-def _files(work: Runtime, batch: Batch) -> _Files:
-    return {kind: work.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
+def _files(runtime: Runtime, batch: Batch) -> _Files:
+    return {kind: runtime.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
 
 
-def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None = None) -> dict[str, Any]:
+def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | None = None) -> dict[str, Any]:
     """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it.
 
     `files`: those of the batch by kind, where they are known.
     """
-    taken = work.ledger.pending_taken_by(batch.batch_id)
-    taken_references = work.ledger.references_taken_by(batch.batch_id)
-    files = files or _files(work, batch)
+    taken = runtime.ledger.pending_taken_by(batch.batch_id)
+    taken_references = runtime.ledger.references_taken_by(batch.batch_id)
+    files = files or _files(runtime, batch)
     manifest = {
         "format": FORMAT,
         "batch_id": batch.batch_id,
@@ -168,7 +168,7 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
             [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
             for row in taken
         ),
-        "ranges": [[*part.partition, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)],
+        "ranges": [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)],
         "gaps": [
             [*file.detail.partition, start, end]
             for file in files["buffer"]
@@ -183,10 +183,10 @@ def manifest_of(work: Runtime, batch: Batch, books: Books, files: _Files | None 
     if_any = {
         "matching": _matching(files["delivery"]),
         "taken_references": _references(taken_references),
-        "taken_dead_letters": [[each.file, each.rows] for each in work.ledger.redriven_by(batch.batch_id)],
+        "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redriven_by(batch.batch_id)],
         "replay_id": batch.replay_id if batch.kind == "replay" else "",
-        "taken_events": _events(work, batch) if batch.kind == "replay" else [],
-        "references": _references(work.ledger.references_of(batch.batch_id)),
+        "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
+        "references": _references(runtime.ledger.references_of(batch.batch_id)),
         "turned_down": _as_json(books.turned_down),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
@@ -214,8 +214,8 @@ def _matching(files: Iterable[BatchFile]) -> dict[str, int]:
     return {name: count for name, count in counts.items() if count}
 
 
-def _events(work: Runtime, batch: Batch) -> list[list[str]]:
-    return [[each.file, each.rows] for each in work.ledger.replayed_by(batch.batch_id)]
+def _events(runtime: Runtime, batch: Batch) -> list[list[str]]:
+    return [[each.file, each.rows] for each in runtime.ledger.replayed_by(batch.batch_id)]
 
 
 def _references(found: Iterable[Reference]) -> list[list[Any]]:

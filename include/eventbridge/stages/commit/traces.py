@@ -35,22 +35,22 @@ _ATTEMPTS = ["delivery_id", "attempt", "started_at", "duration_ms", "outcome", "
 _VERDICTS = ["delivery_id", "verdict", "reason", "settled_at"]
 
 
-def tell_traces(work: Runtime, batch: Batch) -> None:
+def tell_traces(runtime: Runtime, batch: Batch) -> None:
     """Tell of each delivery of a committed batch that is traced; what cannot be read is logged, and not told."""
     try:
-        _tell_traces(work, batch)
+        _tell_traces(runtime, batch)
     except EventBridgeError as error:
         log.warning("deliveries of batch %s are not traced: %s", batch.batch_id, error)
 
 
-def _tell_traces(work: Runtime, batch: Batch) -> None:
-    traced = {row["delivery_id"]: row for row in islice(_traced(work, batch), MOST_TRACED)}
+def _tell_traces(runtime: Runtime, batch: Batch) -> None:
+    traced = {row["delivery_id"]: row for row in islice(_traced(runtime, batch), MOST_TRACED)}
     if len(traced) == MOST_TRACED:
         log.warning("batch %s: the first %d of its deliveries are traced, no more", batch.batch_id, MOST_TRACED)
     if not traced:
         return
-    attempts = _attempts(work, batch, set(traced))
-    for row in _rows_of(work, batch, set(traced)):
+    attempts = _attempts(runtime, batch, set(traced))
+    for row in _rows_of(runtime, batch, set(traced)):
         of = traced[row["delivery_id"]]
         settled = DeliverySettled(
             batch_id=batch.batch_id,
@@ -61,12 +61,12 @@ def _tell_traces(work: Runtime, batch: Batch) -> None:
             attempts=tuple(sorted(attempts[row["delivery_id"]], key=lambda each: each.number)),
             **of,
         )
-        tell(work.telemetry.delivery_settled, settled)
+        tell(runtime.telemetry.delivery_settled, settled)
 
 
-def _traced(work: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:
-    traces = work.telemetry.traces
-    for _, _, table in batch_deliveries(work, batch, _COLUMNS):
+def _traced(runtime: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:
+    traces = runtime.telemetry.traces
+    for _, _, table in batch_deliveries(runtime, batch, _COLUMNS):
         brought = [_brought(text) for text in table["headers"].to_pylist()]
         ids = table["delivery_id"].to_pylist()
         chosen = [number for number, each in enumerate(ids) if traces(each, brought[number])]
@@ -85,15 +85,15 @@ def _brought(headers: str | None) -> str | None:
     return brought if is_traceparent(brought) else None
 
 
-def _rows_of(work: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:
-    for _, table in settlements(work, batch.batch_id, _VERDICTS):
+def _rows_of(runtime: Runtime, batch: Batch, ids: set[bytes]) -> Iterator[dict[str, Any]]:
+    for _, table in settlements(runtime, batch.batch_id, _VERDICTS):
         yield from (row for row in table.to_pylist() if row["delivery_id"] in ids)
 
 
-def _attempts(work: Runtime, batch: Batch, ids: set[bytes]) -> dict[bytes, list[AttemptMade]]:
+def _attempts(runtime: Runtime, batch: Batch, ids: set[bytes]) -> dict[bytes, list[AttemptMade]]:
     found: dict[bytes, list[AttemptMade]] = defaultdict(list)
-    for file in segments(work, batch.batch_id):
-        rows = read_table(work.store, file.path, columns=_ATTEMPTS).to_pylist() if file.path else ()
+    for file in segments(runtime, batch.batch_id):
+        rows = read_table(runtime.store, file.path, columns=_ATTEMPTS).to_pylist() if file.path else ()
         for row in rows:
             if row["delivery_id"] in ids and row["sent"]:
                 duration = timedelta(milliseconds=row["duration_ms"])

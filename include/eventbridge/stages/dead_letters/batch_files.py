@@ -41,21 +41,21 @@ class DeadLetterFile:
     chunks: tuple[Chunk, ...] = ()
 
 
-def write_deliveries(work: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+def write_deliveries(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
     """Write dead letters' requests as deliveries whose age begins with the batch; return the file and its chunks."""
     path = layout.deliveries(batch.planned_at, batch.batch_id, uuid.uuid4().hex, "000000")
-    rules = work.rules_of(batch)
+    rules = runtime.rules_of(batch)
     rows = sorted((_delivery(batch, rules, letter) for letter in letters), key=_order)
-    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
+    write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DELIVERY))
     file = BatchFile(batch.batch_id, "delivery", _KEY, path, len(rows))
-    return DeadLetterFile(file, tuple(_chunks(work, batch, path, rows)))
+    return DeadLetterFile(file, tuple(_chunks(runtime, batch, path, rows)))
 
 
-def write_events(work: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
+def write_events(runtime: Runtime, batch: Batch, letters: Sequence[DeadLetter]) -> DeadLetterFile:
     """Write the dead letters' events as a buffer file, whose age begins with the batch; return the file."""
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
     rows = [_event(batch, letter) for letter in letters]
-    write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
+    write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.BUFFER), row_group_rows=ROW_GROUP_ROWS)
     return DeadLetterFile(BatchFile(batch.batch_id, "buffer", _KEY, path, len(rows)))
 
 
@@ -69,26 +69,26 @@ def is_of_dead_letters(batch: Batch, file: BatchFile) -> bool:
     return batch.kind == "redrive" and file.key == _KEY
 
 
-def make_again(work: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
+def make_again(runtime: Runtime, batch: Batch, file: BatchFile) -> DeadLetterFile:
     """Write what a redrive began with once more, at another place: the same rows from the same dead letters."""
-    taken = {each.file: each.rows for each in work.ledger.redriven_by(batch.batch_id)}
+    taken = {each.file: each.rows for each in runtime.ledger.redriven_by(batch.batch_id)}
     letters = [
         DeadLetter(path, row, record)
-        for path in reversed(dead_letter_files(work))  # the oldest come first, as when it was planned
+        for path in reversed(dead_letter_files(runtime))  # the oldest come first, as when it was planned
         if path in taken
         for row, record in zip(
-            rowset.decode(taken[path]), read_dead_letters(work.store, path, taken[path]).to_pylist(), strict=True
+            rowset.decode(taken[path]), read_dead_letters(runtime.store, path, taken[path]).to_pylist(), strict=True
         )
     ]
     write = write_events if file.kind == "buffer" else write_deliveries
-    return write(work, batch, newest(letters))
+    return write(runtime, batch, newest(letters))
 
 
-def taken_ids(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+def taken_ids(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<target>`, of the deliveries whose dead letters a batch took, each once."""
     ids: dict[str, set[bytes]] = {}
-    for each in work.ledger.redriven_by(batch.batch_id):
-        table = read_dead_letters(work.store, each.file, each.rows, ["delivery_id", "rule", "target"])
+    for each in runtime.ledger.redriven_by(batch.batch_id):
+        table = read_dead_letters(runtime.store, each.file, each.rows, ["delivery_id", "rule", "target"])
         for row in table.to_pylist():
             ids.setdefault(f"{row['rule']}/{row['target']}", set()).add(row["delivery_id"])
     return {key: Fingerprint.of(found) for key, found in ids.items()}
@@ -130,8 +130,8 @@ def _event(batch: Batch, letter: DeadLetter) -> dict[str, Any]:
     }
 
 
-def _chunks(work: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Chunk]:
-    for number, piece in enumerate(_pieces(work, path, rows)):
+def _chunks(runtime: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Chunk]:
+    for number, piece in enumerate(_pieces(runtime, path, rows)):
         yield Chunk(
             batch_id=batch.batch_id,
             chunk_id=number,
@@ -140,14 +140,14 @@ def _chunks(work: Runtime, batch: Batch, path: str, rows: Sequence[dict[str, Any
             pieces=(piece,),
             rows=piece.count,
             size=piece.size,
-            handed_out=number < work.settings.batch_max_chunks,
-            map_index=number if number < work.settings.batch_max_chunks else None,
+            handed_out=number < runtime.settings.batch_max_chunks,
+            map_index=number if number < runtime.settings.batch_max_chunks else None,
         )
 
 
-def _pieces(work: Runtime, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
+def _pieces(runtime: Runtime, path: str, rows: Sequence[dict[str, Any]]) -> Iterator[Piece]:
     """Yield pieces of one target and order shard each, none larger than a chunk may be; the rows are sorted."""
-    most = work.chunk_sizes.small
+    most = runtime.chunk_sizes.small
     for (rule, target, _), of_target in groupby(enumerate(rows), key=lambda each: _order(each[1])[:3]):
         numbers: list[int] = []
         size = 0

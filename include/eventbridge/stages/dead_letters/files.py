@@ -19,9 +19,9 @@ from eventbridge.store.protocol import Store
 Damaged = dict[str, BooksError | NewerFormatError | StoreFileUnreadable]
 
 
-def dead_letter_files(work: Runtime, *, before: datetime | None = None) -> list[str]:
+def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:
     """Return the recorded dead letter files, the newest batch's first; only of batches planned before a time."""
-    found = newest_files(work, "dead_letter", "dead_letters")
+    found = newest_files(runtime, "dead_letter", "dead_letters")
     return [each.path for each in found if before is None or each.planned_at < before]
 
 

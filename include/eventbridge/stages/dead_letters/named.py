@@ -9,17 +9,17 @@ from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def refuse_unknown_names(work: Runtime, rule: str | None, target: str | None) -> None:
+def refuse_unknown_names(runtime: Runtime, rule: str | None, target: str | None) -> None:
     """Raise NotFoundError, with the nearest name, for a rule or target that no rule file has and no dead letter either.
 
     A rule that was removed may have dead letters. They are looked through only for a name that today's files lack.
     """
     try:
-        rules = work.rule_set().rules
+        rules = runtime.rule_set().rules
     except RuleFileError:  # dead letters can be delivered while somebody edits the rule files
         rules = {}
     targets = {name for each in rules.values() for name in each.destinations}
-    if rule is not None and rule not in rules and not _has_dead_letters(work, Selection(rule=rule)):
+    if rule is not None and rule not in rules and not _has_dead_letters(runtime, Selection(rule=rule)):
         raise NotFoundError(
             f"no rule file names a rule {rule!r}, and no dead letter does. {meant('Rules', rule, rules)}"
         )
@@ -28,11 +28,11 @@ def refuse_unknown_names(work: Runtime, rule: str | None, target: str | None) ->
     if (
         target is not None
         and target not in targets
-        and not _has_dead_letters(work, Selection(rule=rule, target=target))
+        and not _has_dead_letters(runtime, Selection(rule=rule, target=target))
     ):
         of = f"the rule {rule!r} has no" if rule is not None else "no rule file names a"
         raise NotFoundError(f"{of} target {target!r}, and no dead letter does. {meant('Targets', target, targets)}")
 
 
-def _has_dead_letters(work: Runtime, selection: Selection) -> bool:
-    return next(iter(letters(work, selection, damaged={})), None) is not None
+def _has_dead_letters(runtime: Runtime, selection: Selection) -> bool:
+    return next(iter(letters(runtime, selection, damaged={})), None) is not None

@@ -56,33 +56,33 @@ def read_deliveries(
     return pa.Table.from_pylist(copies, schema=schemas.DELIVERY).select(list(columns))
 
 
-def pending_copies(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
+def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     """Return the pending rows of a batch's dead letters whose targets have a partition: due at once, whenever asked for."""
-    rules = work.rules_of(batch)
+    rules = runtime.rules_of(batch)
     return [
         pending
-        for file in work.ledger.files(batch.batch_id, "dead_letter")
-        for pending in _of_file(work, batch, rules, file)
+        for file in runtime.ledger.files(batch.batch_id, "dead_letter")
+        for pending in _of_file(runtime, batch, rules, file)
     ]
 
 
-def copy_fingerprints(work: Runtime, batch: Batch) -> dict[str, Fingerprint]:
+def copy_fingerprints(runtime: Runtime, batch: Batch) -> dict[str, Fingerprint]:
     """Return the fingerprints, by `<rule>/<partition>`, of the copies that a batch's dead letters call for."""
-    rules = work.rules_of(batch)
+    rules = runtime.rules_of(batch)
     ids: dict[str, list[bytes]] = defaultdict(list)
-    for file in work.ledger.files(batch.batch_id, "dead_letter"):
+    for file in runtime.ledger.files(batch.batch_id, "dead_letter"):
         if file.path is not None:
             columns = ["delivery_id", "rule", "target", "bus", "source", "event_id", "batch_id"]
-            for record in read_table(work.store, file.path, columns=columns).to_pylist():
+            for record in read_table(runtime.store, file.path, columns=columns).to_pylist():
                 if _partition(rules, record) is not None:
                     ids[f"{record['rule']}/{queue_of(record['target'])}"].append(copy_id(record))
     return {key: Fingerprint.of(values) for key, values in ids.items()}
 
 
-def _of_file(work: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[PendingDeliveries]:
+def _of_file(runtime: Runtime, batch: Batch, rules: RuleSet, file: BatchFile) -> Iterator[PendingDeliveries]:
     if file.path is None:
         return
-    table = read_table(work.store, file.path, columns=["delivery_id", "rule", "target", "event", "request"])
+    table = read_table(runtime.store, file.path, columns=["delivery_id", "rule", "target", "event", "request"])
     sizes = [
         sum(size or 0 for size in both)
         for both in zip(*(pc.binary_length(table[name]).to_pylist() for name in ("event", "request")), strict=True)

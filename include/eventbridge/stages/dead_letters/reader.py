@@ -70,13 +70,15 @@ class DeadLetter:
     record: dict[str, Any]
 
 
-def dead_letters(work: Runtime, selection: Selection | None = None, *, whole: bool = False) -> Iterator[dict[str, Any]]:
+def dead_letters(
+    runtime: Runtime, selection: Selection | None = None, *, whole: bool = False
+) -> Iterator[dict[str, Any]]:
     """Yield the columns of the selected dead letters; see `letters`."""
-    return (letter.record for letter in letters(work, selection, whole=whole))
+    return (letter.record for letter in letters(runtime, selection, whole=whole))
 
 
 def letters(
-    work: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
+    runtime: Runtime, selection: Selection | None = None, *, whole: bool = False, damaged: Damaged | None = None
 ) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
 
@@ -85,11 +87,11 @@ def letters(
     """
     selection = selection or Selection()
     asks_all = selection.sql is not None  # SQL is asked about all files at once
-    files = dead_letter_files(work) if asks_all else []
-    chosen = Chosen(work, selection, files, damaged)
-    newest = (each.path for each in newest_files(work, "dead_letter", "dead_letters"))
+    files = dead_letter_files(runtime) if asks_all else []
+    chosen = Chosen(runtime, selection, files, damaged)
+    newest = (each.path for each in newest_files(runtime, "dead_letter", "dead_letters"))
     for file in files if asks_all else newest:
-        yield from _dead_letters_of(work, chosen, file, None if whole else _LIST_COLUMNS, damaged)
+        yield from _dead_letters_of(runtime, chosen, file, None if whole else _LIST_COLUMNS, damaged)
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class DeadLetterPage:
 
 
 def dead_letter_page(
-    work: Runtime,
+    runtime: Runtime,
     selection: Selection,
     limit: int,
     after: str | None = None,
@@ -121,12 +123,12 @@ def dead_letter_page(
     found: list[DeadLetter] = []
     place = read_cursor(after) if after else None
     last = place
-    chosen = Chosen(work, selection, [], damaged)
-    for count, file in enumerate(files_from(work, "dead_letter", "dead_letters", place)):
+    chosen = Chosen(runtime, selection, [], damaged)
+    for count, file in enumerate(files_from(runtime, "dead_letter", "dead_letters", place)):
         if count == most_files:
             return DeadLetterPage(tuple(found), write_cursor(place_of(file)))
         behind = rows_after(place, file)
-        for letter in _dead_letters_of(work, chosen, file.path, _LIST_COLUMNS, damaged):
+        for letter in _dead_letters_of(runtime, chosen, file.path, _LIST_COLUMNS, damaged):
             if letter.row <= behind:
                 continue
             if len(found) == limit and last is not None:
@@ -137,10 +139,10 @@ def dead_letter_page(
 
 
 def _dead_letters_of(
-    work: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
+    runtime: Runtime, chosen: Chosen, file: str, columns: list[str] | None, damaged: Damaged | None
 ) -> Iterator[DeadLetter]:
     rows = [row for row, _ in chosen.records_of(file)]
-    table = read_unless_damaged(work.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
+    table = read_unless_damaged(runtime.store, file, rowset.encode(rows), columns, damaged=damaged) if rows else None
     if table is not None:
         yield from (DeadLetter(file, *each) for each in zip(rows, plain_rows(table), strict=True))
 
@@ -151,16 +153,18 @@ class Chosen:
     A file that cannot be read has no rows, and is added to `damaged`; without `damaged` it raises BooksError.
     """
 
-    def __init__(self, work: Runtime, selection: Selection, files: list[str], damaged: Damaged | None = None) -> None:
+    def __init__(
+        self, runtime: Runtime, selection: Selection, files: list[str], damaged: Damaged | None = None
+    ) -> None:
         self.files = files
         self._damaged = damaged
-        self._work = work
+        self._runtime = runtime
         self._selection = selection
-        self._visibility = visibility_of(work)
+        self._visibility = visibility_of(runtime)
         self._keys: set[tuple[Any, ...]] | None = None
         if selection.sql is not None:  # without files too: what is no condition is told
             self._keys = keys_where(
-                lambda file, columns: read_unless_damaged(work.store, file, columns=columns, damaged=damaged),
+                lambda file, columns: read_unless_damaged(runtime.store, file, columns=columns, damaged=damaged),
                 files,
                 selection.sql,
             )
@@ -170,7 +174,7 @@ class Chosen:
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
             columns.append("attempts")  # with their answers: long
-        table = read_unless_damaged(self._work.store, file, columns=columns, damaged=self._damaged)
+        table = read_unless_damaged(self._runtime.store, file, columns=columns, damaged=self._damaged)
         records = [] if table is None else plain_rows(table)
         return [(row, each) for row, each in enumerate(records) if self._fits(each)]
 
@@ -183,7 +187,7 @@ class Chosen:
         return tuple(name_of(record) if column == "name" else record[column] for column in KEY) in self._keys
 
 
-def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
+def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = None) -> list[DeadLetterName]:
     """Return the dead letters that `name` names, the newest batch's first: several if a delivery died several times.
 
     `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
@@ -191,7 +195,7 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     to `damaged`; without `damaged` it raises BooksError. Raises UserError for what is no name, NotFoundError if
     nothing, or more than one delivery, has it.
     """
-    found = list(_named(work, checked_name(name), damaged))
+    found = list(_named(runtime, checked_name(name), damaged))
     subjects = {each.subject for each in found}
     if not found:
         among = " in the files that can be read" if damaged else ""
@@ -205,7 +209,7 @@ def find_dead_letters(work: Runtime, name: str, damaged: Damaged | None = None) 
     return found
 
 
-def whole_dead_letters(work: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
+def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: Damaged) -> list[dict[str, Any]]:
     """Return what letters hold, their long columns too.
 
     Those of a file that cannot be read are left out, and the file is added to `damaged`.
@@ -213,21 +217,21 @@ def whole_dead_letters(work: Runtime, found: Sequence[DeadLetter], damaged: Dama
     whole: list[dict[str, Any]] = []
     for file, of_file in groupby(found, key=lambda each: each.file):
         rows = rowset.encode([each.row for each in of_file])
-        table = read_unless_damaged(work.store, file, rows, damaged=damaged)
+        table = read_unless_damaged(runtime.store, file, rows, damaged=damaged)
         whole += [] if table is None else plain_rows(table)
     return whole
 
 
-def read_dead_letter(work: Runtime, file: str, row: int) -> dict[str, Any]:
+def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
     """Return one dead letter whole; raises BooksError if its file cannot be read."""
-    (record,) = plain_rows(read_dead_letters(work.store, file, rowset.encode([row])))
+    (record,) = plain_rows(read_dead_letters(runtime.store, file, rowset.encode([row])))
     return record
 
 
-def _named(work: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
-    visibility = visibility_of(work)
-    for file in dead_letter_files(work):
-        table = read_unless_damaged(work.store, file, columns=_NAME_COLUMNS, damaged=damaged)
+def _named(runtime: Runtime, wanted: str, damaged: Damaged | None) -> Iterator[DeadLetterName]:
+    visibility = visibility_of(runtime)
+    for file in dead_letter_files(runtime):
+        table = read_unless_damaged(runtime.store, file, columns=_NAME_COLUMNS, damaged=damaged)
         for row, record in enumerate([] if table is None else table.to_pylist()):
             if is_named(record, wanted) and visibility.dead_letter(record):
                 about = f"{record['rule']}/{record['target']} " if record["rule"] else ""

@@ -40,18 +40,18 @@ _claiming = threading.Lock()
 _own: set[_Key] = set()  # claims of the pushes of this process
 
 
-def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
+def claim(runtime: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> Chunk | None:
     """Claim a chunk for a push of this process, once no other push is at work on it.
 
     Call `keeping` after it. None if there is nothing to push: the batch is not (or no longer) routed, the chunk is
     completed, or `stop` was set or the batch's deadline passed while another push worked on the chunk.
     """
-    others = Others(work, batch.batch_id)
+    others = Others(runtime, batch.batch_id)
     was_free = False
     while True:
         with _claiming:
-            until = work.ledger.now() + _CLAIM
-            chunk = work.ledger.claim_chunk(batch.batch_id, chunk_id, this_process(), until)
+            until = runtime.ledger.now() + _CLAIM
+            chunk = runtime.ledger.claim_chunk(batch.batch_id, chunk_id, this_process(), until)
             if chunk is not None:
                 _own.add(_key(chunk))
                 return chunk
@@ -59,22 +59,22 @@ def claim(work: Runtime, batch: Batch, chunk_id: int, stop: threading.Event) -> 
         if not live and was_free:  # no push had it, before and after the refusal: there is nothing to push
             return None
         was_free = not live
-        late = batch.deadline_at is not None and work.clock() >= batch.deadline_at
+        late = batch.deadline_at is not None and runtime.clock() >= batch.deadline_at
         if live and (late or stop.wait(_LOOK_SECONDS)):
             return None
 
 
 @contextmanager
-def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
+def keeping(runtime: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterator[None]:
     """Renew a claim while the block runs; call `on_lost`, in another thread, once another push has the chunk."""
     ended = threading.Event()
-    most = time.monotonic() + work.settings.push_timeout + _BEYOND_BUDGET_SECONDS
+    most = time.monotonic() + runtime.settings.push_timeout + _BEYOND_BUDGET_SECONDS
 
     def renew() -> None:
         while not ended.wait(_RENEW_SECONDS) and time.monotonic() < most:
             try:
-                until = work.ledger.now() + _CLAIM
-                if not work.ledger.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
+                until = runtime.ledger.now() + _CLAIM
+                if not runtime.ledger.renew_claim(chunk.batch_id, chunk.chunk_id, chunk.claim, until):
                     if not ended.is_set():
                         on_lost()
                     return
@@ -92,10 +92,10 @@ def keeping(work: Runtime, chunk: Chunk, on_lost: Callable[[], None]) -> Iterato
             _own.discard(_key(chunk))
 
 
-def begin_settlement(work: Runtime, batch_id: str) -> None:
+def begin_settlement(runtime: Runtime, batch_id: str) -> None:
     """Begin the settlement of a routed batch once no push of it is at work, unless another process begins it."""
-    others = Others(work, batch_id)
-    while not work.ledger.begin_settlement(batch_id) and work.ledger.batch(batch_id).state == "routed":
+    others = Others(runtime, batch_id)
+    while not runtime.ledger.begin_settlement(batch_id) and runtime.ledger.batch(batch_id).state == "routed":
         if others.live():
             time.sleep(_LOOK_SECONDS)
 
@@ -103,19 +103,19 @@ def begin_settlement(work: Runtime, batch_id: str) -> None:
 class Others:
     """Lists the live claims on chunks of a batch, and ends those of dead processes."""
 
-    def __init__(self, work: Runtime, batch_id: str) -> None:
-        self._work, self._batch_id = work, batch_id
+    def __init__(self, runtime: Runtime, batch_id: str) -> None:
+        self._runtime, self._batch_id = runtime, batch_id
         self._seen: dict[LiveClaim, float] = {}  # since when a claim stands as it is, by this process's clock
 
     def live(self) -> list[LiveClaim]:
         """Return the claims of pushes that work, or may work."""
-        found, now = self._work.ledger.live_claims(self._batch_id), time.monotonic()
+        found, now = self._runtime.ledger.live_claims(self._batch_id), time.monotonic()
         known = {(each.chunk_id, each.claim) for each in self._seen}
         self._seen = {each: self._seen.get(each, now) for each in found}
         live = []
         for each in found:
             if self._is_dead(each, now):
-                self._work.ledger.release_claim(self._batch_id, each)
+                self._runtime.ledger.release_claim(self._batch_id, each)
                 continue
             live.append(each)
             if (each.chunk_id, each.claim) not in known:

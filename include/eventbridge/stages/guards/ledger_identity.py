@@ -15,67 +15,69 @@ from eventbridge.store import layout
 _TRUSTED_SECONDS = 600.0
 
 
-def claim_runner(work: Runtime, runner: str) -> None:
+def claim_runner(runtime: Runtime, runner: str) -> None:
     """Write down which ledger holds a runner's state, or raise LedgerLostError if it is another one.
 
     By conditional create: of two ledgers that start with one store, one wins.
     """
     path = layout.runner(runner)
-    content = {"runner": runner, "ledger": work.ledger.ledger_id, "since": work.ledger.now().isoformat()}
+    content = {"runner": runner, "ledger": runtime.ledger.ledger_id, "since": runtime.ledger.now().isoformat()}
     # Read offsets before the store: a process claims the runner there before it registers offsets. In the other order,
     # a process that starts the runner at the same moment looks like a store that was lost.
-    offsets = work.ledger.committed_offsets(runner)
+    offsets = runtime.ledger.committed_offsets(runner)
     try:
-        written = work.store.get(path)
+        written = runtime.store.get(path)
     except StoreFileMissing:
         if offsets:
             raise LedgerLostError(
-                f"The ledger knows how far runner {runner!r} has come, but {work.store.uri} has never seen it: "
+                f"The ledger knows how far runner {runner!r} has come, but {runtime.store.uri} has never seen it: "
                 "the store was deleted or replaced, and with it the archive and the payloads of what is pending. "
                 "Restore it, or point EVENTBRIDGE_STORE_URI at the store that belongs to this ledger. "
                 "To begin again on purpose, name an empty ledger as well by EVENTBRIDGE_LEDGER_URL."
             ) from None
-        if work.store.create(path, json.dumps(content).encode()):
+        if runtime.store.create(path, json.dumps(content).encode()):
             return
-        written = work.store.get(path)
+        written = runtime.store.get(path)
     try:
         owner = json.loads(written)["ledger"]
     except (ValueError, KeyError, TypeError):
-        raise StoreError(f"{path} in {work.store.uri} does not say which ledger it belongs to. Restore it.") from None
-    if owner != work.ledger.ledger_id:
+        raise StoreError(
+            f"{path} in {runtime.store.uri} does not say which ledger it belongs to. Restore it."
+        ) from None
+    if owner != runtime.ledger.ledger_id:
         raise LedgerLostError(
-            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {work.ledger.ledger_id}. "
-            + _remedy(work)
+            f"The state of runner {runner!r} is in the ledger {owner}, and this ledger is {runtime.ledger.ledger_id}. "
+            + _remedy(runtime)
         )
 
 
-def registered_at(work: Runtime, runner: str) -> datetime | None:
+def registered_at(runtime: Runtime, runner: str) -> datetime | None:
     """Return since when the ledger holds a runner's state, by the ledger's clock; None: it was not claimed."""
     try:
-        return datetime.fromisoformat(json.loads(work.store.get(layout.runner(runner)))["since"])
+        return datetime.fromisoformat(json.loads(runtime.store.get(layout.runner(runner)))["since"])
     except (StoreFileMissing, ValueError, KeyError, TypeError):
         return None
 
 
-def refuse_lost_ledger(work: Runtime, *, always: bool = False) -> None:
+def refuse_lost_ledger(runtime: Runtime, *, always: bool = False) -> None:
     """Raise LedgerLostError if the newest manifest in the store is of a batch that the ledger does not know.
 
     Looks only if the ledger planned nothing in the last 10 minutes, or `always`: a listing has its price.
     """
-    latest = work.ledger.latest_batch()
-    now = work.ledger.now()
+    latest = runtime.ledger.latest_batch()
+    now = runtime.ledger.now()
     if not always and latest is not None and (now - latest.planned_at).total_seconds() < _TRUSTED_SECONDS:
         return
-    found = work.store.list("manifests/", _name_before(latest.planned_at) if latest is not None else "")
+    found = runtime.store.list("manifests/", _name_before(latest.planned_at) if latest is not None else "")
     if not found:
         return
     newest = PurePosixPath(found[-1]).stem
     try:
-        work.ledger.batch(newest)
+        runtime.ledger.batch(newest)
     except NotFoundError:
         raise LedgerLostError(
-            f"The store {work.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
-            f"the ledger is older than the store. {_remedy(work)}"
+            f"The store {runtime.store.uri} holds the manifest of batch {newest}, and this ledger does not know it: "
+            f"the ledger is older than the store. {_remedy(runtime)}"
         ) from None
 
 
@@ -88,7 +90,7 @@ def _name_before(planned_at: datetime) -> str:
     return layout.manifest(since, new_batch_id(since))
 
 
-def _remedy(work: Runtime) -> str:
+def _remedy(runtime: Runtime) -> str:
     return (
         "Point EVENTBRIDGE_LEDGER_URL at the ledger that belongs to this store, or restore its latest copy. "
         "To begin again on purpose, which delivers again what start_at covers, name an empty store by "

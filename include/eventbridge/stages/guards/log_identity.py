@@ -19,16 +19,16 @@ from eventbridge.sources.protocol import LogSource, TakesIn
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def refuse_other_log(work: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
+def refuse_other_log(runtime: Runtime, runner: str, bus: Bus, source: LogSource) -> None:
     """Raise OffsetGapError if the bus's log is not, or no longer, the one that the runner's offsets count on.
 
     Offsets of which that is not known yet count on this log from now on: they lie within it.
     """
-    rows = work.ledger.consumer_offsets(runner)
+    rows = runtime.ledger.consumer_offsets(runner)
     for told in offset_gaps(bus, source, rows).values():
         raise OffsetGapError(told)
     if not all(row.bus_identity for row in rows):
-        work.ledger.identify_bus(runner, source.identities())
+        runtime.ledger.identify_bus(runner, source.identities())
 
 
 def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> Mapping[Partition, str]:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 @told("buffer")
 def buffer(
-    work: Runtime,
+    runtime: Runtime,
     batch_id: str,
     open_lander: Callable[[Bus], Lander | None] | None = None,
     check: Check = check_singly,
@@ -50,23 +50,23 @@ def buffer(
     InfrastructureError when the prepare budget is spent: run it again; OffsetGapError where the bus is not the one that
     the batch was planned on.
     """
-    batch = work.ledger.batch(batch_id)
+    batch = runtime.ledger.batch(batch_id)
     if batch.state != "planned" or batch.kind != "normal":
         return
-    bus = work.rules_of(batch).buses[batch.bus]
-    with closing(work.open_source(bus)) as source:
-        refuse_other_log(work, batch.runner, bus, source)
-        landing = Landing(work, batch, bus, source, check, taken or TakenMessages())
+    bus = runtime.rules_of(batch).buses[batch.bus]
+    with closing(runtime.open_source(bus)) as source:
+        refuse_other_log(runtime, batch.runner, bus, source)
+        landing = Landing(runtime, batch, bus, source, check, taken or TakenMessages())
         landed = landing.run(open_lander)
     if landed:
-        work.ledger.end_landing(batch_id, learned_of(work, batch, landing.samples))
+        runtime.ledger.end_landing(batch_id, learned_of(runtime, batch, landing.samples))
 
 
 @dataclass
 class Landing:
     """One try of landing a batch; sub-ranges are recorded one after the other: each must know the ids before it."""
 
-    work: Runtime
+    runtime: Runtime
     batch: Batch
     bus: Bus
     source: LogSource
@@ -78,23 +78,23 @@ class Landing:
 
     def __post_init__(self) -> None:
         """Know how messages are checked."""
-        settings = self.work.settings
+        settings = self.runtime.settings
         sampled = settings.schema_sample_events if self.bus.name != OPERATIONS_BUS.name else 0
         self._limits = Limits(
             settings.buffer_range_events, settings.event_max_size, sampled, settings.schema_example_max_size
         )
         limits = self._limits if self.batch.state == "planned" else self._limits._replace(sample_events=0)
         mapping = self.bus.source.mapping
-        self._checking = Checking(self.source, mapping, limits, self.work.clock, self.check)
+        self._checking = Checking(self.source, mapping, limits, self.runtime.clock, self.check)
         self._fresh = FreshReading(self.source, mapping, limits.event_max_size, self.taken)
 
     def run(self, open_lander: Callable[[Bus], Lander | None] | None = None) -> bool:
         """Land every range; False: the batch is not `planned` any more, somebody else was faster."""
-        budget = PrepareBudget(self.work, "buffer", self.batch.batch_id)
+        budget = PrepareBudget(self.runtime, "buffer", self.batch.batch_id)
         self._learn()
         if open_lander is not None:
             self._land_shared(open_lander, budget)
-        for span in self.work.ledger.ranges(self.batch.batch_id):
+        for span in self.runtime.ledger.ranges(self.batch.batch_id):
             position = self._landed_until(span, span.start)
             while position < span.end:
                 budget.check()
@@ -109,22 +109,22 @@ class Landing:
         """The bus as today's file has it: a person who was told of a deleted range answers there."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
-        return self.work.rule_set().buses.get(self.bus.name, self.bus)
+        return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
 
     def _land_shared(self, open_lander: Callable[[Bus], Lander | None], budget: PrepareBudget) -> None:
         """Have a large batch landed in parts and record what comes, up to what has to be landed here."""
         spans = [
             Part(span.partition, self._landed_until(span, span.start), span.end)
-            for span in self.work.ledger.ranges(self.batch.batch_id)
+            for span in self.runtime.ledger.ranges(self.batch.batch_id)
         ]
-        batch, settings = self.batch, self.work.settings
+        batch, settings = self.batch, self.runtime.settings
         job = LandJob(
             batch_id=batch.batch_id,
             runner=batch.runner,
             bus=batch.bus,
             rule_set=batch.rule_set,
             planned_at=batch.planned_at,
-            at=self.work.clock(),
+            at=self.runtime.clock(),
             log=log_of(self.source),
             store_uri=settings.store_uri,
             **self._limits._asdict(),
@@ -160,20 +160,20 @@ class Landing:
         """
         found = self._checked(partition, start, limit)
         batch = self.batch
-        path = write_file(self.work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+        path = write_file(self.runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
         return self._record(LandedFile(path, found.detail, found.samples), found.identities)
 
     def _record(self, landed: LandedFile, identities: set[bytes]) -> bool:
         detail = landed.detail
         key = _key(detail.partition, detail.start)
         file = BatchFile(self.batch.batch_id, "buffer", key, landed.path, detail.read, detail)
-        if self.work.ledger.record_file(file, while_state="planned"):
+        if self.runtime.ledger.record_file(file, while_state="planned"):
             self.seen |= identities
             self.recorded[file.key] = file
             self._sampled(landed.samples)
             return True
         self._learn()
-        return file.key in self.recorded and self.work.ledger.batch(self.batch.batch_id).state == "planned"
+        return file.key in self.recorded and self.runtime.ledger.batch(self.batch.batch_id).state == "planned"
 
     def _sampled(self, samples: Mapping[str, TypeSample]) -> None:
         for name, sample in samples.items():
@@ -202,16 +202,16 @@ class Landing:
         """Whether a streaming task, which died since, has sent some of the batch: what is there of it is not passed
         over.
         """
-        return any(map(is_of_streaming_task, segments(self.work, self.batch.batch_id)))
+        return any(map(is_of_streaming_task, segments(self.runtime, self.batch.batch_id)))
 
     def _learn(self) -> None:
         """Take over what is recorded: where each partition stands, and the ids of its valid events."""
-        for file in self.work.ledger.files(self.batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files(self.batch.batch_id, "buffer"):
             if file.key in self.recorded:
                 continue
             self.recorded[file.key] = file
             if file.path is not None:
-                self.seen |= valid_identities(self.work.store, file.path)
+                self.seen |= valid_identities(self.runtime.store, file.path)
 
     def _landed_until(self, span: Range | Part, position: int) -> int:
         """Return the end of the recorded sub-ranges that follow one another from `position` on."""

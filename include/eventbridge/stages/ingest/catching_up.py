@@ -30,22 +30,27 @@ class Staying:
     waits: bool = False
 
 
-def moved_away(work: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
+def moved_away(runtime: Runtime, today: RuleSet, rules: RuleSet, runner: str) -> list[tuple[str, str]]:
     """Return the (rule, target) that a runner delivers for still, and that today's files give to another of its bus.
 
     `rules` are those that they give to it.
     """
     gone = [
         pair
-        for pair, was in work.ledger.assignments().items()
+        for pair, was in runtime.ledger.assignments().items()
         if was.runner == runner and not was.left and pair[0] not in rules.rules and pair[0] in today.rules
     ]
-    buses = {row.bus for row in work.ledger.consumer_offsets(runner)} if gone else set()
+    buses = {row.bus for row in runtime.ledger.consumer_offsets(runner)} if gone else set()
     return [pair for pair in gone if today.rules[pair[0]].bus in buses]
 
 
 def staying(
-    work: Runtime, today: RuleSet, moved: Iterable[str], bus: Bus, source: LogSource, offsets: Mapping[Partition, int]
+    runtime: Runtime,
+    today: RuleSet,
+    moved: Iterable[str],
+    bus: Bus,
+    source: LogSource,
+    offsets: Mapping[Partition, int],
 ) -> Staying:
     """Return which rules that `moved` away are to stay with a runner that stands at `offsets`, and up to where.
 
@@ -57,9 +62,12 @@ def staying(
     kept: set[str] = set()
     until = dict(offsets)
     for new, rules in of_runner.items():
-        if work.ledger.batches(limit=None, runner=new, state="open") and work.ledger.streaming_lease(new) is not None:
+        if (
+            runtime.ledger.batches(limit=None, runner=new, state="open")
+            and runtime.ledger.streaming_lease(new) is not None
+        ):
             return Staying(frozenset(rules), offsets, waits=True)
-        ends = _taken_by(work, new, bus, source, offsets.keys())
+        ends = _taken_by(runtime, new, bus, source, offsets.keys())
         further = {partition: end for partition, end in ends.items() if end > offsets[partition]}
         if further:
             kept |= rules
@@ -75,14 +83,16 @@ def nearest(first: Mapping[Partition, int], second: Mapping[Partition, int]) -> 
 
 
 def _taken_by(
-    work: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
+    runtime: Runtime, runner: str, bus: Bus, source: LogSource, partitions: Collection[Partition]
 ) -> dict[Partition, int]:
     """Return up to where a runner has taken each partition, its batch under way included."""
-    rows = [row for row in work.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions]
+    rows = [
+        row for row in runtime.ledger.consumer_offsets(runner) if row.bus == bus.name and row.partition in partitions
+    ]
     existing = set(source.partitions())
     ends = {row.partition: standing(row, bus, source) for row in rows if row.partition in existing}
-    batch = work.ledger.unfinished_batch(runner)
-    for taken in work.ledger.ranges(batch.batch_id) if batch is not None else ():
+    batch = runtime.ledger.unfinished_batch(runner)
+    for taken in runtime.ledger.ranges(batch.batch_id) if batch is not None else ():
         if taken.partition in ends:
             ends[taken.partition] = max(taken.end, ends[taken.partition])
     return ends

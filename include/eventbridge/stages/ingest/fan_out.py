@@ -17,7 +17,9 @@ _MOST_BATCHES = 10
 _ENOUGH_EVENTS = 1_000
 
 
-def events_to_hand_out(work: Runtime, runner: str, rules: RuleSet, pools: Mapping[str, PoolSlots] | None) -> int | None:
+def events_to_hand_out(
+    runtime: Runtime, runner: str, rules: RuleSet, pools: Mapping[str, PoolSlots] | None
+) -> int | None:
     """Return how many events fit a batch whose deliveries are all to be handed out; None: there is no telling yet.
 
     A rule's own pool, or one that rules name, does not bound the batch: what it has no room for is that rule's affair,
@@ -26,29 +28,29 @@ def events_to_hand_out(work: Runtime, runner: str, rules: RuleSet, pools: Mappin
     """
     events = 0
     parts: list[Part] = []
-    for batch in work.ledger.batches(limit=_MOST_BATCHES, runner=runner):
+    for batch in runtime.ledger.batches(limit=_MOST_BATCHES, runner=runner):
         if batch.kind == "normal" and batch.state == "committed" and events < _ENOUGH_EVENTS:
-            landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
+            landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
             events += sum(each.read for each in landed if isinstance(each, LandedRange))
-            parts += _parts(work, batch, rules)
-    most = work.settings.batch_max_chunks
+            parts += _parts(runtime, batch, rules)
+    most = runtime.settings.batch_max_chunks
     room = {
         name: chunks_for(pool._replace(free=max(1, pool.free)), most)
         for name, pool in (pools or {}).items()
         if name in PRIORITY_POOLS and pool.slots
     }
-    return events_handed_out(FanOut.of(events, parts), room, most, work.settings.batch_max_deliveries)
+    return events_handed_out(FanOut.of(events, parts), room, most, runtime.settings.batch_max_deliveries)
 
 
-def _parts(work: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
+def _parts(runtime: Runtime, batch: Batch, rules: RuleSet) -> Iterator[Part]:
     """Yield what a batch handed out, and what it had no room for: not what waits for a target that is not well."""
-    for total in work.ledger.chunk_totals(batch.batch_id):
-        yield part_of_chunks(total, work.chunk_sizes.small)
-    withheld = work.ledger.withheld_pieces(batch.batch_id)
-    statuses = work.ledger.target_statuses() if withheld else {}
+    for total in runtime.ledger.chunk_totals(batch.batch_id):
+        yield part_of_chunks(total, runtime.chunk_sizes.small)
+    withheld = runtime.ledger.withheld_pieces(batch.batch_id)
+    statuses = runtime.ledger.target_statuses() if withheld else {}
     for pool, piece in withheld:
         status, rule = statuses.get((piece.rule, piece.target)), rules.rules.get(piece.rule)
         target = rule.targets.get(piece.target) if rule is not None else None
         if target is not None and (status is None or status.state == "ok"):
-            most = work.chunk_sizes.of(target)
+            most = runtime.chunk_sizes.of(target)
             yield Part(pool, piece.count, max(piece.count / most.deliveries, piece.size / most.size))

@@ -72,10 +72,10 @@ class Handover:
     behind: tuple[Behind, ...] = ()
 
 
-def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
+def arrivals(runtime: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSource) -> list[Arrival]:
     """Return what comes to a runner from others on the same bus, or back to it after a batch that it took without."""
     # All of it at one moment, and after today's rules came into force: from then on the old runner plans without them.
-    known = work.ledger.deliverers()
+    known = runtime.ledger.deliverers()
     groups = {row.group for row in known.offsets if row.bus == bus.name}
     found: dict[tuple[str, tuple[LeftAt, ...]], list[str]] = defaultdict(list)
     for rule in rules.rules.values():
@@ -89,13 +89,13 @@ def arrivals(work: Runtime, rules: RuleSet, runner: str, bus: Bus, source: LogSo
         {partition for partition in source.partitions() if partition.topic in bus.source.topics} if found else set()
     )
     return [
-        Arrival(old, tuple(names), *_line(work, bus, source, partitions, known, old, left))
+        Arrival(old, tuple(names), *_line(runtime, bus, source, partitions, known, old, left))
         for (old, left), names in found.items()
     ]
 
 
 def _line(
-    work: Runtime,
+    runtime: Runtime,
     bus: Bus,
     source: LogSource,
     partitions: Collection[Partition],
@@ -104,7 +104,7 @@ def _line(
     left: tuple[LeftAt, ...],
 ) -> tuple[Mapping[Partition, int], Batch | None, bool]:
     if left:
-        rows = [ConsumerOffset(old, bus.name, *each[:2], "", work.clock(), each.bus_identity) for each in left]
+        rows = [ConsumerOffset(old, bus.name, *each[:2], "", runtime.clock(), each.bus_identity) for each in left]
     else:
         rows = [row for row in known.offsets if row.group == old]
     line = {row.partition: standing(row, bus, source) for row in rows if row.partition in partitions}
@@ -188,20 +188,20 @@ def left_behind(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str 
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 
 
-def leave(work: Runtime, taken: TakenUp, gone: Iterable[tuple[str, str]], runner: str) -> bool:
+def leave(runtime: Runtime, taken: TakenUp, gone: Iterable[tuple[str, str]], runner: str) -> bool:
     """Note where a runner stands that is about to plan without rules which today's files give to another one.
 
     False if rule files have changed since, or another attempt has planned a batch: then there is nothing to plan.
     """
-    return work.ledger.leave_targets(runner, gone, taken.rule_set)
+    return runtime.ledger.leave_targets(runner, gone, taken.rule_set)
 
 
-def assign(work: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
+def assign(runtime: Runtime, taken: TakenUp, rules: RuleSet, runner: str) -> bool:
     """Note that a runner delivers for its rules from now on; writes only what changed.
 
     False if rule files have changed since: then they may be another runner's by now, and there is nothing to plan.
     """
-    assigned = work.ledger.assignments()
+    assigned = runtime.ledger.assignments()
     pairs = {(rule.name, target) for rule in rules.rules.values() for target in rule.targets}
     changed = [pair for pair in pairs if pair not in assigned or assigned[pair].runner != runner or assigned[pair].left]
-    return work.ledger.assign_targets(runner, changed, taken.rule_set)
+    return runtime.ledger.assign_targets(runner, changed, taken.rule_set)

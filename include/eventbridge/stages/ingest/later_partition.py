@@ -16,7 +16,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 _CLOCKS_DIFFER: Final = timedelta(minutes=10)
 
 
-def later_start(work: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
+def later_start(runtime: Runtime, runner: str, bus: Bus, source: LogSource, partition: Partition) -> int:
     """Return the offset of the first event of a partition that a registered runner is to have.
 
     Nothing of a new partition can have been seen before: it is taken from its beginning. One that a broker names may be
@@ -24,5 +24,5 @@ def later_start(work: Runtime, runner: str, bus: Bus, source: LogSource, partiti
     """
     if bus.source.start_at not in ("earliest", "latest"):
         return start_offset(bus, source, partition)
-    since = registered_at(work, runner) if partition.broker and bus.source.start_at == "latest" else None
+    since = registered_at(runtime, runner) if partition.broker and bus.source.start_at == "latest" else None
     return source.earliest(partition) if since is None else source.offset_at(partition, since - _CLOCKS_DIFFER)

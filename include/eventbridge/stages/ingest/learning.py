@@ -23,14 +23,14 @@ log = logging.getLogger(__name__)
 MOST_TYPES: Final = 500
 
 
-def learned_of(work: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
+def learned_of(runtime: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -> list[LearnedSchema]:
     """Return what the types of a batch are known as now, and the events that tell what changed.
 
     Once a bus has as many types as are learned of one, further ones are passed over.
     """
     if not samples:
         return []
-    known, types = work.ledger.schemas_of(batch.bus, samples)
+    known, types = runtime.ledger.schemas_of(batch.bus, samples)
     new = [name for name in samples if name not in known]
     passed_over = set(new[max(0, MOST_TYPES - types) :])
     found = [
@@ -38,7 +38,7 @@ def learned_of(work: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -
         for name, sample in samples.items()
         if name not in passed_over
     ]
-    rules = _rules_of_all(work, batch) if any(each.changes for each in found) else None
+    rules = _rules_of_all(runtime, batch) if any(each.changes for each in found) else None
     return [
         LearnedSchema(each.schema, tuple(of_schema(change, rules_using(rules, change)) for change in each.changes))
         if rules is not None
@@ -47,12 +47,12 @@ def learned_of(work: Runtime, batch: Batch, samples: Mapping[str, TypeSample]) -
     ]
 
 
-def _rules_of_all(work: Runtime, batch: Batch) -> RuleSet:
+def _rules_of_all(runtime: Runtime, batch: Batch) -> RuleSet:
     """Return the rules in force of all runners; where they cannot be read, those that the batch is pinned to."""
     try:
-        known = work.ledger.rules_in_force()
+        known = runtime.ledger.rules_in_force()
         if known is not None:
-            return frozen_rules(work.store, known.rule_set)
+            return frozen_rules(runtime.store, known.rule_set)
     except EventBridgeError as error:
         log.warning("batch %s names rules of its own runner only: %s", batch.batch_id, error)
-    return work.rules_of(batch)
+    return runtime.rules_of(batch)

@@ -47,7 +47,7 @@ log = logging.getLogger(__name__)
 
 @told("listen", of="runner")
 def listen(
-    work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
+    runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
     """Return the id of the runner's unfinished batch, else of a new one, else None: nothing to take, or no room for it.
 
@@ -61,100 +61,100 @@ def listen(
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
     lose or repeat history, BusError where the bus cannot answer.
     """
-    return _listen(work, runner, pools, holder)
+    return _listen(runtime, runner, pools, holder)
 
 
-def _listen(work: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
-    lease = work.ledger.streaming_lease(runner)
+def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None, holder: str | None) -> str | None:
+    lease = runtime.ledger.streaming_lease(runner)
     if lease is not None and lease.holder != holder:
         log.info("runner %s: %s delivers its events, until %s at least", runner, lease.holder, lease.until)
         return None
-    repeat_bus_commits(work, runner)
-    unfinished = work.ledger.unfinished_batch(runner)
+    repeat_bus_commits(runtime, runner)
+    unfinished = runtime.ledger.unfinished_batch(runner)
     if unfinished is not None:
-        claim_runner(work, runner)
-        refuse_lost_ledger(work)
-        return unfinished.batch_id if end_open(work, unfinished, holder) else None
-    taken = take_up_rules(work)
+        claim_runner(runtime, runner)
+        refuse_lost_ledger(runtime)
+        return unfinished.batch_id if end_open(runtime, unfinished, holder) else None
+    taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(runner)
-    moved = moved_away(work, taken.rules, rules, runner)
+    moved = moved_away(runtime, taken.rules, rules, runner)
     buses = rules.buses or taken.rules.only({rule for rule, _ in moved}).buses
     if not buses:
         raise NotFoundError(f"no rule has the runner {runner!r}. {meant('Runners', runner, taken.rules.runners())}")
     (bus,) = buses.values()
-    if full := storage_refusal(work, taken.rules, bus):
+    if full := storage_refusal(runtime, taken.rules, bus):
         log.warning("runner %s: no new batch is planned: %s", runner, full)
         return None
-    with closing(work.open_source(bus)) as source:
-        known = _standing(work, runner, bus)
-        arriving = arrivals(work, rules, runner, bus, source)
+    with closing(runtime.open_source(bus)) as source:
+        known = _standing(runtime, runner, bus)
+        arriving = arrivals(runtime, rules, runner, bus, source)
         if not known and any(each.batch is not None for each in arriving):
-            return _adopt_orphaned_batch(work, runner, arriving)
-        offsets = _registered(work, runner, bus, source, arriving, known)
-        refuse_other_log(work, runner, bus, source)
-        stays = staying(work, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
+            return _adopt_orphaned_batch(runtime, runner, arriving)
+        offsets = _registered(runtime, runner, bus, source, arriving, known)
+        refuse_other_log(runtime, runner, bus, source)
+        stays = staying(runtime, taken.rules, {rule for rule, _ in moved}, bus, source, offsets)
         if stays.waits:
             log.info("runner %s waits until the batch ends of a runner that its rules move to", runner)
         if stays.waits or not (rules.rules or stays.rules):
             return None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
-        if not leave(work, taken, [each for each in moved if each[0] not in stays.rules], runner):
-            return _listen(work, runner, pools, holder)
+        if not leave(runtime, taken, [each for each in moved if each[0] not in stays.rules], runner):
+            return _listen(runtime, runner, pools, holder)
         handover = hand_over(runner, offsets, arriving)
         if (old := to_catch_up(handover.behind, taken.rules.runners())) is not None:
             log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
-            return _listen(work, old, pools, None)
+            return _listen(runtime, old, pools, None)
         rules = rules.without(handover.waiting)
         if stays.rules:
             rules = RuleSet.joined([rules, taken.rules.only(stays.rules)])
         until = nearest(handover.until, stays.until)
-        if not assign(work, taken, rules, runner):
-            return _listen(work, runner, pools, holder)
-        most = events_to_hand_out(work, runner, rules, pools)
+        if not assign(runtime, taken, rules, runner):
+            return _listen(runtime, runner, pools, holder)
+        most = events_to_hand_out(runtime, runner, rules, pools)
         if isinstance(source, TakesIn):
-            if is_intake_stopped(work):
+            if is_intake_stopped(runtime):
                 return None
-            _take_in(work, runner, source, _Room(offsets, until, most))
+            _take_in(runtime, runner, source, _Room(offsets, until, most))
         opens = holder is not None and not (until or handover.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
         room = _Room(offsets, until, most)
-        plan = _opened(bus, source, offsets) if opens else _plan(work, runner, bus, source, room)
-    if is_intake_stopped(work):
+        plan = _opened(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)
+    if is_intake_stopped(runtime):
         return None
     if not plan.ranges:
-        return _adopt_orphaned_batch(work, runner, arriving)
+        return _adopt_orphaned_batch(runtime, runner, arriving)
     if known:  # else that was made sure of before registering
-        refuse_lost_ledger(work)
+        refuse_lost_ledger(runtime)
     state: BatchState = "open" if opens else "planned"
-    planned = _publish(work, _Pinned(runner, bus, rules, taken.rule_set), plan, state)
+    planned = _publish(runtime, _Pinned(runner, bus, rules, taken.rule_set), plan, state)
     # Somebody else planned first, and has perhaps committed since: this attempt stood still in between.
-    return planned if planned is not None else _listen(work, runner, pools, holder)
+    return planned if planned is not None else _listen(runtime, runner, pools, holder)
 
 
-def _adopt_orphaned_batch(work: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
+def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
     """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
-    known = work.ledger.rules_in_force()
+    known = runtime.ledger.rules_in_force()
     batch_id = left_behind(arriving, known.runners if known is not None else {})
-    if batch_id is None or not end_open(work, work.ledger.batch(batch_id)):
+    if batch_id is None or not end_open(runtime, runtime.ledger.batch(batch_id)):
         return None
     log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)
     return batch_id
 
 
-def repeat_bus_commits(work: Runtime, runner: str) -> None:
+def repeat_bus_commits(runtime: Runtime, runner: str) -> None:
     """Tell the bus again what a commit could not tell it; if that fails too, warn and leave it to the next listen.
 
     The ledger is the truth, so what is told is where the group stands now: an old batch's end would move it back.
     """
-    outstanding = work.ledger.bus_commits_outstanding(runner)
+    outstanding = runtime.ledger.bus_commits_outstanding(runner)
     if not outstanding:
         return
     newest = outstanding[-1]
     try:
-        bus = work.rule_set().buses.get(newest.bus) or work.rules_of(newest).buses[newest.bus]
-        with closing(work.open_source(bus)) as source:
-            refuse_other_log(work, runner, bus, source)
-            standing = work.ledger.committed_offsets(runner)
+        bus = runtime.rule_set().buses.get(newest.bus) or runtime.rules_of(newest).buses[newest.bus]
+        with closing(runtime.open_source(bus)) as source:
+            refuse_other_log(runtime, runner, bus, source)
+            standing = runtime.ledger.committed_offsets(runner)
             source.commit(
                 runner, {partition: standing[partition] for partition in source.partitions() if partition in standing}
             )
@@ -163,41 +163,46 @@ def repeat_bus_commits(work: Runtime, runner: str) -> None:
         log.warning("the bus %s still does not take the offsets of %s: %s", newest.bus, runner, error)
         return
     for batch in outstanding:
-        work.ledger.mark_bus_committed(batch.batch_id)
+        runtime.ledger.mark_bus_committed(batch.batch_id)
 
 
 def _registered(
-    work: Runtime, runner: str, bus: Bus, source: LogSource, arriving: Sequence[Arrival], known: Mapping[Partition, int]
+    runtime: Runtime,
+    runner: str,
+    bus: Bus,
+    source: LogSource,
+    arriving: Sequence[Arrival],
+    known: Mapping[Partition, int],
 ) -> Mapping[Partition, int]:
     """Return where the group stands in each partition of its bus, having registered the partitions that are not `known`."""
-    claim_runner(work, runner)
+    claim_runner(runtime, runner)
     new = [partition for partition in source.partitions() if partition not in known]
     if known:
-        refuse_other_log(work, runner, bus, source)
+        refuse_other_log(runtime, runner, bus, source)
     else:
-        refuse_lost_ledger(work, always=True)
+        refuse_lost_ledger(runtime, always=True)
     if new:
         offsets = {
-            partition: later_start(work, runner, bus, source, partition)
+            partition: later_start(runtime, runner, bus, source, partition)
             if known
             else start_offset(bus, source, partition)
             for partition in new
         }
         if not known:
             offsets |= inherited_offsets(arriving)
-        work.ledger.register_partitions(runner, bus.name, offsets, source.identities())
-        known = work.ledger.committed_offsets(runner)
+        runtime.ledger.register_partitions(runner, bus.name, offsets, source.identities())
+        known = runtime.ledger.committed_offsets(runner)
     return known
 
 
-def _standing(work: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
-    others = {row.bus for row in work.ledger.consumer_offsets(runner)} - {bus.name}
+def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int]:
+    others = {row.bus for row in runtime.ledger.consumer_offsets(runner)} - {bus.name}
     if others:
         raise UserError(
             f"The runner {runner!r} has consumed the bus {others.pop()!r} until now and its rules name {bus.name!r}. "
             f"Give the rules of {bus.name!r} a runner of another name: offsets of two buses cannot be told apart."
         )
-    return work.ledger.committed_offsets(runner)
+    return runtime.ledger.committed_offsets(runner)
 
 
 class _Room(NamedTuple):
@@ -215,7 +220,7 @@ class _Plan(NamedTuple):
     is_full: bool
 
 
-def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) -> _Plan:
+def _plan(runtime: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) -> _Plan:
     existing = set(source.partitions())
     waiting = []
     for partition, offset in sorted(room.offsets.items()):
@@ -226,21 +231,21 @@ def _plan(work: Runtime, runner: str, bus: Bus, source: LogSource, room: _Room) 
             waiting.append(found._replace(end=min(found.end, room.until.get(partition, found.end))))
     held = sum(each.end - each.readable_from for each in waiting)
     # Another topic's few events would wait for the whole of a batch that is large.
-    limit = _most_events(work, runner, room, held if len(bus.source.topics) == 1 else 0)
+    limit = _most_events(runtime, runner, room, held if len(bus.source.topics) == 1 else 0)
     return _Plan([Range(*take) for take in plan_ranges(waiting, limit, bus.weights)], is_full=held > limit)
 
 
-def _most_events(work: Runtime, runner: str, room: _Room, backlog: int = 0) -> int:
-    settings = work.settings
-    max_events = min(settings.batch_max_events, events_in_time(work, runner, backlog))
+def _most_events(runtime: Runtime, runner: str, room: _Room, backlog: int = 0) -> int:
+    settings = runtime.settings
+    max_events = min(settings.batch_max_events, events_in_time(runtime, runner, backlog))
     max_events = max_events if room.most is None else min(room.most, max_events)
-    return events_within(max_events, settings.batch_max_size, _mean_bytes(work, runner))
+    return events_within(max_events, settings.batch_max_size, _mean_bytes(runtime, runner))
 
 
-def _take_in(work: Runtime, runner: str, source: LogSource, room: _Room) -> None:
+def _take_in(runtime: Runtime, runner: str, source: LogSource, room: _Room) -> None:
     """Take messages over from queues, so that the spool holds what a batch may take."""
     held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
-    if isinstance(source, TakesIn) and (most := _most_events(work, runner, room) - held) > 0:
+    if isinstance(source, TakesIn) and (most := _most_events(runtime, runner, room) - held) > 0:
         source.take_in(most)
 
 
@@ -251,10 +256,10 @@ def _opened(bus: Bus, source: LogSource, offsets: Mapping[Partition, int]) -> _P
     return _Plan([Range(partition, at, at) for partition, at in standing if partition in existing], is_full=False)
 
 
-def _mean_bytes(work: Runtime, runner: str) -> float | None:
+def _mean_bytes(runtime: Runtime, runner: str) -> float | None:
     """Return what a message of the runner's last landed batch came to, in bytes."""
-    for batch in work.ledger.batches(limit=10, runner=runner):
-        files = work.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
+    for batch in runtime.ledger.batches(limit=10, runner=runner):
+        files = runtime.ledger.files(batch.batch_id, "buffer") if batch.kind == "normal" else []
         landed = [file.detail for file in files if isinstance(file.detail, LandedRange)]
         if read := sum(each.read for each in landed):
             return sum(each.size for each in landed) / read
@@ -270,10 +275,10 @@ class _Pinned(NamedTuple):
     in_force: str
 
 
-def _publish(work: Runtime, of: _Pinned, plan: _Plan, state: BatchState) -> str | None:
-    frozen = freeze_rules(work.store, of.rules)
-    now = work.ledger.now()
+def _publish(runtime: Runtime, of: _Pinned, plan: _Plan, state: BatchState) -> str | None:
+    frozen = freeze_rules(runtime.store, of.rules)
+    now = runtime.ledger.now()
     batch = Batch(
         new_batch_id(now), "normal", of.runner, of.bus.name, state, frozen, planned_at=now, is_full=plan.is_full
     )
-    return batch.batch_id if work.ledger.plan_batch(batch, plan.ranges, of.in_force) else None
+    return batch.batch_id if runtime.ledger.plan_batch(batch, plan.ranges, of.in_force) else None

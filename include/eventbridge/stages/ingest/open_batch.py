@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 def open_following(
-    work: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
+    runtime: Runtime, former: Batch, ends: Mapping[Partition, int], source: LogSource, holder: str
 ) -> Batch | None:
     """Open a batch of the same rules behind one that its streaming task has read up to `ends`, and that is to be
     committed yet.
@@ -31,19 +31,19 @@ def open_following(
     None where a listen is to plan what comes next, once the former is committed: rules or the partitions of the bus
     have changed, messages are to be passed over, nothing may be taken now, or the lease is another's than `holder`'s.
     """
-    taken = take_up_rules(work)
+    taken = take_up_rules(runtime)
     rules = taken.rules.for_runner(former.runner)
     if rules.hash != former.rule_set:
         return None
     bus = rules.buses[former.bus]
     if {partition for partition in source.partitions() if partition.topic in bus.source.topics} != ends.keys():
         return None
-    refuse_other_log(work, former.runner, bus, source)
+    refuse_other_log(runtime, former.runner, bus, source)
     if any_passed_over(bus, source, ends):
         return None
-    if storage_refusal(work, taken.rules, bus) or is_intake_stopped(work):
+    if storage_refusal(runtime, taken.rules, bus) or is_intake_stopped(runtime):
         return None
-    now = work.ledger.now()
+    now = runtime.ledger.now()
     batch = Batch(
         new_batch_id(now),
         "normal",
@@ -54,10 +54,10 @@ def open_following(
         planned_at=now,
         follows=former.batch_id,
     )
-    return batch if work.ledger.open_following(batch, ends, holder, taken.rule_set) else None
+    return batch if runtime.ledger.open_following(batch, ends, holder, taken.rule_set) else None
 
 
-def end_open(work: Runtime, batch: Batch, holder: str | None = None) -> bool:
+def end_open(runtime: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """Move an open batch to `planned` unless its runner's lease is another's than `holder`'s; False: it is open.
 
     From then on the streaming task can record nothing of it: its ranges end where its last segment says, and what the
@@ -65,23 +65,23 @@ def end_open(work: Runtime, batch: Batch, holder: str | None = None) -> bool:
     """
     if batch.state != "open":
         return True
-    if (lease := work.ledger.streaming_lease(batch.runner)) is not None and lease.holder != holder:
+    if (lease := runtime.ledger.streaming_lease(batch.runner)) is not None and lease.holder != holder:
         return False
     if batch.follows is not None:
         return False
-    if work.ledger.move_batch(batch.batch_id, "open", "planned"):
+    if runtime.ledger.move_batch(batch.batch_id, "open", "planned"):
         log.warning("runner %s: its streaming task ended in the middle of batch %s", batch.runner, batch.batch_id)
     return True
 
 
-def closed(work: Runtime, batch: Batch) -> Batch:
+def closed(runtime: Runtime, batch: Batch) -> Batch:
     """Return a batch as it is once no streaming task has it open; raises UserError while one has."""
     if batch.state != "open":
         return batch
-    if not end_open(work, batch):
+    if not end_open(runtime, batch):
         first = f" behind batch {batch.follows}, which is to be committed first" if batch.follows else ""
         raise UserError(
             f"batch {batch.batch_id} is open: a streaming task of runner {batch.runner!r} delivers its events{first}. "
             "Run this again once `eventbridge status` shows it in another state"
         )
-    return work.ledger.batch(batch.batch_id)
+    return runtime.ledger.batch(batch.batch_id)

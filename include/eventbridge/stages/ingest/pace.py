@@ -21,20 +21,20 @@ _MOST_BATCHES = 10
 _MOST = 0.8
 
 
-def events_in_time(work: Runtime, runner: str, backlog: int = 0) -> int:
+def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
     """Return how many events the next batch may take, by the last one that was full or took longer than it should.
 
     `backlog` is how many wait that may have the bus for themselves; 0 where others share it.
     """
-    target = work.settings.batch_target_duration
-    for batch in work.ledger.batches(limit=_MOST_BATCHES, runner=runner):
+    target = runtime.settings.batch_target_duration
+    for batch in runtime.ledger.batches(limit=_MOST_BATCHES, runner=runner):
         if batch.kind != "normal" or batch.committed_at is None:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
             continue  # small and quick: it says nothing of what a large one takes
-        if (answered := _mostly_answered(work, batch)) is None:
+        if (answered := _mostly_answered(runtime, batch)) is None:
             continue
-        landed = [file.detail for file in work.ledger.files(batch.batch_id, "buffer")]
+        landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
         events = sum(each.read for each in landed if isinstance(each, LandedRange))
         seconds = (answered - batch.planned_at).total_seconds()
         if (found := paced_events(events, seconds, target, is_full=batch.is_full, backlog=backlog)) is not None:
@@ -42,12 +42,12 @@ def events_in_time(work: Runtime, runner: str, backlog: int = 0) -> int:
     return FIRST_EVENTS
 
 
-def _mostly_answered(work: Runtime, batch: Batch) -> datetime | None:
+def _mostly_answered(runtime: Runtime, batch: Batch) -> datetime | None:
     """Return when most of a batch's answers were there; None: it had none, or they are not kept any more."""
     try:
         tables = [
-            read_table(work.store, file.path, ["settled_at"])
-            for file in work.ledger.files(batch.batch_id, "settlement")
+            read_table(runtime.store, file.path, ["settled_at"])
+            for file in runtime.ledger.files(batch.batch_id, "settlement")
             if file.path is not None and batch.kept == "all"
         ]
     except StoreError:  # commit, audit and repair tell of it; how large a batch is does not hang on it

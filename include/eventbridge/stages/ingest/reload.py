@@ -25,66 +25,66 @@ class TakenUp(NamedTuple):
     rule_set: str
 
 
-def take_up_rules(work: Runtime) -> TakenUp:
+def take_up_rules(runtime: Runtime) -> TakenUp:
     """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
 
     Mistakes are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
     """
-    if work.settings.rules_from == "published":
-        known = work.ledger.rules_in_force()
-        return TakenUp(work.rule_set(), "") if known is None else _of(work, known)
+    if runtime.settings.rules_from == "published":
+        known = runtime.ledger.rules_in_force()
+        return TakenUp(runtime.rule_set(), "") if known is None else _of(runtime, known)
     try:
-        today = work.rule_files()
+        today = runtime.rule_files()
     except RuleFileError as error:
-        _note(work, error)
-        known = work.ledger.rules_in_force()
+        _note(runtime, error)
+        known = runtime.ledger.rules_in_force()
         if known is None:
             raise
-        return _of(work, known)
-    known = work.ledger.rules_in_force()
+        return _of(runtime, known)
+    known = runtime.ledger.rules_in_force()
     if known is None or known.rule_set != today.hash:
-        put_in_force(work, today, known)
+        put_in_force(runtime, today, known)
     elif known.mistakes:
-        work.ledger.note_mistakes([])
-    return TakenUp(work.in_force(today), today.hash)
+        runtime.ledger.note_mistakes([])
+    return TakenUp(runtime.in_force(today), today.hash)
 
 
-def _of(work: Runtime, known: RulesInForce) -> TakenUp:
-    return TakenUp(work.in_force(frozen_rules(work.store, known.rule_set)), known.rule_set)
+def _of(runtime: Runtime, known: RulesInForce) -> TakenUp:
+    return TakenUp(runtime.in_force(frozen_rules(runtime.store, known.rule_set)), known.rule_set)
 
 
-def put_in_force(work: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
+def put_in_force(runtime: Runtime, today: RuleSet, known: RulesInForce | None) -> dict[str, str] | None:
     """Freeze today's rules, then say that they are in force; of two that do it at once one does.
 
     Returns the version of each rule that changed ("": it is gone), None if another set is in force by now.
     """
-    rule_set = freeze_rules(work.store, today)
-    before = _versions(work, known) if known is not None else {}
+    rule_set = freeze_rules(runtime.store, today)
+    before = _versions(runtime, known) if known is not None else {}
     changes = {name: rule.version for name, rule in today.rules.items() if before.get(name) != rule.version}
     changes |= dict.fromkeys(before.keys() - today.rules.keys(), "")
     of = rule_set, today.runners(), known.rule_set if known else None, changes
-    if work.ledger.put_rules_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
+    if runtime.ledger.put_rules_in_force(*of, streaming_task_seconds=today.streaming_task_seconds()):
         log.info("rule set %s is in force: %d rules changed", rule_set, len(changes))
         return changes
     return None
 
 
-def _versions(work: Runtime, known: RulesInForce) -> dict[str, str]:
+def _versions(runtime: Runtime, known: RulesInForce) -> dict[str, str]:
     """Return the versions of the rules in force; where their file cannot be read, as the ledger noted the changes."""
     try:
-        return {name: rule.version for name, rule in frozen_rules(work.store, known.rule_set).rules.items()}
+        return {name: rule.version for name, rule in frozen_rules(runtime.store, known.rule_set).rules.items()}
     except (StoreFileMissing, StoreFileDamaged) as error:
         log.warning("what changed is told by the ledger, as the rule set before is lost: %s", error)
     newest: dict[str, str] = {}
-    for change in work.ledger.rule_changes(limit=_MOST_CHANGES):
+    for change in runtime.ledger.rule_changes(limit=_MOST_CHANGES):
         newest.setdefault(change.rule, change.version)
     return {name: version for name, version in newest.items() if version}
 
 
-def _note(work: Runtime, error: RuleFileError) -> None:
-    known = work.ledger.rules_in_force()
+def _note(runtime: Runtime, error: RuleFileError) -> None:
+    known = runtime.ledger.rules_in_force()
     if known is None:
         return
     log.error("ALARM: batches go on with the rules of %s: %s", known.since.isoformat(), error)
     mistakes = [str(each) for each in error.mistakes]
-    work.ledger.note_mistakes(mistakes, [of_rule_mistakes(mistakes, known.rule_set, work.ledger.now())])
+    runtime.ledger.note_mistakes(mistakes, [of_rule_mistakes(mistakes, known.rule_set, runtime.ledger.now())])

@@ -18,50 +18,50 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
 
 
-def is_intake_stopped(work: Runtime, again: int = logging.WARNING) -> bool:
+def is_intake_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
     """Return whether nothing new is to be taken now; notes in the ledger, and tells, when that changes.
 
     `again`: how loud the log says that it is stopped as it was.
     """
-    stop = work.ledger.intake_stop()
-    short = short_of(_rooms(work), stop.cause if stop is not None else None)
+    stop = runtime.ledger.intake_stop()
+    short = short_of(_rooms(runtime), stop.cause if stop is not None else None)
     changed = False
     if stop is not None and (short is None or short.cause != stop.cause):
-        changed = work.ledger.resume_intake()
+        changed = runtime.ledger.resume_intake()
         if changed:
             log.warning("there is room again; new batches were not planned since %s: %s", stop.since, stop.reason)
         stop = None
     if short is not None:
-        changed = _stopped(work, stop, short, again) or changed
+        changed = _stopped(runtime, stop, short, again) or changed
     if changed:
-        publish_operational_events(work)
+        publish_operational_events(runtime)
     return short is not None
 
 
-def _rooms(work: Runtime) -> list[Room]:
-    lines = WaterLines(work.settings.disk_min_free_size, work.settings.disk_resume_free_size)
-    disk = Room("disk", work.store.free_bytes(), lines)
-    quota = room_in_quota(work)
+def _rooms(runtime: Runtime) -> list[Room]:
+    lines = WaterLines(runtime.settings.disk_min_free_size, runtime.settings.disk_resume_free_size)
+    disk = Room("disk", runtime.store.free_bytes(), lines)
+    quota = room_in_quota(runtime)
     return [disk] if quota is None else [disk, quota]
 
 
-def _stopped(work: Runtime, stop: IntakeStop | None, short: Room, again: int) -> bool:
-    reason = stop.reason if stop is not None else _reason(work, short)
+def _stopped(runtime: Runtime, stop: IntakeStop | None, short: Room, again: int) -> bool:
+    reason = stop.reason if stop is not None else _reason(runtime, short)
     log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
-    return stop is None and work.ledger.stop_intake(reason, short.cause)
+    return stop is None and runtime.ledger.stop_intake(reason, short.cause)
 
 
-def _reason(work: Runtime, short: Room) -> str:
-    settings, free = work.settings, short.free or 0
+def _reason(runtime: Runtime, short: Room) -> str:
+    settings, free = runtime.settings, short.free or 0
     if short.cause == "disk":
         return (
-            f"the store {work.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
+            f"the store {runtime.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
             f"({write_size(short.lines.low)}); it goes on from EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
             f"({write_size(short.lines.high)}): free some space, or lower both"
         )
     quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
     return (
-        f"the store {work.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
+        f"the store {runtime.store.uri} holds {quota - free:,} bytes, EVENTBRIDGE_STORE_MAX_SIZE is "
         f"{write_size(quota)}; it goes on at EVENTBRIDGE_STORE_RESUME_SIZE ({write_size(resume)}): "
         "shorten a retention and run `eventbridge maintain`, or raise both"
     )

@@ -29,50 +29,50 @@ log = logging.getLogger(__name__)
 _AT_ONCE = 500
 
 
-def publish_operational_events(work: Runtime) -> int:
+def publish_operational_events(runtime: Runtime) -> int:
     """Publish what waits and return how many events that are; a bus that does not take them is an alarm, no failure."""
     published = 0
     operations = None
-    while events := work.ledger.waiting_operational_events(_AT_ONCE):
-        operations = operations or work.operations_bus()
+    while events := runtime.ledger.waiting_operational_events(_AT_ONCE):
+        operations = operations or runtime.operations_bus()
         try:
-            with closing(work.open_publisher(operations)) as bus:
+            with closing(runtime.open_publisher(operations)) as bus:
                 bus.publish([(event.body(), event.subject) for event in events])
         except (BusError, UserError) as error:
             log.error("ALARM %d operational events or more wait in the ledger: %s", len(events), error)
             return published
-        work.ledger.drop_operational_events([event.event_id for event in events])
+        runtime.ledger.drop_operational_events([event.event_id for event in events])
         published += len(events)
     if operations is not None:  # nothing else lets the bus grow
-        _trim(work, operations)
+        _trim(runtime, operations)
     return published
 
 
-def _trim(work: Runtime, operations: Bus) -> None:
+def _trim(runtime: Runtime, operations: Bus) -> None:
     """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
 
     Where that cannot be told, or the bus does not answer, nothing is dropped now.
     """
-    before = work.clock() - timedelta(seconds=operations.retention_seconds)
+    before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
-        with closing(work.open_source(operations)) as bus:
+        with closing(runtime.open_source(operations)) as bus:
             if not isinstance(bus, Trimmable):  # it has a retention of its own
                 return
             if all(bus.offset_at(partition, before) == bus.earliest(partition) for partition in bus.partitions()):
                 return
-            bus.trim(before, _not_taken(work, bus.identities()))
+            bus.trim(before, _not_taken(runtime, bus.identities()))
     except (BusError, UserError) as error:
         log.warning("the bus %s keeps what is older than its retention for now: %s", operations.name, error)
 
 
-def _not_taken(work: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
+def _not_taken(runtime: Runtime, identities: Mapping[str, str]) -> dict[Partition, int]:
     """Return the lowest offset of each partition at which a runner stands that has, or hands over, a rule on the bus.
 
     A rule that moved goes on where its old runner stands, or where that left it. A runner that no rule names needs
     nothing.
     """
-    known = work.ledger.deliverers()
-    rules = {rule.name: rule for rule in work.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
+    known = runtime.ledger.deliverers()
+    rules = {rule.name: rule for rule in runtime.rule_set().rules.values() if rule.bus == OPERATIONS_BUS.name}
     runners = {rule.runner for rule in rules.values()}
     for (name, target), was in known.assignments.items():
         if name in rules and target in rules[name].targets:

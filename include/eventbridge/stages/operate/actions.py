@@ -23,15 +23,15 @@ class ActionPage:
     cursor: str | None
 
 
-def note_action(work: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
+def note_action(runtime: Runtime, by: str, call: str, asked: Mapping[str, Any]) -> int:
     """Note what somebody asks for, without payloads, and return its number; raises LedgerError: then do not do it."""
     told = {name: value for name, value in asked.items() if name not in _LEFT_OUT}
-    return work.ledger.note_action(by, call, write_document(told) if told else "")
+    return runtime.ledger.note_action(by, call, write_document(told) if told else "")
 
 
-def action_page(work: Runtime, limit: int, after: str | None = None) -> ActionPage:
+def action_page(runtime: Runtime, limit: int, after: str | None = None) -> ActionPage:
     """Return at most so many actions from behind a cursor on; raises UserError for an invalid cursor."""
     before = read_number_cursor(after) if after else None
-    found = work.ledger.actions(limit + 1, before)
+    found = runtime.ledger.actions(limit + 1, before)
     cursor = write_name_cursor(str(found[limit - 1].action_id)) if len(found) > limit else None
     return ActionPage(tuple(found[:limit]), cursor)

@@ -19,7 +19,7 @@ _BYTES = 32
 
 
 def create_token(
-    work: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
+    runtime: Runtime, name: str, scopes: Sequence[str], expires_seconds: float | None, owners: Sequence[str] = ()
 ) -> tuple[ApiToken, str]:
     """Make a token and return it with its secret, which is nowhere else: the ledger keeps a hash.
 
@@ -32,34 +32,34 @@ def create_token(
     if not scopes:
         raise UserError("a token without a scope allows nothing. Give at least one, such as publish:orders")
     for scope in scopes:
-        _check_scope(work, scope)
-    _check_owners(work, owners, scopes)
-    now = work.clock()
+        _check_scope(runtime, scope)
+    _check_owners(runtime, owners, scopes)
+    now = runtime.clock()
     expires_at = None if expires_seconds is None else now + timedelta(seconds=expires_seconds)
     limits = (f"{OWNER}{owner}" for owner in owners)
     token = ApiToken(name, tuple(dict.fromkeys([*scopes, *limits])), now, expires_at)
     secret = PREFIX + secrets.token_urlsafe(_BYTES)
-    if not work.ledger.note_api_token(token, hash_of(secret)):
+    if not runtime.ledger.note_api_token(token, hash_of(secret)):
         raise UserError(f"a token {name!r} exists, or existed. Choose another name, so that calls stay told apart")
     return token, secret
 
 
-def revoke_token(work: Runtime, name: str) -> bool:
+def revoke_token(runtime: Runtime, name: str) -> bool:
     """Revoke a token; False if it was revoked already. Raises NotFoundError with the nearest name."""
-    if work.ledger.revoke_api_token(name):
+    if runtime.ledger.revoke_api_token(name):
         return True
-    names = [token.name for token in work.ledger.api_tokens()]
+    names = [token.name for token in runtime.ledger.api_tokens()]
     if name in names:
         return False
     raise NotFoundError(f"there is no token {name!r}. {meant('Tokens', name, names)}")
 
 
-def valid_token(work: Runtime, secret: str) -> ApiToken | None:
+def valid_token(runtime: Runtime, secret: str) -> ApiToken | None:
     """Return the token that a caller shows; None if there is none, or it is revoked or expired."""
     if not secret.startswith(PREFIX):
         return None
-    token = work.ledger.api_token(hash_of(secret))
-    return token if token is not None and token.is_valid(work.clock()) else None
+    token = runtime.ledger.api_token(hash_of(secret))
+    return token if token is not None and token.is_valid(runtime.clock()) else None
 
 
 def hash_of(secret: str) -> str:
@@ -67,19 +67,19 @@ def hash_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _check_owners(work: Runtime, owners: Sequence[str], scopes: Sequence[str]) -> None:
+def _check_owners(runtime: Runtime, owners: Sequence[str], scopes: Sequence[str]) -> None:
     if not owners:
         return
     if METRICS in scopes:
         raise UserError(f"the scope {METRICS} tells of every owner's rules. Make a token of its own for it")
-    known = work.rule_set().owners()
+    known = runtime.rule_set().owners()
     for owner in owners:
         if owner not in known:
             remedy = meant("Owners", owner, known)
             raise UserError(f"no rule file names an owner {owner!r}. {remedy}")
 
 
-def _check_scope(work: Runtime, scope: str) -> None:
+def _check_scope(runtime: Runtime, scope: str) -> None:
     if scope in (METRICS, READ, PAYLOADS, OPERATE):
         return
     action, colon, bus = scope.partition(":")
@@ -89,4 +89,4 @@ def _check_scope(work: Runtime, scope: str) -> None:
             f"Write publish:<bus>, publish:{ANY_BUS} for every bus, {METRICS}, {READ}, {PAYLOADS}, or {OPERATE}"
         )
     if bus != ANY_BUS:
-        find_bus(work.rule_set(), bus)
+        find_bus(runtime.rule_set(), bus)

@@ -7,17 +7,17 @@ from eventbridge.stages.runtime.processes import is_gone
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def streaming_process(work: Runtime, runner: str) -> str | None:
+def streaming_process(runtime: Runtime, runner: str) -> str | None:
     """Return the process, as `host:number`, that has the lease of a runner; None if none has, or it is gone."""
-    lease = work.ledger.streaming_lease(runner)
+    lease = runtime.ledger.streaming_lease(runner)
     return None if lease is None or streaming_lease.is_gone(lease.holder) else lease.holder.rpartition(":")[0]
 
 
-def pushes_at_work(work: Runtime, runner: str) -> tuple[str, list[str]] | None:
+def pushes_at_work(runtime: Runtime, runner: str) -> tuple[str, list[str]] | None:
     """Return the batch of a runner that is being sent, and the processes, as `host:number`, that send it."""
-    batch = work.ledger.unfinished_batch(runner)
+    batch = runtime.ledger.unfinished_batch(runner)
     if batch is None:
         return None
-    workers = {each.worker for each in work.ledger.live_claims(batch.batch_id)}
+    workers = {each.worker for each in runtime.ledger.live_claims(batch.batch_id)}
     alive = sorted(each for each in workers if not is_gone(each))
     return (batch.batch_id, alive) if alive else None

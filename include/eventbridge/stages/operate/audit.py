@@ -41,9 +41,9 @@ class Audit:
     differences: tuple[str, ...] = ()
 
 
-def find_batch(work: Runtime, name: str) -> str:
+def find_batch(runtime: Runtime, name: str) -> str:
     """Return the id of the batch whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = work.ledger.batches_named(name.lower(), _MOST_NAMED) if name else []
+    found = runtime.ledger.batches_named(name.lower(), _MOST_NAMED) if name else []
     if len(found) == 1:
         return found[0]
     if found:
@@ -52,40 +52,40 @@ def find_batch(work: Runtime, name: str) -> str:
     raise NotFoundError(f"there is no batch {name!r}. `eventbridge status` lists the newest.")
 
 
-def audit(work: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
+def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False) -> Audit:
     """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
 
     `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
     Batches that are not committed yet are counted and left out: their books are still open. What is committed while it
     looks is no difference: of two facts it reads first the one that follows from the other.
     """
-    batches = [work.ledger.batch(batch_id)] if batch_id else work.ledger.batches(limit=None)
+    batches = [runtime.ledger.batch(batch_id)] if batch_id else runtime.ledger.batches(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
     found: list[str] = []
     books = []
     for batch in committed:
-        its_books, wrong = _audited(work, batch)
-        wrong += _damaged(work, batch, " ".join(wrong)) if whole else []
+        its_books, wrong = _audited(runtime, batch)
+        wrong += _damaged(runtime, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]
         if its_books is not None:
             books.append((batch, its_books))
     if batch_id is None:
-        found += _offset_differences(work, committed)
-        found += _pending_differences(work)
-        found += _reference_differences(work)
-        found += coverage_differences(work)
-        found += _unknown_manifests(work)
+        found += _offset_differences(runtime, committed)
+        found += _pending_differences(runtime)
+        found += _reference_differences(runtime)
+        found += coverage_differences(runtime)
+        found += _unknown_manifests(runtime)
     return Audit(
         batches=len(committed),
         open_batches=len(batches) - len(committed),
         pruned=sum(batch.kept != "all" for batch in committed),
         events=_event_sums(books),
-        deliveries=_delivery_sums(work, books, None if batch_id else committed),
+        deliveries=_delivery_sums(runtime, books, None if batch_id else committed),
         differences=tuple(found),
     )
 
 
-def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
+def _audited(runtime: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
     """Return the books of a committed batch, None if they cannot be read, and what is wrong with it.
 
     Of one that retention took files of the manifest stands for them.
@@ -93,61 +93,61 @@ def _audited(work: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
     if batch.kept == "nothing":  # and its row goes in a moment
         return None, []
     try:
-        books = books_of(work, batch) if batch.kept == "all" else books_of_manifest(work, batch)
+        books = books_of(runtime, batch) if batch.kept == "all" else books_of_manifest(runtime, batch)
     except NewerFormatError as error:
         return None, [str(error)]
     except (StoreError, BooksError) as error:  # also of dead letters that it took from another batch
         try:
-            today = work.ledger.batch(batch.batch_id)
+            today = runtime.ledger.batch(batch.batch_id)
         except NotFoundError:
             return None, []
         if today.kept != batch.kept:  # retention was faster
-            return _audited(work, today)
+            return _audited(runtime, today)
         cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
-        return None, [cannot, *_also_missing(work, batch, str(error))]
+        return None, [cannot, *_also_missing(runtime, batch, str(error))]
     wrong = [str(each) for each in differences(books)]
     if batch.kept != "all":
-        return books, [*wrong, *_also_missing(work, batch, "")]
+        return books, [*wrong, *_also_missing(runtime, batch, "")]
     try:
-        wrong += manifest_differences(work, batch, books)
+        wrong += manifest_differences(runtime, batch, books)
     except NewerFormatError as error:
         wrong.append(str(error))
     return books, wrong
 
 
-def _also_missing(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
+def _also_missing(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
     """Yield the files of a batch that are missing, but for what was told: reading ended at the first."""
     if batch.kept != batch.cleared:  # some of them are being removed
         return
     for kind in FILE_KINDS:
-        for file in work.ledger.files(batch.batch_id, kind):
-            if file.path is not None and file.path not in told and not work.store.exists(file.path):
+        for file in runtime.ledger.files(batch.batch_id, kind):
+            if file.path is not None and file.path not in told and not runtime.store.exists(file.path):
                 yield f"{file.path} is missing"
 
 
-def _damaged(work: Runtime, batch: Batch, told: str) -> Iterator[str]:
+def _damaged(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
     """Yield the files of a batch that cannot be read to the last byte, but for what was told or retention removed."""
     for kind in FILE_KINDS:
-        for file in work.ledger.files(batch.batch_id, kind):
-            if file.path is None or file.path in told or not work.store.exists(file.path):
+        for file in runtime.ledger.files(batch.batch_id, kind):
+            if file.path is None or file.path in told or not runtime.store.exists(file.path):
                 continue
             try:
-                read_table(work.store, file.path)
+                read_table(runtime.store, file.path)
             except StoreError as error:
                 yield f"a file cannot be read: {error}"
 
 
-def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:
+def _offset_differences(runtime: Runtime, committed: list[Batch]) -> Iterator[str]:
     """Committed ranges of a group's partition must follow one another without a hole, up to the committed offset."""
-    offsets = {(row.group, row.partition): row.offset for row in work.ledger.consumer_offsets()}
+    offsets = {(row.group, row.partition): row.offset for row in runtime.ledger.consumer_offsets()}
     by_partition: dict[tuple[str, Partition], list[tuple[int, int, str]]] = defaultdict(list)
     later: dict[tuple[str, Partition], set[int]] = defaultdict(set)  # where batches that were committed meanwhile end
     for batch in committed:
         if batch.kind == "normal":
-            for part in work.ledger.ranges(batch.batch_id):
+            for part in runtime.ledger.ranges(batch.batch_id):
                 by_partition[batch.runner, part.partition].append((part.start, part.end, batch.batch_id))
-    for batch in _committed_since(work, committed):
-        for part in work.ledger.ranges(batch.batch_id):
+    for batch in _committed_since(runtime, committed):
+        for part in runtime.ledger.ranges(batch.batch_id):
             later[batch.runner, part.partition].add(part.end)
     for (group, partition), parts in by_partition.items():
         parts.sort()
@@ -159,22 +159,22 @@ def _offset_differences(work: Runtime, committed: list[Batch]) -> Iterator[str]:
             yield f"group {group}, {partition}: committed offset {committed_offset}, but batches reach {reached}"
 
 
-def _committed_since(work: Runtime, committed: list[Batch]) -> list[Batch]:
+def _committed_since(runtime: Runtime, committed: list[Batch]) -> list[Batch]:
     known = {batch.batch_id for batch in committed}
-    return [batch for batch in work.ledger.batches(limit=None, state="committed") if batch.batch_id not in known]
+    return [batch for batch in runtime.ledger.batches(limit=None, state="committed") if batch.batch_id not in known]
 
 
-def _pending_differences(work: Runtime) -> Iterator[str]:
+def _pending_differences(runtime: Runtime) -> Iterator[str]:
     """Every delivery ever pending is today delivered, dead-lettered, or a pending row whose file exists."""
-    rows = work.ledger.pending()
-    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows = runtime.ledger.pending()
+    states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
     for row in rows:
         name = f"pending row {row.pending_id} of {row.rule}/{row.target}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:
-            yield from _file_differences(work, row, name, rows_in)
+            yield from _file_differences(runtime, row, name, rows_in)
 
 
 def _closing_differences(row: PendingDeliveries | Reference, name: str, states: Mapping[str, str]) -> Iterator[str]:
@@ -182,26 +182,26 @@ def _closing_differences(row: PendingDeliveries | Reference, name: str, states: 
         yield f"{name}: closed by {row.closed_by}, which did not commit it"
 
 
-def _reference_differences(work: Runtime) -> Iterator[str]:
+def _reference_differences(runtime: Runtime) -> Iterator[str]:
     """Every event ever referred is today routed, or named by a reference whose file exists."""
-    rows = work.ledger.references()
-    states = {batch.batch_id: batch.state for batch in work.ledger.batches(limit=None)}
+    rows = runtime.ledger.references()
+    states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
     for row in rows:
         name = f"reference {row.reference_id} of {row.rule}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:
-            yield from _file_differences(work, row, name, rows_in)
+            yield from _file_differences(runtime, row, name, rows_in)
 
 
 def _file_differences(
-    work: Runtime, row: PendingDeliveries | Reference, name: str, rows_in: dict[str, int | None]
+    runtime: Runtime, row: PendingDeliveries | Reference, name: str, rows_in: dict[str, int | None]
 ) -> Iterator[str]:
     for file, rows in row.files:
         if file not in rows_in:
             try:
-                rows_in[file] = count_rows(work.store, file)
+                rows_in[file] = count_rows(runtime.store, file)
             except StoreError:
                 rows_in[file] = None
         held = rows_in[file]
@@ -211,9 +211,9 @@ def _file_differences(
             yield f"{name}: names rows that {file} does not have"
 
 
-def _unknown_manifests(work: Runtime) -> Iterator[str]:
-    paths = list(work.store.list("manifests/"))
-    known = {batch.batch_id for batch in work.ledger.batches(limit=None)}
+def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
+    paths = list(runtime.store.list("manifests/"))
+    known = {batch.batch_id for batch in runtime.ledger.batches(limit=None)}
     for path in paths:
         batch_id = path.rsplit("/", 1)[-1].removesuffix(".json")
         if batch_id not in known:
@@ -232,7 +232,7 @@ def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
 
 
 def _delivery_sums(
-    work: Runtime, books: list[tuple[Batch, Books]], committed: list[Batch] | None
+    runtime: Runtime, books: list[tuple[Batch, Books]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
     """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; of one batch what it left pending."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
@@ -248,8 +248,8 @@ def _delivery_sums(
                 sums[key][name] += value.count
     if committed is not None:
         summed = {batch.batch_id for batch, _ in books}
-        rows = work.ledger.pending()
-        since = {batch.batch_id for batch in _committed_since(work, committed)}
+        rows = runtime.ledger.pending()
+        since = {batch.batch_id for batch in _committed_since(runtime, committed)}
         for row in rows:  # what closed one meanwhile is not among the sums
             if (row.state != "closed" or row.closed_by in since) and row.batch_id in summed:
                 sums[f"{row.rule}/{row.target}"]["pending"] += row.count

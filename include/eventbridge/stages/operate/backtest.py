@@ -33,42 +33,42 @@ class BacktestRequest:
 
 
 def backtest_rules(
-    work: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
+    runtime: Runtime, candidate: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> BacktestReport:
     """Run a candidate over the archive; `paths` as `read_candidate` has it.
 
     Raises UserError, with a remedy, for what makes no sense.
     """
-    part = _part(work, request)
-    read = read_candidate(work, candidate, request.bus, paths=paths)
-    refuse_pruned(work, read.bus, part.since, part.until)
-    return backtest(work, read, part, router)
+    part = _part(runtime, request)
+    read = read_candidate(runtime, candidate, request.bus, paths=paths)
+    refuse_pruned(runtime, read.bus, part.since, part.until)
+    return backtest(runtime, read, part, router)
 
 
 def diff_rules(
-    work: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
+    runtime: Runtime, a: str, b: str, request: BacktestRequest, router: Router, *, paths: bool = False
 ) -> DiffReport:
     """Run two candidates over the archive and compare them; `paths` as above. Raises UserError, with a remedy."""
-    part = _part(work, request)
-    ours, theirs = (read_candidate(work, each, request.bus, paths=paths) for each in (a, b))
+    part = _part(runtime, request)
+    ours, theirs = (read_candidate(runtime, each, request.bus, paths=paths) for each in (a, b))
     if ours.bus != theirs.bus:
         raise UserError(f"{a} is for bus {ours.bus!r} and {b} for {theirs.bus!r}. Compare rules of one bus")
-    refuse_pruned(work, ours.bus, part.since, part.until)
-    return diff(work, ours, theirs, part, router)
+    refuse_pruned(runtime, ours.bus, part.since, part.until)
+    return diff(runtime, ours, theirs, part, router)
 
 
-def keep_report(work: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:
+def keep_report(runtime: Runtime, report: BacktestReport | DiffReport) -> tuple[str, str]:
     """Write a report into the store, as JSON and as Markdown; return where both lie, as URIs."""
     found = []
     for suffix, text in (("json", to_json(report) + "\n"), ("md", as_markdown(report))):
         path = layout.backtest_report(report.made_at, report.backtest_id, suffix)
-        work.store.put(path, text.encode("utf-8", "replace"))
-        found.append(f"{work.store.uri.rstrip('/')}/{path}")
+        runtime.store.put(path, text.encode("utf-8", "replace"))
+        found.append(f"{runtime.store.uri.rstrip('/')}/{path}")
     return found[0], found[1]
 
 
-def _part(work: Runtime, request: BacktestRequest) -> ArchivePart:
+def _part(runtime: Runtime, request: BacktestRequest) -> ArchivePart:
     if not 0 <= request.samples <= MOST_SAMPLES:
         raise UserError(f"{request.samples} samples cannot be kept. Ask for 0 to {MOST_SAMPLES}")
-    since, until = time_range(work.ledger.now(), request.since, request.until)
+    since, until = time_range(runtime.ledger.now(), request.since, request.until)
     return ArchivePart(since, until, request.samples)

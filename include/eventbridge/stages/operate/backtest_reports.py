@@ -37,36 +37,36 @@ class ReportPage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-def report_page(work: Runtime, limit: int, after: str | None = None) -> ReportPage:
+def report_page(runtime: Runtime, limit: int, after: str | None = None) -> ReportPage:
     """Return at most so many reports from behind a cursor on; raises UserError for an invalid cursor."""
     (behind,) = read_name_cursor(after, 1) if after else ("",)
-    paths = [each for each in reversed(_paths(work)) if not behind or each < behind]
+    paths = [each for each in reversed(_paths(runtime)) if not behind or each < behind]
     shown = paths[:limit]
-    heads = [_decoded(work, path, ReportHead) for path in shown]
+    heads = [_decoded(runtime, path, ReportHead) for path in shown]
     cursor = write_name_cursor(shown[-1]) if len(paths) > len(shown) else None
     return ReportPage(tuple(sorted(heads, key=lambda each: each.made_at, reverse=True)), cursor)
 
 
-def find_report(work: Runtime, name: str) -> dict[str, Any]:
+def find_report(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return the report whose id begins with `name`, as JSON; raises NotFoundError if there is none, or several."""
-    found = [path for path in _paths(work) if name and path.rpartition("/")[2].startswith(name.lower())]
+    found = [path for path in _paths(runtime) if name and path.rpartition("/")[2].startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} reports begin with" if found else "there is no report of a backtest"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge rules backtest --keep` makes one")
-    report = _decoded(work, found[0], dict[str, Any])
+    report = _decoded(runtime, found[0], dict[str, Any])
     require_known_format(found[0], report.get("format"))
     return report
 
 
-def _paths(work: Runtime) -> list[str]:
-    return [path for path in work.store.list(layout.BACKTEST_REPORTS) if path.endswith(_SUFFIX)]
+def _paths(runtime: Runtime) -> list[str]:
+    return [path for path in runtime.store.list(layout.BACKTEST_REPORTS) if path.endswith(_SUFFIX)]
 
 
 _Read = TypeVar("_Read")
 
 
-def _decoded(work: Runtime, path: str, kind: type[_Read]) -> _Read:
+def _decoded(runtime: Runtime, path: str, kind: type[_Read]) -> _Read:
     try:
-        return msgspec.json.decode(work.store.get(path), type=kind)
+        return msgspec.json.decode(runtime.store.get(path), type=kind)
     except msgspec.MsgspecError as error:
         raise StoreFileDamaged(f"{path!r} is not the report of a backtest: {error}. Remove it") from error

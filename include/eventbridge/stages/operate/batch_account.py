@@ -44,11 +44,11 @@ class BatchAccount:
     books: Audit | None
 
 
-def batch_page(work: Runtime, limit: int, after: str | None = None) -> BatchPage:
+def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
     """Return at most so many batches from behind a cursor on; raises UserError for what is not a cursor."""
     place = read_cursor(after) if after else None
     before = None if place is None else (_EPOCH + place.planned_at * _MICROSECOND, place.batch_id)
-    found = work.ledger.batches(limit=limit + 1, before=before)
+    found = runtime.ledger.batches(limit=limit + 1, before=before)
     cursor = None
     if len(found) > limit:
         last = found[limit - 1]
@@ -56,18 +56,18 @@ def batch_page(work: Runtime, limit: int, after: str | None = None) -> BatchPage
     return BatchPage(tuple(found[:limit]), cursor)
 
 
-def batch_account(work: Runtime, name: str) -> BatchAccount:
+def batch_account(runtime: Runtime, name: str) -> BatchAccount:
     """Return the batch whose id begins with `name`; raises NotFoundError."""
-    batch = work.ledger.batch(find_batch(work, name))
-    chunks = work.ledger.chunks(batch.batch_id)
-    times = {} if batch.committed_at is None else stage_times(work, batch, chunks, batch.committed_at)
+    batch = runtime.ledger.batch(find_batch(runtime, name))
+    chunks = runtime.ledger.chunks(batch.batch_id)
+    times = {} if batch.committed_at is None else stage_times(runtime, batch, chunks, batch.committed_at)
     return BatchAccount(
         batch=batch,
-        ranges=tuple(work.ledger.ranges(batch.batch_id)),
+        ranges=tuple(runtime.ledger.ranges(batch.batch_id)),
         chunks=tuple(chunks),
         stages=tuple(
             StageTime(name.removeprefix("stage_"), begin, (end - begin).total_seconds())
             for name, (begin, end) in times.items()
         ),
-        books=audit(work, batch.batch_id) if batch.state == "committed" else None,
+        books=audit(runtime, batch.batch_id) if batch.state == "committed" else None,
     )

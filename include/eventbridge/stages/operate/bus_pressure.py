@@ -17,8 +17,8 @@ from eventbridge.stages.runtime.store_size import store_quota
 class BusWatch:
     """Keeps a bus open to look at; one thread at a time may use it."""
 
-    def __init__(self, work: Runtime, bus: Bus) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, bus: Bus) -> None:
+        self._runtime = runtime
         self._bus = bus
         self._source: LogSource | None = None
 
@@ -27,13 +27,13 @@ class BusWatch:
 
         Raises BusError or LedgerError if it cannot be told.
         """
-        full = storage_refusal(self._work, rules, self._bus)
+        full = storage_refusal(self._runtime, rules, self._bus)
         try:
-            source = self._source = self._source or self._work.open_source(self._bus)
+            source = self._source = self._source or self._runtime.open_source(self._bus)
             free = source.free_bytes() if isinstance(source, OnDisk) else None
-            return BusLook(free, self._backlog(source, runners), store_quota(self._work), full)
+            return BusLook(free, self._backlog(source, runners), store_quota(self._runtime), full)
         except UserError:  # it is a queue: nobody can tell how much waits on it
-            return BusLook(None, None, store_quota(self._work), full)
+            return BusLook(None, None, store_quota(self._runtime), full)
         except BaseException:
             self.close()
             raise
@@ -52,7 +52,7 @@ class BusWatch:
         return max(sum(self._lag(source, ends, runner)) for runner in runners)
 
     def _lag(self, source: LogSource, ends: Mapping[Partition, int], runner: str) -> list[int]:
-        committed = {row.partition: row.offset for row in self._work.ledger.consumer_offsets(runner)}
+        committed = {row.partition: row.offset for row in self._runtime.ledger.consumer_offsets(runner)}
         if not committed and self._bus.source.start_at == "latest":
             return [0]  # it has never run, and begins at the end
         return [

@@ -18,7 +18,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 _PASTED = "pasted-rules.yaml"
 
 
-def read_candidate(work: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
+def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths: bool = False) -> Candidate:
     """Return the candidate that `name` means: RULE, RULE@VERSION, or the text of a rule file.
 
     `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. `paths`: the path of a
@@ -30,15 +30,15 @@ def read_candidate(work: Runtime, name: str, bus: str | None = None, *, paths: b
         raise UserError(f"no candidate is named. Write the name of a rule, RULE@VERSION, or {_what_of(paths)}")
     rule, at, version = name.partition("@")
     if name.lstrip().startswith(("rules:", "buses:", "#")) or "\n" in name.strip():
-        name, found = _PASTED, _rules_of_file(work, Path(_PASTED), name.encode())
+        name, found = _PASTED, _rules_of_file(runtime, Path(_PASTED), name.encode())
     elif Path(name).suffix in SUFFIXES or "/" in name:
         if not paths or Path(name).suffix not in SUFFIXES:
             raise UserError(f"{name!r} is not the name of a rule. Write a name, RULE@VERSION, or {_what_of(paths)}")
-        found = _rules_of_file(work, Path(name))
+        found = _rules_of_file(runtime, Path(name))
     elif at:
-        found = [_rule_then(work, rule, version)]
+        found = [_rule_then(runtime, rule, version)]
     else:
-        found = [_rule_today(work, name)]
+        found = [_rule_today(runtime, name)]
     chosen = [each for each in found if bus is None or each[0].bus == bus]
     buses = {each.name: each for _, each in chosen}
     if not chosen:
@@ -57,21 +57,21 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(sorted(set(names))) or "none"
 
 
-def _rule_today(work: Runtime, name: str) -> tuple[Rule, Bus]:
-    rules = work.rule_files()
+def _rule_today(runtime: Runtime, name: str) -> tuple[Rule, Bus]:
+    rules = runtime.rule_files()
     if name not in rules.rules:
         raise NotFoundError(f"no rule file names a rule {name!r}. {meant('Rules', name, rules.rules)}")
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
 
-def _rule_then(work: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
-    rules = rules_at(work, name, version)
+def _rule_then(runtime: Runtime, name: str, version: str) -> tuple[Rule, Bus]:
+    rules = rules_at(runtime, name, version)
     return rules.rules[name], rules.buses[rules.rules[name].bus]
 
 
-def _rules_of_file(work: Runtime, path: Path, content: bytes | None = None) -> list[tuple[Rule, Bus]]:
+def _rules_of_file(runtime: Runtime, path: Path, content: bytes | None = None) -> list[tuple[Rule, Bus]]:
     try:
-        buses = work.rule_set().buses
+        buses = runtime.rule_set().buses
     except RuleFileError:  # then the file itself must define the buses of its rules
         buses = {}
     rules = load_rule_file(path, buses, content)

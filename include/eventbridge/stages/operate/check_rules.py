@@ -76,7 +76,7 @@ def checked_folder(
     return RulesChecked((), rules)
 
 
-def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
+def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
     """Return what the rule files come to if one of them, new or not, holds this; nothing is written.
 
     Mistakes name files relative to the folder. Where the files do not lie on this host, and for a caller who is limited
@@ -88,12 +88,12 @@ def checked_file(work: Runtime, name: str, content: bytes) -> RulesChecked:
         raise UserError(
             f"{name!r} is not the name of a rule file. Write a path below the folder, such as shop/orders.yaml"
         )
-    folder = work.settings.rules_folder
+    folder = runtime.settings.rules_folder
     tried_by = _in_time()
-    if work.owners is None and work.settings.rules_from != "published" and isinstance(folder, Path):
+    if runtime.owners is None and runtime.settings.rules_from != "published" and isinstance(folder, Path):
         return checked_folder(folder, None, (folder / file, content), tried_by, relative=True)
     try:
-        rules = load_rule_file(Path(name), work.rule_set().buses, content, tried_by=tried_by)
+        rules = load_rule_file(Path(name), runtime.rule_set().buses, content, tried_by=tried_by)
     except RuleFileError as error:
         return RulesChecked(tuple(error.mistakes))
     return RulesChecked((), rules)

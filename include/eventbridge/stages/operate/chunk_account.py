@@ -105,8 +105,8 @@ class _Deliveries:
 class _Segments:
     """Reads the attempts of a page's pieces, segment by segment and each once, as far as a page reads."""
 
-    def __init__(self, work: Runtime, files: Sequence[BatchFile], deliveries: _Deliveries, *, whole: bool) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, files: Sequence[BatchFile], deliveries: _Deliveries, *, whole: bool) -> None:
+        self._runtime = runtime
         self._files = files
         self._deliveries = deliveries
         self._whole = whole
@@ -148,26 +148,28 @@ class _Segments:
         columns = [*_COLUMNS, "error"]
         try:
             assert file.path is not None, "a segment has a file"
-            rows = read_table(self._work.store, file.path, columns)
+            rows = read_table(self._runtime.store, file.path, columns)
         except StoreError as error:
             self.unreadable.append(str(error))
             return schemas.OUTCOME.empty_table().select(columns)
         return rows if self._whole and not is_of_streaming_task(file) else self._deliveries.attempts(rows)
 
 
-def chunk_account(work: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
+def chunk_account(runtime: Runtime, batch: str, chunk_id: int, after: str | None = None) -> ChunkAccount:
     """Return a chunk of the batch whose id begins with `batch`, from behind a cursor on.
 
     Raises NotFoundError, and UserError for what is no cursor.
     """
     first, *place = read_number_cursors(after, 4) if after else (0, 0, 0, 0)
-    found = work.ledger.batch(find_batch(work, batch))
-    chunk = work.ledger.chunk(found.batch_id, chunk_id)
+    found = runtime.ledger.batch(find_batch(runtime, batch))
+    chunk = runtime.ledger.chunk(found.batch_id, chunk_id)
     pieces = _some(chunk.pieces[first:])
     names = {f"{piece.rule}/{piece.target}" for piece in pieces}
-    files = [file for file in segments(work, found.batch_id, [chunk_id]) if file.path is not None and _may(file, names)]
-    deliveries = _deliveries(work, pieces)
-    reader = _Segments(work, files, deliveries, whole=len(pieces) == len(chunk.pieces))
+    files = [
+        file for file in segments(runtime, found.batch_id, [chunk_id]) if file.path is not None and _may(file, names)
+    ]
+    deliveries = _deliveries(runtime, pieces)
+    reader = _Segments(runtime, files, deliveries, whole=len(pieces) == len(chunk.pieces))
     shown, following = reader.page(_Place(*place))
     events = deliveries.events(shown["delivery_id"])
     attempts = tuple(
@@ -183,9 +185,9 @@ def chunk_account(work: Runtime, batch: str, chunk_id: int, after: str | None = 
     return ChunkAccount(found, chunk, pieces, attempts, first, goes_on, cursor, tuple(reader.unreadable))
 
 
-def chunk_of_push(work: Runtime, batch_id: str, map_index: int) -> int:
+def chunk_of_push(runtime: Runtime, batch_id: str, map_index: int) -> int:
     """Return the chunk that a mapped push of a batch's run has; its first one for a place that nobody has."""
-    chunks = work.ledger.chunks(batch_id)
+    chunks = runtime.ledger.chunks(batch_id)
     return next((each.chunk_id for each in chunks if each.map_index == map_index), chunks[0].chunk_id if chunks else 0)
 
 
@@ -212,7 +214,7 @@ def _some(pieces: Sequence[Piece]) -> tuple[Piece, ...]:
     return tuple(pieces[:MOST_PIECES])
 
 
-def _deliveries(work: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
+def _deliveries(runtime: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
     """Return the deliveries of pieces; each file is opened once."""
     by_file: dict[str, list[Piece]] = {}
     for piece in pieces:
@@ -223,7 +225,7 @@ def _deliveries(work: Runtime, pieces: Sequence[Piece]) -> _Deliveries:
     for file, those in by_file.items():
         numbers = np.concatenate([row_vectors.decode(piece.rows) for piece in those])
         try:
-            tables.append(read_rows(work.store, file, row_vectors.encode(numbers), columns))
+            tables.append(read_rows(runtime.store, file, row_vectors.encode(numbers), columns))
         except StoreError:  # past its retention
             lost |= {(piece.rule, piece.target) for piece in those}
     return _Deliveries(pa.concat_tables(tables), frozenset(lost))

@@ -48,24 +48,24 @@ class ChunkStatus:
     last_failure: str = ""
 
 
-def chunk_statuses(work: Runtime, *, batches: int) -> list[ChunkStatus]:
+def chunk_statuses(runtime: Runtime, *, batches: int) -> list[ChunkStatus]:
     """Return the chunks of the newest `batches` batches, those of the newest first."""
-    found = work.ledger.batches(limit=batches)
-    return [_status(batch, chunk) for batch in found for chunk in work.ledger.chunks(batch.batch_id)]
+    found = runtime.ledger.batches(limit=batches)
+    return [_status(batch, chunk) for batch in found for chunk in runtime.ledger.chunks(batch.batch_id)]
 
 
-def chunk_failures(work: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
+def chunk_failures(runtime: Runtime, *, limit: int, payloads: bool = True) -> list[ChunkStatus]:
     """Return the newest chunks, at most `limit`, that ended in ERROR or TIMEOUT or have failed deliveries.
 
     `payloads` False: without text that may quote an event.
     """
     failures: list[ChunkStatus] = []
-    for batch in work.ledger.batches(limit=_BATCHES_SEARCHED):
-        for chunk in work.ledger.chunks(batch.batch_id):
+    for batch in runtime.ledger.batches(limit=_BATCHES_SEARCHED):
+        for chunk in runtime.ledger.chunks(batch.batch_id):
             if len(failures) == limit:
                 return failures
             if chunk.state in ("error", "timeout") or chunk.failed:
-                failures.append(_status(batch, chunk, _last_failure(work, batch, chunk, payloads)))
+                failures.append(_status(batch, chunk, _last_failure(runtime, batch, chunk, payloads)))
     return failures
 
 
@@ -92,18 +92,18 @@ def _status(batch: Batch, chunk: Chunk, last_failure: str = "") -> ChunkStatus:
     )
 
 
-def _last_failure(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> str:
-    for text in _failures(work, batch, chunk, payloads):
+def _last_failure(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> str:
+    for text in _failures(runtime, batch, chunk, payloads):
         return text
     return ""
 
 
-def _failures(work: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
+def _failures(runtime: Runtime, batch: Batch, chunk: Chunk, payloads: bool) -> Iterator[str]:
     """Yield what targets answered to the failed attempts of a chunk, the last first."""
     columns = ["rule", "target", "outcome", "reason", "code", "error_class", "error"]
-    for file in reversed(segments(work, batch.batch_id, [chunk.chunk_id])):
+    for file in reversed(segments(runtime, batch.batch_id, [chunk.chunk_id])):
         if file.path is not None:
-            for row in reversed(read_table(work.store, file.path, columns=columns).to_pylist()):
+            for row in reversed(read_table(runtime.store, file.path, columns=columns).to_pylist()):
                 if row["outcome"] != "delivered":
                     said = row["error_class"] or (f"HTTP {row['code']}" if row["code"] else row["reason"])
                     error = row["error"] if payloads or row["reason"] not in QUOTING_REASONS else None

@@ -70,7 +70,7 @@ ALREADY.set()
 
 
 def do_books(
-    work: Runtime,
+    runtime: Runtime,
     batch_id: str,
     pools: Pools,
     stop: Stop = ALREADY,
@@ -82,9 +82,9 @@ def do_books(
 
     What it has `taken` of its bus is not read again.
     """
-    buffer(work, batch_id, check=check, taken=taken)
-    chunks = route(work, batch_id, InProcessRouter(work.store), pools, refers_costly=True)
-    push_and_settle(work, batch_id, chunks, stop, only)
+    buffer(runtime, batch_id, check=check, taken=taken)
+    chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, refers_costly=True)
+    push_and_settle(runtime, batch_id, chunks, stop, only)
 
 
 class Committer:
@@ -102,11 +102,11 @@ class Committer:
         self._rests_until = -math.inf
 
     @staticmethod
-    def can_do(work: Runtime, batch: Batch) -> bool:
+    def can_do(runtime: Runtime, batch: Batch) -> bool:
         """Return whether another process can: one that has no connections, and the ledger's clock."""
-        source = work.rules_of(batch).buses[batch.bus].source
-        is_local = source.type == "embedded" and work.settings.store_uri.startswith("file:")
-        return is_local and work.clock == work.ledger.now
+        source = runtime.rules_of(batch).buses[batch.bus].source
+        is_local = source.type == "embedded" and runtime.settings.store_uri.startswith("file:")
+        return is_local and runtime.clock == runtime.ledger.now
 
     def start(self) -> None:
         """Let its process begin to start, which takes seconds, unless it has; returns at once."""
@@ -194,11 +194,11 @@ def answer() -> None:
     settings: Settings = pickle.load(sys.stdin.buffer)
     asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
     threading.Thread(target=_listen, args=(sys.stdin.buffer, asked), daemon=True).start()
-    with closing(Runtime.open(settings, _no_connection, telemetry=chosen_telemetry(os.environ))) as work:
+    with closing(Runtime.open(settings, _no_connection, telemetry=chosen_telemetry(os.environ))) as runtime:
         compile_ahead()
         while True:
             try:
-                do_books(work, *asked.get(), check=check_compiled)
+                do_books(runtime, *asked.get(), check=check_compiled)
             except EventBridgeError as error:
                 _put(answers, str(error))
             else:

@@ -29,18 +29,18 @@ class Plan(Protocol):
         """When the next one may be planned."""
 
 
-def deliver_consecutively(work: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
+def deliver_consecutively(runtime: Runtime, plan: Callable[[], Plan], router: Router, stop: Stop) -> int:
     """Move each batch that is planned through its stages until it is over or `stop` is set; return how many."""
     batches = 0
     while not stop.is_set():
-        settle_stale(work)
+        settle_stale(runtime)
         planned = plan()
         if planned.batch_id is not None:
-            push_and_settle(work, planned.batch_id, route(work, planned.batch_id, router), stop)
+            push_and_settle(runtime, planned.batch_id, route(runtime, planned.batch_id, router), stop)
             batches += 1
         elif planned.wait_until is None:
             break
         else:
-            wait = (planned.wait_until - work.ledger.now()).total_seconds()
+            wait = (planned.wait_until - runtime.ledger.now()).total_seconds()
             stop.wait(min(max(wait, 0.0), _LOOK_AGAIN_SECONDS))
     return batches

@@ -22,16 +22,16 @@ class CurlCall:
     notes: tuple[str, ...]
 
 
-def curl_call(work: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
+def curl_call(runtime: Runtime, rule: str, target: str, body: bytes, delivery_id: str = "") -> CurlCall:
     """Return what today's rule sends a target of an event; nothing is sent, no connection is read.
 
     Raises NotFoundError, EventError for what is not an event, TransformFailed, UserError for a target that is not of
     the type http or that only Spark transforms.
     """
-    spec = find_target(work.rule_set(), rule, target)
+    spec = find_target(runtime.rule_set(), rule, target)
     if spec.type != "http":
         raise UserError(f"The target {target} is of the type {spec.type}: curl speaks HTTP")
-    made = request_of(work, find_rule(work.rule_set(), rule), spec, body, delivery_id)
+    made = request_of(runtime, find_rule(runtime.rule_set(), rule), spec, body, delivery_id)
     headers = [("content-type", made.content_type), ("webhook-id", made.delivery_id), *made.headers.items()]
     url, connection = getattr(spec, "url", ""), getattr(spec, "connection", None)
     notes = []

@@ -50,41 +50,41 @@ class Idle:
     held: int
 
 
-def deliver_batch(work: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
+def deliver_batch(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
     """Move one batch of a runner through all stages and return its id; None = nothing is available."""
-    batch_id = listen(work, runner)
+    batch_id = listen(runtime, runner)
     if batch_id is None:
         return None
-    buffer(work, batch_id)
-    push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+    buffer(runtime, batch_id)
+    push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
     return batch_id
 
 
-def deliver_retries(work: Runtime, runner: str, stop: Stop) -> str | None:
+def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
     """Move one retry batch of a runner through its stages and return its id; None = nothing is due."""
-    settle_stale(work, runner)
-    plan = plan_retries(work, runner, _LANES)
+    settle_stale(runtime, runner)
+    plan = plan_retries(runtime, runner, _LANES)
     if plan.batch_id is not None:
-        push_and_settle(work, plan.batch_id, plan.chunk_ids, stop)
+        push_and_settle(runtime, plan.batch_id, plan.chunk_ids, stop)
     return plan.batch_id
 
 
-def anything_waits_for_retry(work: Runtime, runner: str) -> bool:
+def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
     """Return whether the slow lane has anything to look at: three questions, a tenth of what planning asks."""
-    ledger = work.ledger
-    return bool(ledger.waiting_targets(runner) or ledger.waiting_references(runner) or stale_batches(work, runner))
+    ledger = runtime.ledger
+    return bool(ledger.waiting_targets(runner) or ledger.waiting_references(runner) or stale_batches(runtime, runner))
 
 
-def deliver_references(work: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
+def deliver_references(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
     """Move one batch of references of a runner through its stages and return its id; None = none is due."""
-    batch_id = plan_references(work, runner)
+    batch_id = plan_references(runtime, runner)
     if batch_id is not None:
-        push_and_settle(work, batch_id, route(work, batch_id, router), stop)
+        push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
     return batch_id
 
 
 def deliver_until_idle(
-    work: Runtime,
+    runtime: Runtime,
     runner: str,
     router: Router,
     *,
@@ -96,16 +96,16 @@ def deliver_until_idle(
     batches = retry_batches = 0
     told = False
     while not stop.is_set():
-        normal = deliver_batch(work, runner, router, stop)
-        retried = deliver_retries(work, runner, stop)
-        referred = deliver_references(work, runner, router, stop)
+        normal = deliver_batch(runtime, runner, router, stop)
+        retried = deliver_retries(runtime, runner, stop)
+        referred = deliver_references(runtime, runner, router, stop)
         batches += normal is not None
         retry_batches += (retried is not None) + (referred is not None)
         if normal is None and retried is None and referred is None:
-            due_at = next_due_at(work, runner)
+            due_at = next_due_at(runtime, runner)
             if due_at is None:
                 break
-            wait = (due_at - work.clock()).total_seconds()
+            wait = (due_at - runtime.clock()).total_seconds()
             if wait > wait_seconds:
                 break
             if wait <= 0 and not told:
@@ -113,33 +113,33 @@ def deliver_until_idle(
                 log.warning("deliveries that are due were taken up by a batch that is not done: waiting for it")
                 told = True
             stop.wait(max(_LOOK_AGAIN_SECONDS, wait))
-    pending, held = pending_deliveries(work, runner)
-    return Idle(batches, retry_batches, next_due_at(work, runner), pending, held)
+    pending, held = pending_deliveries(runtime, runner)
+    return Idle(batches, retry_batches, next_due_at(runtime, runner), pending, held)
 
 
-def pending_deliveries(work: Runtime, runner: str) -> tuple[int, int]:
+def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
     """Return how many deliveries of a runner are pending, and how many of those are on hold."""
-    counts = work.ledger.pending_counts(runner=runner)
+    counts = runtime.ledger.pending_counts(runner=runner)
     return sum(row.count for row in counts), sum(row.count for row in counts if row.state == "on_hold")
 
 
-def next_due_at(work: Runtime, runner: str) -> datetime | None:
+def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
     """Return when the next pending delivery, or reference, of a runner falls due; None = none waits for a time."""
-    statuses = work.ledger.target_statuses()
+    statuses = runtime.ledger.target_statuses()
     due = []
-    for row in work.ledger.pending_counts(runner=runner):
+    for row in runtime.ledger.pending_counts(runner=runner):
         if row.state == "scheduled" and row.next_due_at is not None:
             status = statuses.get((row.rule, row.target))
             wait = status.until if status is not None and status.state in ("degraded", "half-open") else None
             pause = status.paused_until if status is not None else None
             # an open breaker lets nothing through before, nor does a pause
             due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
-    reference = due_references(work, runner)
+    reference = due_references(runtime, runner)
     return min([*due, reference] if reference is not None else due, default=None)
 
 
 def push_and_settle(
-    work: Runtime,
+    runtime: Runtime,
     batch_id: str,
     chunk_ids: Sequence[int],
     stop: Stop,
@@ -150,11 +150,13 @@ def push_and_settle(
     A chunk that another process is sending is waited for; once `stop` is set, the batch is left to that process.
     """
     written = [
-        file for file in segments(work, batch_id) if is_of_streaming_task(file)
+        file for file in segments(runtime, batch_id) if is_of_streaming_task(file)
     ]  # read once, and not for each chunk
-    of_streaming_task = answers_in(work, written) if written else None
+    of_streaming_task = answers_in(runtime, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
-        pushes = [pool.submit(push, work, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids]
+        pushes = [
+            pool.submit(push, runtime, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids
+        ]
     for chunk_id, done in zip(chunk_ids, pushes, strict=True):
         error = done.exception()
         if isinstance(error, EventBridgeError):
@@ -162,8 +164,8 @@ def push_and_settle(
             log.error("push of chunk %d of batch %s failed: %s", chunk_id, batch_id, error)
         elif error is not None:
             raise error
-    if stop.is_set() and Others(work, batch_id).live():
+    if stop.is_set() and Others(runtime, batch_id).live():
         return  # the process that is sending it finishes it
-    write_dead_letters(work, batch_id)
-    schedule_retries(work, batch_id)
-    commit(work, batch_id)
+    write_dead_letters(runtime, batch_id)
+    schedule_retries(runtime, batch_id)
+    commit(runtime, batch_id)

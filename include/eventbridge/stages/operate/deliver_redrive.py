@@ -11,10 +11,10 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
 
-def deliver_redrive(work: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
+def deliver_redrive(runtime: Runtime, redrive_id: str, router: Router, stop: Stop | None = None) -> int:
     """Move the batches of a redrive through their stages, in turn, until it has ended; return how many.
 
     `stop` ends it after the batch under way; the redrive stays running and can be gone on with. What is to be tried
     again is pending, as that of any batch.
     """
-    return deliver_consecutively(work, partial(plan_redrive, work, redrive_id), router, stop or Stop())
+    return deliver_consecutively(runtime, partial(plan_redrive, runtime, redrive_id), router, stop or Stop())

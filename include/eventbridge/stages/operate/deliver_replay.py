@@ -11,25 +11,25 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 
 
-def deliver_replay(work: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
+def deliver_replay(runtime: Runtime, replay_id: str, router: Router, stop: Stop | None = None) -> int:
     """Move the batches of a replay through their stages, in turn, until it has ended or is paused; return how many.
 
     `stop` ends it after the batch under way; the replay stays running and can be gone on with. What is to be tried
     again is pending, as that of any batch.
     """
-    return deliver_consecutively(work, partial(plan_replay, work, replay_id), router, stop or Stop())
+    return deliver_consecutively(runtime, partial(plan_replay, runtime, replay_id), router, stop or Stop())
 
 
-def pause_replay(work: Runtime, replay_id: str) -> bool:
+def pause_replay(runtime: Runtime, replay_id: str) -> bool:
     """Pause a running replay, whose batch under way is finished; False if it is not running."""
-    return work.ledger.set_replay_state(replay_id, "running", "paused")
+    return runtime.ledger.set_replay_state(replay_id, "running", "paused")
 
 
-def resume_replay(work: Runtime, replay_id: str) -> bool:
+def resume_replay(runtime: Runtime, replay_id: str) -> bool:
     """Let a paused replay go on, for whoever plans its next batch; False if it is not paused."""
-    return work.ledger.set_replay_state(replay_id, "paused", "running")
+    return runtime.ledger.set_replay_state(replay_id, "paused", "running")
 
 
-def cancel_replay(work: Runtime, replay_id: str) -> bool:
+def cancel_replay(runtime: Runtime, replay_id: str) -> bool:
     """Cancel a replay that has not ended: the batch under way is finished, no further one is planned."""
-    return work.ledger.end_replay(replay_id, "cancelled")
+    return runtime.ledger.end_replay(replay_id, "cancelled")

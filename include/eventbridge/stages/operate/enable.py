@@ -11,25 +11,25 @@ from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def enable_target(work: Runtime, rule: str, target: str) -> int:
+def enable_target(runtime: Runtime, rule: str, target: str) -> int:
     """Set a target's status to ok and make due what waited for it; returns how many deliveries that are.
 
     Harmless if the target is well: nothing is on hold for it then, only its pause ends. A dead letter queue is a target
     of its own, named `<target>/dead_letter_queue`; what it would not take is tried again.
     """
-    status = work.ledger.target_statuses().get((rule, target))
+    status = runtime.ledger.target_statuses().get((rule, target))
     hastened = 0
-    now = work.ledger.now()
+    now = runtime.ledger.now()
     if status is not None and (until := pause_of(status, now)) is not None:
         # While the pause is still there: a process that dies before it ends does this again. What is due sooner too:
         # pushes side by side are told different times, and the ledger keeps the last one. Rows have whole seconds.
         last = until.replace(microsecond=0) + timedelta(seconds=1)
-        hastened = work.ledger.hasten_pending(rule, target, now, last)
+        hastened = runtime.ledger.hasten_pending(rule, target, now, last)
     if status is not None and (status.state != "ok" or status.paused_until is not None):
-        work.ledger.set_target_status(rule, target, "ok", "enabled by hand")
-    held = [row for row in work.ledger.pending(state="on_hold", rule=rule) if row.target == target]
+        runtime.ledger.set_target_status(rule, target, "ok", "enabled by hand")
+    held = [row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.target == target]
     # deliveries on hold for a target that is gone go on ageing while they wait: `aged`
-    work.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
-    work.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
-    publish_operational_events(work)
+    runtime.ledger.release_pending(rule, target, aged=True, held=TARGET_DISABLED)
+    runtime.ledger.release_pending(rule, target, held=QUEUE_EXHAUSTED)
+    publish_operational_events(runtime)
     return hastened + sum(row.count for row in held if row.held in (TARGET_DISABLED, QUEUE_EXHAUSTED))

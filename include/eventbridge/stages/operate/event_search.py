@@ -73,7 +73,7 @@ class EventPage:
     unreadable: tuple[str, ...]
 
 
-def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
+def event_page(runtime: Runtime, query: EventQuery, limit: int, after: str | None = None) -> EventPage:
     """Return at most so many events from behind a cursor on, those of the newest batch first.
 
     At most PAGE_FILES files are read, and none once PAGE_EVENTS events are: a page may be short, or empty, and have a
@@ -82,8 +82,8 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     owners names no bus.
     """
     if query.bus is not None:
-        find_bus(work.rule_set(), query.bus)
-    if not visibility_of(work).bus(query.bus):
+        find_bus(runtime.rule_set(), query.bus)
+    if not visibility_of(runtime).bus(query.bus):
         raise UserError("Name a bus: you see the events of your own, and of those that your rules take")
     place = read_cursor(after) if after else None
     found: list[FoundEvent] = []
@@ -91,7 +91,7 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     last = place
     seen = 0
     # A replay writes the events that it takes into a file of its own, with its own time: they are no further events.
-    archive = files_from(work, "buffer", "archive", place, bus=query.bus, batch_kind="normal")
+    archive = files_from(runtime, "buffer", "archive", place, bus=query.bus, batch_kind="normal")
     for count, file in enumerate(archive):
         if count == PAGE_FILES or seen >= PAGE_EVENTS:
             return EventPage(tuple(found), write_cursor(place_of(file)), tuple(unreadable))
@@ -100,7 +100,7 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
         if query.until is not None and file.planned_at >= query.until:
             continue
         try:
-            count_of_file, fitting = _fitting(work, query, file.path)
+            count_of_file, fitting = _fitting(runtime, query, file.path)
         except StoreError as error:
             unreadable.append(str(error))
             continue
@@ -115,11 +115,11 @@ def event_page(work: Runtime, query: EventQuery, limit: int, after: str | None =
     return EventPage(tuple(found), None, tuple(unreadable))
 
 
-def _fitting(work: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
+def _fitting(runtime: Runtime, query: EventQuery, path: str) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
     """Return how many events a file has, and those that fit, by row; what they are is read only if any does."""
     wanted = {name: value for name in ("type", "source") if (value := getattr(query, name)) is not None}
     bodies = ["body"] if query.subject is not None else []  # a subject is in the bodies alone
-    table = read_table(work.store, path, ["status", *wanted, *bodies] if wanted or bodies else ["status", *_COLUMNS])
+    table = read_table(runtime.store, path, ["status", *wanted, *bodies] if wanted or bodies else ["status", *_COLUMNS])
     fits = pc.equal(table["status"], "valid")
     for name, value in wanted.items():
         fits = pc.and_(fits, pc.fill_null(pc.equal(table[name], value), False))
@@ -134,7 +134,7 @@ def _fitting(work: Runtime, query: EventQuery, path: str) -> tuple[int, list[tup
     if not rows:
         return table.num_rows, []
     if wanted or bodies:
-        found = read_rows(work.store, path, rowset.encode(rows), _COLUMNS)
+        found = read_rows(runtime.store, path, rowset.encode(rows), _COLUMNS)
     else:
         found = table.select(_COLUMNS).take(pa.array(rows, pa.int64()))
     return table.num_rows, list(zip(rows, found.to_pylist(), strict=True))

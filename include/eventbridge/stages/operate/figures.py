@@ -60,69 +60,69 @@ class Figures:
     buses: tuple[BusDay, ...]
 
 
-def daily_figures(work: Runtime, days: int, rule: str | None = None) -> Figures:
+def daily_figures(runtime: Runtime, days: int, rule: str | None = None) -> Figures:
     """Return the figures of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
-    found, _ = figure_page(work, days, rule)
+    found, _ = figure_page(runtime, days, rule)
     return found
 
 
 def figure_page(
-    work: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
+    runtime: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> tuple[Figures, str | None]:
     """Return the figures of the last days of at most so many rules, and the cursor behind which there are more.
 
     Raises NotFoundError for a rule that is none, UserError for an invalid cursor.
     """
     if rule is not None:
-        find_rule(work.rule_set(), rule)
-    now = work.clock()
+        find_rule(runtime.rule_set(), rule)
+    now = runtime.clock()
     since = _day(now) - timedelta(days=days - 1)
     (after,) = read_name_cursor(cursor, 1) if cursor else ("",)
-    names = [rule] if rule is not None else _names(work, since, now, after, (limit or _ALL) + 1)
+    names = [rule] if rule is not None else _names(runtime, since, now, after, (limit or _ALL) + 1)
     shown = names[:limit]
     following = write_name_cursor(shown[-1]) if len(names) > len(shown) else None
-    return Figures(since, now, _rule_days(work, since, now, shown), _bus_days(work, since, now, rule)), following
+    return Figures(since, now, _rule_days(runtime, since, now, shown), _bus_days(runtime, since, now, rule)), following
 
 
-def _names(work: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
+def _names(runtime: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
     """Return the first rules behind a name; to somebody who is limited to owners no name of others is told."""
-    own = visibility_of(work).rules
+    own = visibility_of(runtime).rules
     if own is None:
-        return work.ledger.rules_with_figures(since, now, after, most)
+        return runtime.ledger.rules_with_figures(since, now, after, most)
     return sorted(name for name in own if name > after)[:most]
 
 
-def _rule_days(work: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
-    visibility = visibility_of(work)
+def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
+    visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
-    for each in work.ledger.figures_by_day(since, now, names[0], names[-1]) if names else ():
+    for each in runtime.ledger.figures_by_day(since, now, names[0], names[-1]) if names else ():
         if visibility.rule(each.figure.key.rule):
             found[each.at, each.figure.key.bus, each.figure.key.rule].append(each)
     return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
 
 
-def _bus_days(work: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
-    visibility = visibility_of(work)
+def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
+    visibility = visibility_of(runtime)
     found: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
-    for each in work.ledger.figures_between("bus", since, now) if rule is None else ():
+    for each in runtime.ledger.figures_between("bus", since, now) if rule is None else ():
         if each.figure.key.outcome in EVENT_OUTCOMES and visibility.bus(each.figure.key.bus):
             found[_day(each.at), each.figure.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
 
 
-def rule_days(work: Runtime, rule: str, days: int) -> list[RuleDay]:
+def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
     """Return what a rule cost on the last days, the newest first, today included; raises NotFoundError.
 
     Of minutes only those of the last 26 hours are looked up: `maintain` has folded older ones into hours.
     """
-    found = find_rule(work.rule_set(), rule)
-    now = work.clock()
+    found = find_rule(runtime.rule_set(), rule)
+    now = runtime.clock()
     since = _day(now) - timedelta(days=days - 1)
     minute, hour = now.replace(second=0, microsecond=0), now.replace(minute=0, second=0, microsecond=0)
     times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
     times |= {hour - timedelta(hours=back) for back in range(24 * days)}
     by_day: dict[datetime, list[FigureAt]] = defaultdict(list)
-    for each in work.ledger.figures_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
+    for each in runtime.ledger.figures_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
         by_day[_day(each.at)].append(each)
     return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 

@@ -59,21 +59,21 @@ class Heartbeat:
         return json.dumps(event).encode()
 
 
-def heartbeat(work: Runtime) -> Heartbeat:
+def heartbeat(runtime: Runtime) -> Heartbeat:
     """Return how the installation stands now."""
-    return _heartbeat(work.clock(), {family.name.removeprefix(_PREFIX): family for family in metrics(work)})
+    return _heartbeat(runtime.clock(), {family.name.removeprefix(_PREFIX): family for family in metrics(runtime)})
 
 
-def beat(work: Runtime, connection: str) -> Heartbeat:
+def beat(runtime: Runtime, connection: str) -> Heartbeat:
     """Send a heartbeat to where a connection says, and return it; raises as `send_heartbeat` does.
 
     The connection's extra has `secret_url`, and may have `failure_url`, to which one with trouble goes instead. No
     message shows either.
     """
-    found = work.connections(connection)
+    found = runtime.connections(connection)
     require_type(found, HTTP_TYPES, "a heartbeat")
     extra = found.extra
-    now = heartbeat(work)
+    now = heartbeat(runtime)
     member = "failure_url" if now.trouble and "failure_url" in extra else "secret_url"
     url = extra.get(member)
     if not isinstance(url, str) or not url.startswith(_SCHEMES):

@@ -38,27 +38,29 @@ class LastAnswer:
     head: str
 
 
-def last_answers(work: Runtime, rule: str, target: str) -> list[LastAnswer]:
+def last_answers(runtime: Runtime, rule: str, target: str) -> list[LastAnswer]:
     """Return the newest answers of a target of a rule, the last first, in MOST_FILES files of the newest batches.
 
     Of a file that cannot be read none.
     """
     found: list[LastAnswer] = []
-    for file in islice(newest_files(work, "outcome", "all"), MOST_FILES):
-        found += _answers(work, file.path, rule, target)
+    for file in islice(newest_files(runtime, "outcome", "all"), MOST_FILES):
+        found += _answers(runtime, file.path, rule, target)
         if len(found) >= MOST_ANSWERS:
             break
     return sorted(found, key=lambda each: each.started_at, reverse=True)[:MOST_ANSWERS]
 
 
-def _answers(work: Runtime, path: str, rule: str, target: str) -> list[LastAnswer]:
+def _answers(runtime: Runtime, path: str, rule: str, target: str) -> list[LastAnswer]:
     try:
-        targets = read_table(work.store, path, ["rule", "target", "attempt"])
+        targets = read_table(runtime.store, path, ["rule", "target", "attempt"])
         own = pc.and_(pc.equal(targets["rule"], rule), pc.equal(targets["target"], target))
         rows: list[int] = pc.indices_nonzero(pc.and_(own, pc.greater(targets["attempt"], 0))).to_pylist()
         if not rows:
             return []
-        table = read_rows(work.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"])
+        table = read_rows(
+            runtime.store, path, rowset.encode(rows), [*_COLUMNS, "error_class", "error", "response_head"]
+        )
     except StoreError:  # past its retention, or away: the page of its batch tells
         return []
     newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MOST_ANSWERS)

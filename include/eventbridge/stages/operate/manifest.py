@@ -19,35 +19,35 @@ _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "ro
 _PRINTS = ("matched", "delivered", "pending", "dead")
 
 
-def manifest_differences(work: Runtime, batch: Batch, books: Books) -> Iterator[str]:
+def manifest_differences(runtime: Runtime, batch: Batch, books: Books) -> Iterator[str]:
     """Yield what is wrong with the manifest of a committed batch: it is lost, damaged, or says other than its files.
 
     Raises NewerFormatError for one that a newer version wrote: it may say what this version cannot read.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = _written(work, path)
+        written = _written(runtime, path)
     except StoreError as error:
         yield str(error)
         return
     require_known_format(path, written.get("format"))
-    now = json.loads(json.dumps(manifest_of(work, batch, books)))
+    now = json.loads(json.dumps(manifest_of(runtime, batch, books)))
     written.setdefault("format", now["format"])  # one that names none was written before there were formats
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
             yield f"{path} says of {name} {written.get(name)!r}, its files {now.get(name)!r}"
 
 
-def is_manifest_readable(work: Runtime, batch: Batch) -> bool:
+def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
     """Return whether the manifest of a committed batch is there and can be read, whatever it says."""
     try:
-        _written(work, layout.manifest(batch.planned_at, batch.batch_id))
+        _written(runtime, layout.manifest(batch.planned_at, batch.batch_id))
     except (StoreFileMissing, StoreFileDamaged):
         return False
     return True
 
 
-def books_of_manifest(work: Runtime, batch: Batch) -> Books:
+def books_of_manifest(runtime: Runtime, batch: Batch) -> Books:
     """Return the books of a batch whose files retention took, as its manifest has them.
 
     Raises StoreError if the manifest cannot be read, BooksError if it is damaged or of other ranges than the ledger's,
@@ -55,14 +55,14 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        written = dict(json.loads(work.store.get(path)))
+        written = dict(json.loads(runtime.store.get(path)))
         require_known_format(path, written.get("format"))
         counts: dict[str, Any] = {name: int(written["counts"][name]) for name in _COUNTS}
         counts["tombstone"] = int(written["counts"].get("tombstone", 0))
         prints = {
             name: {key: Fingerprint(*each) for key, each in written["fingerprints"][name].items()} for name in _PRINTS
         }
-        ranges = [[*part.partition, part.start, part.end] for part in work.ledger.ranges(batch.batch_id)]
+        ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
             raise BooksError(f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}")
     except (ValueError, KeyError, TypeError):
@@ -81,14 +81,14 @@ def books_of_manifest(work: Runtime, batch: Batch) -> Books:
     )
 
 
-def write_manifest_again(work: Runtime, batch: Batch, books: Books) -> None:
+def write_manifest_again(runtime: Runtime, batch: Batch, books: Books) -> None:
     """Replace the manifest of a committed batch by what its files say; its books must balance."""
-    work.store.put(layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(work, batch, books)))
+    runtime.store.put(layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(runtime, batch, books)))
 
 
-def _written(work: Runtime, path: str) -> dict[str, Any]:
+def _written(runtime: Runtime, path: str) -> dict[str, Any]:
     try:
-        written = json.loads(work.store.get(path))
+        written = json.loads(runtime.store.get(path))
     except ValueError:
         written = None
     if not isinstance(written, dict):

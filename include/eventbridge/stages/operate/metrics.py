@@ -38,23 +38,23 @@ _PENDING_STATES = ("scheduled", "on_hold", "taken")
 _TARGET_STATES = ("paused", "degraded", "half-open", "disabled")
 
 
-def metrics(work: Runtime, *, of_targets: bool = False) -> list[Family]:
+def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; `of_targets`: with the counters of each target of each rule.
 
     All that the ledger tells is of one moment, whatever goes on; the ends of buses are read after it, so that no lag
     is too small. A bus that does not answer has no lag, and `eventbridge_bus_up` 0.
     """
-    moment = work.ledger.moment(of_targets=of_targets)
-    rules = work.rule_set()
-    ends = _ends(work, rules)
+    moment = runtime.ledger.moment(of_targets=of_targets)
+    rules = runtime.rule_set()
+    ends = _ends(runtime, rules)
     return [
         _family("info", "gauge", "The version of the product.", ("version",), [Sample((__version__,), 1.0)]),
         *_of_buses(_with_zeros(moment, rules)),
         *_of_targets([each for each in moment.figures if each.key.scope == "target"], asked_for=of_targets),
         *_of_runners(moment, rules, ends),
         *_of_waiting(moment, rules),
-        *_of_installation(work, moment),
-        *owner_metrics(work, rules),
+        *_of_installation(runtime, moment),
+        *owner_metrics(runtime, rules),
     ]
 
 
@@ -65,11 +65,11 @@ class _Ends:
     by_bus: Mapping[str, Mapping[Partition, int] | None]
 
 
-def _ends(work: Runtime, rules: RuleSet) -> _Ends:
+def _ends(runtime: Runtime, rules: RuleSet) -> _Ends:
     found: dict[str, Mapping[Partition, int] | None] = {}
     for name in sorted(set(rules.runners().values())):
         try:
-            with closing(work.open_source(rules.buses[name])) as source:
+            with closing(runtime.open_source(rules.buses[name])) as source:
                 found[name] = source.ends()
         except (BusError, UserError) as error:
             log.warning("metrics: the bus %s does not answer: %s", name, error)
@@ -259,7 +259,7 @@ def books_difference(moment: Moment) -> int:
     return owed - sum(each.count for each in moment.pending)
 
 
-def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
+def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
     stopped = Sample((), float(moment.intake_stopped))
     yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
     skew = (moment.now - moment.host_now).total_seconds()
@@ -267,13 +267,13 @@ def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
         "clock_skew_seconds", "gauge", "The ledger's clock minus that of the host that answers.", (), [Sample((), skew)]
     )
     try:
-        free = work.store.free_bytes()
+        free = runtime.store.free_bytes()
     except StoreError as error:
         log.warning("metrics: the store does not answer: %s", error)
         free = None
     samples = [] if free is None else [Sample((), float(free))]
     yield _family("store_free_bytes", "gauge", "Free space of the store, where it has an end.", (), samples)
-    least = float(work.settings.disk_min_free_size)
+    least = float(runtime.settings.disk_min_free_size)
     yield _family(
         "store_free_minimum_bytes",
         "gauge",
@@ -281,7 +281,7 @@ def _of_installation(work: Runtime, moment: Moment) -> Iterator[Family]:
         (),
         [Sample((), least)] if samples else [],
     )
-    quota = store_quota(work)
+    quota = store_quota(runtime)
     held, most = ([], []) if quota is None else ([Sample((), float(quota.held))], [Sample((), float(quota.quota))])
     yield _family("store_bytes", "gauge", "What the store holds, where it has a quota.", (), held)
     yield _family("store_quota_bytes", "gauge", "With so much in the store no new events are taken.", (), most)

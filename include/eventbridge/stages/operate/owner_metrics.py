@@ -18,9 +18,9 @@ _TEXTS = {
 _NAMES = {"stored": "stored_bytes", "stored_bytes": "stored_quota_bytes"}
 
 
-def owner_metrics(work: Runtime, rules: RuleSet) -> Iterator[Family]:
+def owner_metrics(runtime: Runtime, rules: RuleSet) -> Iterator[Family]:
     """Yield how the owners stand that have quotas; families without samples where none has."""
-    found = owner_statuses(work, rules)
+    found = owner_statuses(runtime, rules)
     for field, text in _TEXTS.items():
         quota = "pending_max" if field.startswith("pending") else "stored_bytes"
         samples = [Sample((each.owner,), float(getattr(each, field))) for each in found if getattr(each, quota)]

@@ -28,7 +28,7 @@ class PartitionFlow:
     flow: Flow
 
 
-def partition_flows(work: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
+def partition_flows(runtime: Runtime, rules: RuleSet, partitions: Sequence[PartitionStatus]) -> Iterator[PartitionFlow]:
     """Yield the flow of each partition whose offsets count on its log and that rules still name.
 
     Asks buses and ledger.
@@ -39,10 +39,10 @@ def partition_flows(work: Runtime, rules: RuleSet, partitions: Sequence[Partitio
             by_runner[each.runner, each.bus].append(each)
     for (runner, bus), group in by_runner.items():
         moves: dict[Partition, list[Move]] = defaultdict(list)
-        for move in work.ledger.moves(runner, most=_MOST_BATCHES):
+        for move in runtime.ledger.moves(runner, most=_MOST_BATCHES):
             moves[move.partition].append(move)
-        now = work.clock()
-        with closing(work.open_source(rules.buses[bus])) as source:
+        now = runtime.clock()
+        with closing(runtime.open_source(rules.buses[bus])) as source:
             existing = set(source.partitions())
             for each in group:
                 before = source.offset_at(each.partition, now - WINDOW) if each.partition in existing else each.end

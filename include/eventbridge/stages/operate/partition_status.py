@@ -45,15 +45,15 @@ class PartitionStatus:
         return None if self.gap else self.end - self.pulled
 
 
-def partition_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
+def partition_statuses(runtime: Runtime, rules: RuleSet, runner: str, bus: str) -> list[PartitionStatus] | None:
     """Return how each partition of a runner's bus stands; None before the runner's group was registered."""
-    rows = work.ledger.consumer_offsets(runner)
+    rows = runtime.ledger.consumer_offsets(runner)
     if not rows:
         return None
-    batch = work.ledger.unfinished_batch(runner)
-    pulled = {part.partition: part.end for part in work.ledger.ranges(batch.batch_id)} if batch else {}
+    batch = runtime.ledger.unfinished_batch(runner)
+    pulled = {part.partition: part.end for part in runtime.ledger.ranges(batch.batch_id)} if batch else {}
     try:
-        with closing(work.open_source(rules.buses[bus])) as source:
+        with closing(runtime.open_source(rules.buses[bus])) as source:
             gaps = offset_gaps(rules.buses[bus], source, rows)
             ends = source.ends()
     except BusError as error:  # the rest can be shown all the same
@@ -73,13 +73,13 @@ def partition_statuses(work: Runtime, rules: RuleSet, runner: str, bus: str) -> 
     ]
 
 
-def events_before_first_run(work: Runtime, bus: Bus) -> int | None:
+def events_before_first_run(runtime: Runtime, bus: Bus) -> int | None:
     """Return how many events of a bus the first run of a new runner would take, by `start_at`.
 
     None if the bus cannot be reached, or is a queue, which hands out messages without saying how many there are.
     """
     try:
-        with closing(work.open_source(bus)) as source:
+        with closing(runtime.open_source(bus)) as source:
             return sum(max(0, end - start_offset(bus, source, partition)) for partition, end in source.ends().items())
     except (BusError, UserError):  # the rest can be shown all the same
         return None

@@ -45,18 +45,18 @@ class Published:
     unregistered: tuple[str, ...]
 
 
-def publish_lines(work: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
+def publish_lines(runtime: Runtime, bus: str, topic: str | None, lines: Iterable[tuple[int, bytes]]) -> Published:
     """Publish (line number, body) as they are, also what is not a CloudEvent; `topic` None: the bus's first.
 
     Raises NotFoundError for an unknown bus or topic, and BusError with the number of the line to go on from.
     """
-    limit = work.settings.event_max_size
+    limit = runtime.settings.event_max_size
     read = ((number, read_submission(line, max_bytes=limit)) for number, line in lines)
-    return _publish(work, bus, topic, read, lambda _: None)
+    return _publish(runtime, bus, topic, read, lambda _: None)
 
 
 def publish_events(
-    work: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
+    runtime: Runtime, bus: str, topic: str | None, events: Sequence[bytes], *, name: str = ""
 ) -> tuple[Published, list[PublishResult]]:
     """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
 
@@ -66,7 +66,7 @@ def publish_events(
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
-    submissions = read_submissions(events, max_bytes=work.settings.event_max_size, name=name)
+    submissions = read_submissions(events, max_bytes=runtime.settings.event_max_size, name=name)
     mistakes = [
         f"event {number}: {mistake}"
         for number, submission in enumerate(submissions, 1)
@@ -77,26 +77,26 @@ def publish_events(
         head = "nothing was published; correct these and publish all again:"
         raise UserError("\n".join([head, *named_lines(mistakes)]))
     places: list[tuple[Partition, int]] = []
-    published = _publish(work, bus, topic, enumerate(submissions, 1), places.extend)
+    published = _publish(runtime, bus, topic, enumerate(submissions, 1), places.extend)
     return published, results_of(submissions, places)
 
 
 def _publish(
-    work: Runtime,
+    runtime: Runtime,
     bus: str,
     topic: str | None,
     submissions: Iterable[tuple[int, Submission]],
     placed: Callable[[Sequence[tuple[Partition, int]]], object],
 ) -> Published:
     """Publish (line number, submission), a thousand in one transaction of the bus; `placed` is told where they lie."""
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     found = find_bus(rules, bus)
     topic = find_topic(found, topic)
-    unregistered = _unregistered(work, rules, found)
+    unregistered = _unregistered(runtime, rules, found)
     spans: dict[Partition, tuple[int, int, int]] = {}
     count = 0
     malformed: list[str] = []
-    with closing(work.open_publisher(found)) as publisher:
+    with closing(runtime.open_publisher(found)) as publisher:
         rest = iter(submissions)
         while batch := list(islice(rest, PUBLISHED_AT_ONCE)):
             malformed += [f"line {number}: {submission.error}" for number, submission in batch if submission.error]
@@ -175,12 +175,12 @@ def _encoded(number: int, text: str) -> bytes:
         raise UserError(f"event {number}: half of a surrogate pair at position {error.start} is not text") from None
 
 
-def _unregistered(work: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
+def _unregistered(runtime: Runtime, rules: RuleSet, bus: Bus) -> list[str]:
     """Return the runners of a bus that start at `latest` and whose group is not registered yet."""
     if bus.source.start_at != "latest":
         return []
     runners = [runner for runner, name in sorted(rules.runners().items()) if name == bus.name]
-    return [runner for runner in runners if not work.ledger.committed_offsets(runner)]
+    return [runner for runner in runners if not runtime.ledger.committed_offsets(runner)]
 
 
 def told(published: Published, results: Sequence[PublishResult], say: Callable[[str], object]) -> None:

@@ -21,27 +21,27 @@ class PublishedRules:
     removed: tuple[str, ...]
 
 
-def publish_rules(work: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
+def publish_rules(runtime: Runtime, rules: RuleSet, *, empty: bool = False) -> PublishedRules:
     """Put a rule set in force; of one that is in force already only a lost or damaged file is written again.
 
     A rule that the set before had and this one lacks is removed by this, and by nothing else. Raises UserError where
     hosts go by their own files, where all rules would be removed and `empty` is not given, and where another set was
     published meanwhile.
     """
-    if work.settings.rules_from != "published":
+    if runtime.settings.rules_from != "published":
         raise UserError(
             "Each host goes by its own rule files, so publishing has no effect. "
             "Set EVENTBRIDGE_RULES_FROM to published on every host first."
         )
-    known = work.ledger.rules_in_force()
+    known = runtime.ledger.rules_in_force()
     if known is not None and known.rule_set == rules.hash:
-        _restore(work, rules)
+        _restore(runtime, rules)
         return PublishedRules(rules.hash, len(rules.rules), (), ())
     if not rules.rules and known is not None and not empty:
         raise UserError(
             "The rule files name no rule: to publish them would remove every rule. Give --empty if that is meant."
         )
-    changes = put_in_force(work, rules, known)
+    changes = put_in_force(runtime, rules, known)
     if changes is None:
         raise UserError("Another rule set was published at the same moment. Look at it, then run this again.")
     changed = tuple(sorted(name for name, version in changes.items() if version))
@@ -49,8 +49,8 @@ def publish_rules(work: Runtime, rules: RuleSet, *, empty: bool = False) -> Publ
     return PublishedRules(rules.hash, len(rules.rules), changed, removed)
 
 
-def _restore(work: Runtime, rules: RuleSet) -> None:
+def _restore(runtime: Runtime, rules: RuleSet) -> None:
     try:
-        frozen_rules(work.store, rules.hash)
+        frozen_rules(runtime.store, rules.hash)
     except (StoreFileMissing, StoreFileDamaged):
-        freeze_rules(work.store, rules, over=True)
+        freeze_rules(runtime.store, rules, over=True)

@@ -15,47 +15,47 @@ from eventbridge.stages.runtime.runtime import Runtime
 _COMPARED = timedelta(days=90)
 
 
-def check_hour(work: Runtime, text: str | None = None) -> QualityRecord:
+def check_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
     """Check an hour, None: the last one that is over; what was found before is returned again.
 
     Raises UserError for a text that is not a time, does not begin an hour, or of an hour that is not over.
     """
     from eventbridge.stages.quality.check import check_quality  # imports DuckDB, which listing does without
 
-    return check_quality(work, None if text is None else _time(text))
+    return check_quality(runtime, None if text is None else _time(text))
 
 
-def checked_hours(work: Runtime, limit: int = 24) -> list[QualityCheck]:
+def checked_hours(runtime: Runtime, limit: int = 24) -> list[QualityCheck]:
     """Return the latest hours that were checked, the latest first."""
-    return work.ledger.quality_checks(limit)
+    return runtime.ledger.quality_checks(limit)
 
 
-def checked_hour_page(work: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
+def checked_hour_page(runtime: Runtime, limit: int, after: str | None) -> tuple[list[QualityCheck], str | None]:
     """Return checked hours from behind a cursor on, and the cursor behind which there are more, or None.
 
     Raises UserError for an invalid cursor.
     """
     before = read_time_cursor(after) if after else None
-    found = work.ledger.quality_checks(limit + 1, before)
+    found = runtime.ledger.quality_checks(limit + 1, before)
     following = write_name_cursor(found[limit - 1].hour.isoformat()) if len(found) > limit else None
     return found[:limit], following
 
 
-def found_in_hour(work: Runtime, text: str | None = None) -> QualityRecord:
+def found_in_hour(runtime: Runtime, text: str | None = None) -> QualityRecord:
     """Return what the check of an hour found, None: of the latest one that was checked; raises NotFoundError."""
     if text is None:
-        latest = next(iter(work.ledger.quality_checks(1)), None)
+        latest = next(iter(runtime.ledger.quality_checks(1)), None)
         if latest is None:
             raise NotFoundError("no hour was checked yet: `eventbridge quality check` checks one.")
-        return read_record(work, latest)
+        return read_record(runtime, latest)
     hour = hour_of(_time(text))
-    check = work.ledger.quality_checks_of([hour]).get(hour)
+    check = runtime.ledger.quality_checks_of([hour]).get(hour)
     if check is None:
         raise NotFoundError(
             f"the hour from {hour.isoformat()} to {(hour + HOUR).isoformat()} was not checked. "
             f"`eventbridge quality check --hour {hour:%Y-%m-%dT%H:00}` checks it."
         )
-    return read_record(work, check)
+    return read_record(runtime, check)
 
 
 def _time(text: str) -> datetime:

@@ -29,19 +29,19 @@ def begins_batch(batch: Batch, file: BatchFile) -> bool:
     return landed or of_dead_letters.is_of_dead_letters(batch, file) or of_events.is_of_events(batch, file)
 
 
-def rebuild_inputs(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
+def rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
     """Return the paths of files that are made again, under other names; raises BooksError where that cannot be."""
-    landed = _all_landed_again(work, batch, [file for file in files if isinstance(file.detail, LandedRange)])
-    return [landed[file.key] if file.key in landed else _taken_again(work, batch, file) for file in files]
+    landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
+    return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
 
 
-def _taken_again(work: Runtime, batch: Batch, file: BatchFile) -> str:
+def _taken_again(runtime: Runtime, batch: Batch, file: BatchFile) -> str:
     if batch.kind == "replay":
-        return str(of_events.make_again(work, batch).path)
-    return str(of_dead_letters.make_again(work, batch, file).file.path)
+        return str(of_events.make_again(runtime, batch).path)
+    return str(of_dead_letters.make_again(runtime, batch, file).file.path)
 
 
-def _all_landed_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
+def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> dict[str, str]:
     """Make files again in whatever order they can be: a duplicate shows as one once the file with its event is there.
 
     What is recorded of each says whether it could be.
@@ -50,7 +50,7 @@ def _all_landed_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -
     while left := [file for file in files if file.key not in made]:
         before = len(made)
         for file in left:
-            if (path := _landed_again(work, batch, file, made)) is not None:
+            if (path := _landed_again(runtime, batch, file, made)) is not None:
                 made[file.key] = path
         if len(made) == before:
             raise BooksError(
@@ -60,7 +60,7 @@ def _all_landed_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -
     return made
 
 
-def _landed_again(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
+def _landed_again(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> str | None:
     """Read the range of a file from the bus again, which must come to what was recorded: the same rows in that order.
 
     Only the moment of landing is perhaps another: that of the deliveries that were made of it or, without any, when
@@ -68,38 +68,38 @@ def _landed_again(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[st
     """
     had = file.detail
     assert isinstance(had, LandedRange), "it is landed"
-    bus = work.rules_of(batch).buses[batch.bus]
-    limits = Limits(had.read + 1, work.settings.event_max_size)  # one more: the range ends it, not their number
-    arrived_at = _arrived_at(work, batch, file)
-    with closing(work.open_source(bus)) as source:
-        refuse_other_log(work, batch.runner, bus, source)
+    bus = runtime.rules_of(batch).buses[batch.bus]
+    limits = Limits(had.read + 1, runtime.settings.event_max_size)  # one more: the range ends it, not their number
+    arrived_at = _arrived_at(runtime, batch, file)
+    with closing(runtime.open_source(bus)) as source:
+        refuse_other_log(runtime, batch.runner, bus, source)
         checking = Checking(source, bus.source.mapping, limits, lambda: arrived_at)
-        found = checking.next_file(had.partition, had.start, had.end, _seen(work, batch, file, made))
+        found = checking.next_file(had.partition, had.start, had.end, _seen(runtime, batch, file, made))
     # a version that did not record the last message recorded all else
     has = found.detail if had.last is not None else structs.replace(found.detail, last=None)
     if has != had:
         return None
-    return write_file(work.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
+    return write_file(runtime.store, batch.bus, batch.planned_at, batch.batch_id, found.rows)
 
 
-def _seen(work: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
+def _seen(runtime: Runtime, batch: Batch, file: BatchFile, made: Mapping[str, str]) -> set[bytes]:
     """Return the identities of the valid events in the other files that the batch landed."""
     seen: set[bytes] = set()
-    for other in work.ledger.files(batch.batch_id, "buffer"):
+    for other in runtime.ledger.files(batch.batch_id, "buffer"):
         if other.key != file.key and other.path is not None:
             try:
-                seen |= valid_identities(work.store, made.get(other.key, other.path))
+                seen |= valid_identities(runtime.store, made.get(other.key, other.path))
             except StoreError:  # lost as well: where that makes a difference, what is recorded shows it
                 continue
     return seen
 
 
-def _arrived_at(work: Runtime, batch: Batch, file: BatchFile) -> datetime:
-    for routed in work.ledger.files(batch.batch_id, "delivery"):
+def _arrived_at(runtime: Runtime, batch: Batch, file: BatchFile) -> datetime:
+    for routed in runtime.ledger.files(batch.batch_id, "delivery"):
         if routed.path is None:
             continue
         try:
-            table = read_table(work.store, routed.path, columns=["event_file", "arrived_at"])
+            table = read_table(runtime.store, routed.path, columns=["event_file", "arrived_at"])
         except StoreError:
             continue
         times = pc.unique(table.filter(pc.equal(table["event_file"], file.path))["arrived_at"]).to_pylist()

@@ -44,7 +44,7 @@ class Released:
         return not (holds or self.deliveries or self.references or self.waits_for or deliveries)
 
 
-def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
+def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
     """Let a rule go on: lift its holds (routing failed by itself, an expectation failed), try what it is on hold at.
 
     With `skip`, a delivery's id or the beginning of it, only that is done: it becomes a dead letter; raises
@@ -52,13 +52,13 @@ def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
     again.
     """
     if skip is not None:
-        return Released(rule, skipped=(skip_on_hold(work, rule, skip),))
-    retried, unsendable = try_again_on_hold(work, rule)
-    statuses = work.ledger.target_statuses().items()
+        return Released(rule, skipped=(skip_on_hold(runtime, rule, skip),))
+    retried, unsendable = try_again_on_hold(runtime, rule)
+    statuses = runtime.ledger.target_statuses().items()
     disabled = sorted(target for (of, target), status in statuses if of == rule and status.state == "disabled")
-    hold, deliveries = release_expectation(work, rule)
+    hold, deliveries = release_expectation(runtime, rule)
     return replace(
-        _release_routing(work, rule),
+        _release_routing(runtime, rule),
         retried=tuple(retried),
         unsendable=tuple(unsendable),
         disabled=tuple(disabled),
@@ -67,17 +67,17 @@ def release_rule(work: Runtime, rule: str, skip: str | None = None) -> Released:
     )
 
 
-def _release_routing(work: Runtime, rule: str) -> Released:
+def _release_routing(runtime: Runtime, rule: str) -> Released:
     """Lift a rule's hold and make its references due; they age from then on. Of a disabled rule only the hold."""
-    hold = work.ledger.rules_on_hold().get(rule)
+    hold = runtime.ledger.rules_on_hold().get(rule)
     if hold is not None:
-        work.ledger.release_rule(rule)
-    held = [each for each in work.ledger.waiting_references() if (each.rule, each.state) == (rule, "on_hold")]
+        runtime.ledger.release_rule(rule)
+    held = [each for each in runtime.ledger.waiting_references() if (each.rule, each.state) == (rule, "on_hold")]
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := reference_hold_reason(work.rule_set(), {}, {}, work.ledger.said_by_operators(), rule):
+    if waits_for := reference_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.said_by_operators(), rule):
         return Released(rule, hold, waits_for=waits_for)
     # After the hold is lifted: a process that dies in between releases them by the next call, or by the next retry run.
-    references = work.ledger.release_references(rule)
+    references = runtime.ledger.release_references(rule)
     return Released(rule, hold, references, sum(each.count for each in waiting))

@@ -7,20 +7,20 @@ from eventbridge.model.hold_reasons import EXPECTATION_FAILED
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def release_expectation(work: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
+def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | None, int]:
     """Lift the hold of a rule and return it, None if it was not on hold, and how many deliveries are due now.
 
     A process that dies before they are due leaves them to the next call, or to the next retry run.
     """
-    hold = work.ledger.expectation_holds().get(rule)
+    hold = runtime.ledger.expectation_holds().get(rule)
     if hold is not None:
-        work.ledger.drop_expectation_hold(rule)
-    rows = work.ledger.pending(state="on_hold", rule=rule)
+        runtime.ledger.drop_expectation_hold(rule)
+    rows = runtime.ledger.pending(state="on_hold", rule=rule)
     held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
-    said = work.ledger.said_by_operators() if held else None
+    said = runtime.ledger.said_by_operators() if held else None
     due = 0
     for target in sorted({row.target for row in held}):
         instead = said.hold_reason(rule, target) if said else ""
-        work.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
+        runtime.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
         due += 0 if instead else sum(row.count for row in held if row.target == target)
     return hold, due

@@ -57,7 +57,7 @@ class Repair:
         return bool(self.surplus or self.unreadable or self.wrong)
 
 
-def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
+def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bool) -> Repair:
     """Repair a batch and finish it, or say with `dry_run` what that would do; nothing is done where nothing is wrong.
 
     A delivery file is routed again from the archive, an archive file is read from the bus again, what a redrive or
@@ -67,18 +67,18 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """
-    if (batch := work.ledger.batch(batch_id)).kept != "all":
+    if (batch := runtime.ledger.batch(batch_id)).kept != "all":
         raise UserError(
             f"batch {batch_id} is past its retention, and files of it were removed: there is nothing to repair. "
             f"`eventbridge audit --batch {batch_id}` proves what is left of it"
         )
-    batch = batch if dry_run else closed(work, batch)
-    old = first_settlement(work, batch)
-    unreadable = {kind: list(_unreadable(work, batch, kind)) for kind in FILE_KINDS}
+    batch = batch if dry_run else closed(runtime, batch)
+    old = first_settlement(runtime, batch)
+    unreadable = {kind: list(_unreadable(runtime, batch, kind)) for kind in FILE_KINDS}
     _refuse(batch, unreadable)
     made_again, broken = _divided(unreadable)
-    surplus = () if broken or made_again or batch.state != "settling" else _surplus(work, batch)
-    wrong = [] if made_again or broken or surplus else _wrong_dead_letters(work, batch)
+    surplus = () if broken or made_again or batch.state != "settling" else _surplus(runtime, batch)
+    wrong = [] if made_again or broken or surplus else _wrong_dead_letters(runtime, batch)
     known = Repair(
         batch_id,
         made_again=tuple(str(file.path) for file in (*made_again, *wrong)),
@@ -88,25 +88,25 @@ def repair_batch(work: Runtime, batch_id: str, router: Router, *, dry_run: bool)
     )
     if known.made_again and dry_run:  # what else is wrong shows once they can be read
         return known
-    record = _make_again(work, batch, [*made_again, *wrong], router, known) if known.made_again else ""
+    record = _make_again(runtime, batch, [*made_again, *wrong], router, known) if known.made_again else ""
     if batch.state == "committed":
-        return _with_manifest(work, batch, replace(known, record=record), dry_run=dry_run)
-    found = _settled_anew(work, batch, broken, old, known, dry_run=dry_run)
+        return _with_manifest(runtime, batch, replace(known, record=record), dry_run=dry_run)
+    found = _settled_anew(runtime, batch, broken, old, known, dry_run=dry_run)
     found = replace(found, record=found.record or record)
     if dry_run or not found.needed:
         return found
-    if work.ledger.batch(batch_id).state in ("routed", "settling"):
-        write_dead_letters(work, batch_id)
-        schedule_retries(work, batch_id)
-        return replace(found, committed=commit(work, batch_id))
+    if runtime.ledger.batch(batch_id).state in ("routed", "settling"):
+        write_dead_letters(runtime, batch_id)
+        schedule_retries(runtime, batch_id)
+        return replace(found, committed=commit(runtime, batch_id))
     return found
 
 
-def _unreadable(work: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
-    for file in work.ledger.files(batch.batch_id, kind):
+def _unreadable(runtime: Runtime, batch: Batch, kind: FileKind) -> Iterator[BatchFile]:
+    for file in runtime.ledger.files(batch.batch_id, kind):
         if file.path is not None:
             try:
-                read_table(work.store, file.path)
+                read_table(runtime.store, file.path)
             except (StoreFileMissing, StoreFileDamaged):
                 yield file
 
@@ -134,59 +134,61 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
         )
 
 
-def _make_again(work: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
+def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], router: Router, known: Repair) -> str:
     """Make files again, at their places; return the record, written before: afterwards they can be read."""
     record = ""
     for first in (True, False):  # slices are routed from what the batch began with
         some = [file for file in files if file.kind != "dead_letter" and begins_batch(batch, file) == first]
         if not some:
             continue
-        made = rebuild_inputs(work, batch, some) if first else [_routed(work, batch, file, router) for file in some]
-        record = record or _write_record(work, batch, known)
+        made = (
+            rebuild_inputs(runtime, batch, some) if first else [_routed(runtime, batch, file, router) for file in some]
+        )
+        record = record or _write_record(runtime, batch, known)
         for file, path in zip(some, made, strict=True):
-            work.store.put(str(file.path), work.store.get(path))
-            work.store.delete(path)
-    for path, table in _letters(work, batch, [file for file in files if file.kind == "dead_letter"]):
-        record = record or _write_record(work, batch, known)
-        write_table(work.store, path, table)
+            runtime.store.put(str(file.path), runtime.store.get(path))
+            runtime.store.delete(path)
+    for path, table in _letters(runtime, batch, [file for file in files if file.kind == "dead_letter"]):
+        record = record or _write_record(runtime, batch, known)
+        write_table(runtime.store, path, table)
     return record
 
 
-def _with_manifest(work: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
+def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
     """Prove the books of a committed batch and make its manifest again if that is lost, damaged or wrong."""
-    books = books_of(work, batch)
+    books = books_of(runtime, batch)
     if wrong := differences(books):
         raise BooksError(
             f"batch {batch.batch_id}: all its files can be read, but its books do not balance: "
             f"{'; '.join(map(str, wrong))}. One of its files is not what it was: put that back from a copy of the store"
         )
-    if not list(manifest_differences(work, batch, books)):
+    if not list(manifest_differences(runtime, batch, books)):
         return known
     path = layout.manifest(batch.planned_at, batch.batch_id)
     found = replace(known, made_again=(*known.made_again, path), unreadable=(*known.unreadable, path))
-    if is_manifest_readable(work, batch):
+    if is_manifest_readable(runtime, batch):
         found = replace(found, unreadable=known.unreadable, wrong=(*known.wrong, path))
     if dry_run:
         return found
-    record = found.record or _write_record(work, batch, found)
-    write_manifest_again(work, batch, books)
+    record = found.record or _write_record(runtime, batch, found)
+    write_manifest_again(runtime, batch, books)
     return replace(found, record=record)
 
 
-def _wrong_dead_letters(work: Runtime, batch: Batch) -> list[BatchFile]:
+def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
     """Return the dead letter files whose rows are not those that follow from the batch's other files."""
-    files = [file for file in work.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
+    files = [file for file in runtime.ledger.files(batch.batch_id, "dead_letter") if file.path is not None]
     try:
-        again = dead_letters_again(work, batch, files)
-        return [file for file, table in again if not read_table(work.store, str(file.path)).equals(table)]
+        again = dead_letters_again(runtime, batch, files)
+        return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
     except (StoreFileMissing, StoreFileDamaged, BooksError):
         return []  # of another batch, which cannot be read: nothing to compare with; the books are proved in any case
 
 
-def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
+def _letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
     """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises BooksError."""
     try:
-        for file, table in dead_letters_again(work, batch, files):
+        for file, table in dead_letters_again(runtime, batch, files):
             if table.num_rows != file.rows:
                 raise _other_rows(batch, file)
             yield str(file.path), table
@@ -198,12 +200,12 @@ def _letters(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterato
         ) from error
 
 
-def _routed(work: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
+def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
     """Return what a delivery file is made again as: same events, same rules, so the same rows; raises BooksError."""
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
-    job = structs.replace(job_of(work, batch), later=tuple(had.survivors))  # as it was then
+    job = structs.replace(job_of(runtime, batch), later=tuple(had.survivors))  # as it was then
     (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail
@@ -225,20 +227,23 @@ def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
 
 
 def _settled_anew(
-    work: Runtime, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
+    runtime: Runtime, batch: Batch, broken: Sequence[BatchFile], old: str, known: Repair, *, dry_run: bool
 ) -> Repair:
     lost = [file for file in broken if file.kind == "outcome"]
     surplus: tuple[str, ...] = ()
     if batch.state == "settling" and not any(file.kind == "settlement" for file in broken):
-        surplus = _surplus(work, batch)
+        surplus = _surplus(runtime, batch)
     if not broken and not surplus:
         return known
     aside: list[BatchFile] = [*lost]
     settlement: BatchFile | None = None
     verdicts: list[pa.Table] = []
     if batch.state == "settling":
-        aside += [*work.ledger.files(batch.batch_id, "settlement"), *work.ledger.files(batch.batch_id, "dead_letter")]
-        verdicts = list(verdicts_of(work, batch, without={file.key for file in lost}))
+        aside += [
+            *runtime.ledger.files(batch.batch_id, "settlement"),
+            *runtime.ledger.files(batch.batch_id, "dead_letter"),
+        ]
+        verdicts = list(verdicts_of(runtime, batch, without={file.key for file in lost}))
     found = replace(
         known,
         surplus=surplus,
@@ -248,10 +253,10 @@ def _settled_anew(
     )
     if dry_run:
         return found
-    record = _write_record(work, batch, found)
+    record = _write_record(runtime, batch, found)
     if batch.state == "settling":
-        settlement = _write_settlement(work, batch, verdicts)
-    if not work.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
+        settlement = _write_settlement(runtime, batch, verdicts)
+    if not runtime.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
         raise BooksError(
             f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
             "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
@@ -259,30 +264,30 @@ def _settled_anew(
     return replace(found, record=record)
 
 
-def _surplus(work: Runtime, batch: Batch) -> tuple[str, ...]:
+def _surplus(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     named: Counter[tuple[str, int, bytes]] = Counter()
-    for _, table in settlements(work, batch.batch_id, ["file", "row", "delivery_id"]):
+    for _, table in settlements(runtime, batch.batch_id, ["file", "row", "delivery_id"]):
         named.update(zip(*(column.to_pylist() for column in table.columns), strict=True))
-    for file, rows, table in batch_deliveries(work, batch, ["delivery_id"]):
+    for file, rows, table in batch_deliveries(runtime, batch, ["delivery_id"]):
         for row, delivery_id in zip(rows.tolist(), table["delivery_id"].to_pylist(), strict=True):
             named[file, row, delivery_id] -= 1
     return tuple(sorted({delivery_id_text(delivery_id) for _, _, delivery_id in +named}))
 
 
-def _write_settlement(work: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
-    known = work.ledger.files(batch.batch_id, "settlement")
+def _write_settlement(runtime: Runtime, batch: Batch, verdicts: Sequence[pa.Table]) -> BatchFile:
+    known = runtime.ledger.files(batch.batch_id, "settlement")
     number = int(known[-1].key) + 1 if known else 1
     # one of that number may be there: of a repair that died before it was recorded
-    while not create_settlement(work, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
+    while not create_settlement(runtime, layout.settlement(batch.planned_at, batch.batch_id, number), verdicts):
         number += 1
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
     rows = sum(table.num_rows for table in verdicts)
     return BatchFile(batch.batch_id, "settlement", settlement_key(number), path, rows)
 
 
-def _write_record(work: Runtime, batch: Batch, found: Repair) -> str:
-    text = json.dumps(asdict(found) | {"at": work.clock().isoformat(), "state": batch.state}, indent=1).encode()
+def _write_record(runtime: Runtime, batch: Batch, found: Repair) -> str:
+    text = json.dumps(asdict(found) | {"at": runtime.clock().isoformat(), "state": batch.state}, indent=1).encode()
     number = 0
-    while not work.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
+    while not runtime.store.create(layout.repair(batch.planned_at, batch.batch_id, number), text):
         number += 1
     return layout.repair(batch.planned_at, batch.batch_id, number)

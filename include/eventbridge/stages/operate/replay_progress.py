@@ -23,25 +23,25 @@ class ReplayProgress:
     reached: datetime | None
 
 
-def seen_replays(work: Runtime) -> list[Replay]:
+def seen_replays(runtime: Runtime) -> list[Replay]:
     """Return the replays, the newest first; for somebody who is limited to owners those of rules that are seen."""
-    visibility = visibility_of(work)
-    return [each for each in work.ledger.replays() if visibility.all_rules(each.selection.get("rules", ()))]
+    visibility = visibility_of(runtime)
+    return [each for each in runtime.ledger.replays() if visibility.all_rules(each.selection.get("rules", ()))]
 
 
-def find_replay(work: Runtime, name: str) -> Replay:
+def find_replay(runtime: Runtime, name: str) -> Replay:
     """Return the replay whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in seen_replays(work) if name and each.replay_id.startswith(name.lower())]
+    found = [each for each in seen_replays(runtime) if name and each.replay_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} replays begin with" if found else "there is no replay"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge replay list` lists them.")
     return found[0]
 
 
-def replay_document(work: Runtime, name: str) -> dict[str, Any]:
+def replay_document(runtime: Runtime, name: str) -> dict[str, Any]:
     """Return a replay as `eventbridge replay show --json` prints it; raises NotFoundError."""
-    found = find_replay(work, name)
-    return replay_fields(found, account_of(work, found))
+    found = find_replay(runtime, name)
+    return replay_fields(found, account_of(runtime, found))
 
 
 def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
@@ -65,18 +65,18 @@ def replay_fields(request: Replay, account: ReplayAccount) -> dict[str, Any]:
     }
 
 
-def replay_line(work: Runtime, replay: Replay) -> dict[str, Any]:
+def replay_line(runtime: Runtime, replay: Replay) -> dict[str, Any]:
     """Return a replay and how far it came, without what its deliveries came to: that takes reading them."""
     account = ReplayAccount()
     fields = replay_fields(replay, account)
-    found = replay_progress(work, replay)
+    found = replay_progress(runtime, replay)
     known = {"looked_at": found.looked_at, "taken": found.taken, "reached": found.reached}
     return {name: value for name, value in fields.items() if name not in ("batches", "outcomes")} | known
 
 
-def replay_progress(work: Runtime, replay: Replay) -> ReplayProgress:
+def replay_progress(runtime: Runtime, replay: Replay) -> ReplayProgress:
     """Return how far a replay came."""
-    looked = work.ledger.replayed(replay.replay_id)
+    looked = runtime.ledger.replayed(replay.replay_id)
     at = replay.position.at
     return ReplayProgress(
         replay,

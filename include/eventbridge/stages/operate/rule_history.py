@@ -33,63 +33,63 @@ class RuleVersion:
     said: str
 
 
-def rule_versions(work: Runtime, rule: str) -> list[RuleVersion]:
+def rule_versions(runtime: Runtime, rule: str) -> list[RuleVersion]:
     """Return the newest versions of a rule, each with what it changed; none of a rule that no batch was planned with.
 
     A change is the difference of the rules as JSON with everything that was left out filled in.
     """
-    changes = work.ledger.rule_changes(rule, MOST_VERSIONS + 1)
+    changes = runtime.ledger.rule_changes(rule, MOST_VERSIONS + 1)
     found = []
     for newer, older in zip(changes, [*changes, None][1:], strict=True):
-        diff, said = _diff(work, rule, older, newer)
+        diff, said = _diff(runtime, rule, older, newer)
         found.append(RuleVersion(newer.version, newer.at, diff, said))
     return found[:MOST_VERSIONS]
 
 
-def _diff(work: Runtime, rule: str, older: RuleChange | None, newer: RuleChange) -> tuple[tuple[str, ...], str]:
+def _diff(runtime: Runtime, rule: str, older: RuleChange | None, newer: RuleChange) -> tuple[tuple[str, ...], str]:
     if older is None:
         return (), ""
     try:
-        before, after = _lines(work, rule, older), _lines(work, rule, newer)
+        before, after = _lines(runtime, rule, older), _lines(runtime, rule, newer)
     except StoreError as error:
         return (), str(error)
     return tuple(unified_diff(before, after, older.version, newer.version, lineterm="", n=2)), ""
 
 
-def _lines(work: Runtime, rule: str, change: RuleChange) -> list[str]:
+def _lines(runtime: Runtime, rule: str, change: RuleChange) -> list[str]:
     if not change.version:
         return []
-    document = json.loads(frozen_rules(work.store, change.rule_set).to_json())["rules"][rule]
+    document = json.loads(frozen_rules(runtime.store, change.rule_set).to_json())["rules"][rule]
     return json.dumps(document, indent=2, ensure_ascii=False).splitlines()
 
 
-def rule_history(work: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
+def rule_history(runtime: Runtime, rule: str | None, limit: int) -> list[RuleChange]:
     """Return the changes of a rule, or of all, the newest first; raises NotFoundError for a rule without any."""
-    found = work.ledger.rule_changes(rule, limit)
+    found = runtime.ledger.rule_changes(rule, limit)
     if rule is not None and not found:
-        raise _without_history(work, rule)
+        raise _without_history(runtime, rule)
     return found
 
 
 def rule_change_page(
-    work: Runtime, rule: str | None, limit: int, after: str | None
+    runtime: Runtime, rule: str | None, limit: int, after: str | None
 ) -> tuple[list[RuleChange], str | None]:
     """Return at most so many changes from behind a cursor on, and the cursor behind which there are more, or None.
 
     Raises NotFoundError for a rule without any, UserError for an invalid cursor.
     """
     before = read_number_cursor(after) if after else None
-    found = work.ledger.numbered_rule_changes(rule, limit + 1, before)
+    found = runtime.ledger.numbered_rule_changes(rule, limit + 1, before)
     if rule is not None and before is None and not found:
-        raise _without_history(work, rule)
+        raise _without_history(runtime, rule)
     following = write_name_cursor(str(found[limit - 1][0])) if len(found) > limit else None
     return [change for _, change in found[:limit]], following
 
 
-def _without_history(work: Runtime, rule: str) -> NotFoundError:
+def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
     said = f"the rule {rule!r} has no history: no batch was planned with it"
     with suppress(UserError):  # rule files with mistakes: a history can be read meanwhile
-        rules = work.rule_set().rules
+        rules = runtime.rule_set().rules
         if rule not in rules:
             said = (
                 f"no rule file names a rule {rule!r}, and no batch was planned with one. {meant('Rules', rule, rules)}"
@@ -97,12 +97,12 @@ def _without_history(work: Runtime, rule: str) -> NotFoundError:
     return NotFoundError(said)
 
 
-def rules_at(work: Runtime, rule: str, version: str) -> RuleSet:
+def rules_at(runtime: Runtime, rule: str, version: str) -> RuleSet:
     """Return a rule set that had a rule in a version, given by its beginning; raises NotFoundError, naming them."""
-    changes = [each for each in rule_history(work, rule, 1_000) if each.version]
+    changes = [each for each in rule_history(runtime, rule, 1_000) if each.version]
     fitting = {each.version: each.rule_set for each in changes if version and each.version.startswith(version)}
     if len(fitting) != 1:
         versions = ", ".join(dict.fromkeys(each.version for each in changes))
         what = "several versions" if fitting else "no version"
         raise NotFoundError(f"the rule {rule!r} has {what} {version!r}. Versions, newest first: {versions}")
-    return frozen_rules(work.store, next(iter(fitting.values())))
+    return frozen_rules(runtime.store, next(iter(fitting.values())))

@@ -23,14 +23,14 @@ class RuleText:
     text: str
 
 
-def rule_text(work: Runtime, rules: RuleSet, name: str) -> RuleText | None:
+def rule_text(runtime: Runtime, rules: RuleSet, name: str) -> RuleText | None:
     """Return where a rule of today's files stands; None where files do not lie on this host, or it is not found.
 
     Found is what says the same as today's rule when it is read alone: of a file in block style. One that is written as
     JSON in one line is not found.
     """
-    folder = work.settings.rules_folder
-    if work.settings.rules_from == "published" or not isinstance(folder, Path):
+    folder = runtime.settings.rules_folder
+    if runtime.settings.rules_from == "published" or not isinstance(folder, Path):
         return None
     rule = rules.rules[name]
     for file in files_below(folder, []):

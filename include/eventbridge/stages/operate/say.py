@@ -77,7 +77,7 @@ class Said:
         return f"{about}: {self.action}{value}, from the next task on{released}"
 
 
-def operate(work: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = "") -> Said:
+def operate(runtime: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = "") -> Said:
     """Do what an operator wants of a rule, or of one of its targets, and return what it came to.
 
     `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` who wants it.
@@ -90,15 +90,15 @@ def operate(work: Runtime, action: str, rule: str, target: str = "", value: str 
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
     word = _WORDS[action]
-    said = {(each.rule, each.target, each.word) for each in work.ledger.operator_states()}
+    said = {(each.rule, each.target, each.word) for each in runtime.ledger.operator_states()}
     if action not in _TAKE_BACK or (rule, target, word) not in said:
-        _find(work.rule_set(), rule, target)
+        _find(runtime.rule_set(), rule, target)
     if action in _TAKE_BACK:
-        changed = work.ledger.unsay(rule, target, word)
-        found = Said(action, rule, target, "", changed, _release(work, action, rule, target))
+        changed = runtime.ledger.unsay(rule, target, word)
+        found = Said(action, rule, target, "", changed, _release(runtime, action, rule, target))
     else:
         kept = _value(action, value)
-        found = Said(action, rule, target, value.strip(), work.ledger.say(rule, target, word, kept, by))
+        found = Said(action, rule, target, value.strip(), runtime.ledger.say(rule, target, word, kept, by))
     log.info("%s, by %s", found, by or "somebody")
     return found
 
@@ -125,18 +125,18 @@ def _value(action: str, value: str) -> str:
     return ""
 
 
-def _release(work: Runtime, action: str, rule: str, target: str) -> int:
+def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
     """Make due what only waited for this word; if the process dies before, the next retry run does it."""
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
     held = [
-        row for row in work.ledger.pending(state="on_hold", rule=rule) if row.held == reason and row.taken_by is None
+        row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.held == reason and row.taken_by is None
     ]
-    again = work.ledger.said_by_operators()
+    again = runtime.ledger.said_by_operators()
     released = 0
     for name in sorted({row.target for row in held if not target or row.target == target}):
         instead = again.hold_reason(rule, name)  # the rule goes on, and this target of it is paused still
-        work.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
+        runtime.ledger.release_pending(rule, name, aged=False, held=reason, instead=instead)
         released += 0 if instead else sum(row.count for row in held if row.target == name)
     return released

@@ -67,44 +67,46 @@ class Schema:
     fields: tuple[SchemaField, ...]
 
 
-def schema_page(work: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
+def schema_page(runtime: Runtime, limit: int, after: str | None = None, bus: str | None = None) -> SchemaPage:
     """Return at most so many types from behind a cursor on; raises UserError for what is not a cursor."""
     behind = None
     if after:
         behind = read_name_cursor(after, 2)
-    if not visibility_of(work).bus(bus):
+    if not visibility_of(runtime).bus(bus):
         raise UserError("Name a bus: you see the types of your own, and of those that your rules take")
-    found = work.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
+    found = runtime.ledger.schemas(limit + 1, bus=bus, behind=None if behind is None else (behind[0], behind[1]))
     cursor = write_name_cursor(found[limit - 1].bus, found[limit - 1].type) if len(found) > limit else None
     return SchemaPage(tuple(map(_line, found[:limit])), cursor)
 
 
-def all_schemas(work: Runtime, bus: str | None = None) -> list[SchemaLine]:
+def all_schemas(runtime: Runtime, bus: str | None = None) -> list[SchemaLine]:
     """Return every type that is known, by bus and name."""
     found: list[EventSchema] = []
     while not found or len(found) % _AT_ONCE == 0:
         behind = (found[-1].bus, found[-1].type) if found else None
-        more = work.ledger.schemas(_AT_ONCE, bus=bus, behind=behind)
+        more = runtime.ledger.schemas(_AT_ONCE, bus=bus, behind=behind)
         if not more:
             break
         found += more
     return [_line(each) for each in found]
 
 
-def schemas_named(work: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
+def schemas_named(runtime: Runtime, type_: str, bus: str | None = None, *, examples: bool = True) -> list[Schema]:
     """Return what is known of a type, on each bus that has it; raises NotFoundError. `examples`: with values."""
-    visibility = visibility_of(work)
-    found = [each for each in work.ledger.schemas_named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)]
+    visibility = visibility_of(runtime)
+    found = [
+        each for each in runtime.ledger.schemas_named(type_) if bus in (None, each.bus) and visibility.bus(each.bus)
+    ]
     if not found:
         where = f"on the bus {bus!r}" if bus is not None else "on any bus"
-        types = {each.type for each in all_schemas(work, bus) if visibility.bus(each.bus)}
+        types = {each.type for each in all_schemas(runtime, bus) if visibility.bus(each.bus)}
         raise NotFoundError(f"no event of the type {type_!r} was sampled {where}. {meant('Types', type_, types)}")
     return [_schema(each, examples) for each in found]
 
 
-def field_users(work: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
+def field_users(runtime: Runtime, schema: Schema) -> tuple[dict[str, list[str]], bool]:
     """Return by field the rules that use it, of the first MOST_RULES of the bus by name; and whether there are more."""
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     of_bus = [name for name, rule in rules.rules.items() if rule.bus == schema.bus]
     looked_at = [rules.rules[name] for name in sorted(of_bus)[:MOST_RULES]]
     users = users_of_fields(looked_at, schema.type, [field.path for field in schema.fields])

@@ -22,7 +22,7 @@ class SentRequest:
     payload: str
 
 
-def sent_request(work: Runtime, deliveries: Iterable[DeliveryAnswer], delivery_id: str) -> SentRequest | None:
+def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryAnswer], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
     None: it was never made, its batch is not settled, or it is past its retention.
@@ -31,7 +31,7 @@ def sent_request(work: Runtime, deliveries: Iterable[DeliveryAnswer], delivery_i
         if each.delivery_id == delivery_id and each.file is not None and each.row is not None:
             columns = ["payload", "content_type", "headers"]
             try:
-                (row,) = read_rows(work.store, each.file, rowset.encode([each.row]), columns).to_pylist()
+                (row,) = read_rows(runtime.store, each.file, rowset.encode([each.row]), columns).to_pylist()
             except StoreError:
                 return None
             if row["payload"] is not None:

@@ -55,32 +55,32 @@ class ShadowReport:
     samples: list[Difference] = field(default_factory=list)
 
 
-def shadow_reports(work: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
+def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
     """Return a report for each shadow of a rule, over the batches planned in a time as a person writes it.
 
     Compared is what one batch has of both; of answers the first of each, as a shadow has no other. Raises
     NotFoundError for a rule that no file names, UserError for one without shadows or for no time.
     """
-    found = find_rule(work.rule_set(), rule)
+    found = find_rule(runtime.rule_set(), rule)
     shadows = [target for target in found.targets.values() if target.shadow_of is not None]
     if not shadows:
         raise UserError(f"no target of rule {rule} is a shadow. Give one `shadow_of: TARGET`.")
-    first, last = time_range(work.ledger.now(), since, until)
+    first, last = time_range(runtime.ledger.now(), since, until)
     reports = [ShadowReport(each.name, str(each.shadow_of), first, last) for each in shadows]
-    for batch in work.ledger.batches_between(first, last):
+    for batch in runtime.ledger.batches_between(first, last):
         if batch.routes and batch.state in ("settling", "committed") and batch.kept == "all":
-            _compare_batch(work, batch, rule, shadows, reports, samples)
+            _compare_batch(runtime, batch, rule, shadows, reports, samples)
     return reports
 
 
 def _compare_batch(
-    work: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
+    runtime: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
 ) -> None:
     answers: dict[bytes, str] | None = None
-    for file in work.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if file.path is None:
             continue
-        table = read_table(work.store, file.path, _DELIVERY)
+        table = read_table(runtime.store, file.path, _DELIVERY)
         rows: dict[str, dict[tuple[str, int], Row]] = {}
         for row in table.to_pylist():
             if row["rule"] == rule:
@@ -88,7 +88,7 @@ def _compare_batch(
         for report in reports:
             of_target, of_shadow = rows.get(report.target, {}), rows.get(report.shadow, {})
             if of_target and of_shadow and answers is None:
-                answers = _first_answers(work, batch, rule)
+                answers = _first_answers(runtime, batch, rule)
             for place, shadow in of_shadow.items():
                 if place in of_target:
                     _compare(report, of_target[place], shadow, answers or {}, samples)
@@ -112,13 +112,13 @@ def _compare(report: ShadowReport, target: Row, shadow: Row, answers: Mapping[by
     report.samples += differences[: max(0, samples - len(report.samples))]
 
 
-def _first_answers(work: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
+def _first_answers(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
     """Return the first answer of this batch to each delivery of a rule that was sent."""
     first: dict[bytes, Row] = {}
-    for file in segments(work, batch.batch_id):
+    for file in segments(runtime, batch.batch_id):
         if file.path is None:
             continue
-        for row in read_table(work.store, file.path, _OUTCOME).to_pylist():
+        for row in read_table(runtime.store, file.path, _OUTCOME).to_pylist():
             known = first.get(row["delivery_id"])
             if row["rule"] == rule and row["sent"] and (known is None or row["attempt"] < known["attempt"]):
                 first[row["delivery_id"]] = row

@@ -22,9 +22,9 @@ class StalledRunner:
     why: str
 
 
-def stalled_runners(work: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
+def stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
     """Yield the runners whose next listen refuses a rule, or waits for its old runner; not of a bus that is away."""
-    assigned = work.ledger.assignments()
+    assigned = runtime.ledger.assignments()
     for runner, bus in rules.runners().items():
         own = rules.for_runner(runner)
         if not any(
@@ -32,9 +32,9 @@ def stalled_runners(work: Runtime, rules: RuleSet) -> Iterator[StalledRunner]:
         ):  # else no rule came to it, and its bus need not be asked
             continue
         try:
-            with closing(work.open_source(rules.buses[bus])) as source:
-                arriving = arrivals(work, own, runner, rules.buses[bus], source)
-            for behind in hand_over(runner, work.ledger.committed_offsets(runner), arriving).behind:
+            with closing(runtime.open_source(rules.buses[bus])) as source:
+                arriving = arrivals(runtime, own, runner, rules.buses[bus], source)
+            for behind in hand_over(runner, runtime.ledger.committed_offsets(runner), arriving).behind:
                 yield StalledRunner(runner, f"{behind}. {_REMEDY}")
         except RuleMovedError as error:
             yield StalledRunner(runner, str(error))

@@ -132,41 +132,41 @@ def status_fields(found: Status) -> dict[str, object]:
     return dict(plain(found)) | {"partitions": partitions, "flows": flows}
 
 
-def status(work: Runtime, *, batches: int = 10) -> Status:
+def status(runtime: Runtime, *, batches: int = 10) -> Status:
     """Return how all runners of today's rule files stand, with the newest batches; asks the buses, changes nothing."""
-    rules = work.rule_set()
+    rules = runtime.rule_set()
     runners = rules.runners()
     partitions: list[PartitionStatus] = []
     unregistered = []
     for runner, bus in runners.items():
-        found = partition_statuses(work, rules, runner, bus)
+        found = partition_statuses(runtime, rules, runner, bus)
         if found is None:
-            at, waiting = rules.buses[bus].source.start_at, events_before_first_run(work, rules.buses[bus])
+            at, waiting = rules.buses[bus].source.start_at, events_before_first_run(runtime, rules.buses[bus])
             unregistered.append(NewRunner(runner, bus, at, waiting))
         else:
             partitions += found
     standing = Status(
-        now=work.clock(),
+        now=runtime.clock(),
         partitions=tuple(partitions),
-        flows=tuple(partition_flows(work, rules, partitions)),
-        intake_stop=work.ledger.intake_stop(),
-        store_quota=store_quota(work),
+        flows=tuple(partition_flows(runtime, rules, partitions)),
+        intake_stop=runtime.ledger.intake_stop(),
+        store_quota=store_quota(runtime),
         unregistered=tuple(unregistered),
-        stalled=tuple(stalled_runners(work, rules)),
-        streaming=tuple(_streaming(work, name) for name in runners if rules.mode_of(name).mode == "streaming"),
-        batches=tuple(work.ledger.batches(limit=batches)),
-        chunks=work.ledger.chunk_counts(),
-        pending=tuple(pending_statuses(work)),
-        references=tuple(reference_statuses(work, rules)),
-        rules_on_hold=tuple(rules_on_hold(work, rules)),
-        targets=tuple(each for each in target_standings(work) if each.state != "ok"),
-        operators=tuple(work.ledger.operator_states()),
-        pools=tuple(work.ledger.applied_slots().values()),
-        owners=tuple(owner_statuses(work, rules)),
-        mistakes=_mistakes(work),
-        rules_since=known.since if (known := work.ledger.rules_in_force()) is not None else None,
+        stalled=tuple(stalled_runners(runtime, rules)),
+        streaming=tuple(_streaming(runtime, name) for name in runners if rules.mode_of(name).mode == "streaming"),
+        batches=tuple(runtime.ledger.batches(limit=batches)),
+        chunks=runtime.ledger.chunk_counts(),
+        pending=tuple(pending_statuses(runtime)),
+        references=tuple(reference_statuses(runtime, rules)),
+        rules_on_hold=tuple(rules_on_hold(runtime, rules)),
+        targets=tuple(each for each in target_standings(runtime) if each.state != "ok"),
+        operators=tuple(runtime.ledger.operator_states()),
+        pools=tuple(runtime.ledger.applied_slots().values()),
+        owners=tuple(owner_statuses(runtime, rules)),
+        mistakes=_mistakes(runtime),
+        rules_since=known.since if (known := runtime.ledger.rules_in_force()) is not None else None,
     )
-    return standing if work.owners is None else _seen(standing, rules)
+    return standing if runtime.owners is None else _seen(standing, rules)
 
 
 def _seen(found: Status, rules: RuleSet) -> Status:
@@ -190,39 +190,39 @@ def _seen(found: Status, rules: RuleSet) -> Status:
     )
 
 
-def _streaming(work: Runtime, runner: str) -> StreamingRunner:
-    lease = work.ledger.streaming_lease(runner)
+def _streaming(runtime: Runtime, runner: str) -> StreamingRunner:
+    lease = runtime.ledger.streaming_lease(runner)
     return StreamingRunner(runner, None, None) if lease is None else StreamingRunner(runner, lease.holder, lease.until)
 
 
-def _mistakes(work: Runtime) -> tuple[Mistake, ...]:
-    if work.settings.rules_from == "published":
+def _mistakes(runtime: Runtime) -> tuple[Mistake, ...]:
+    if runtime.settings.rules_from == "published":
         return ()  # whoever published looked at the files, which this host need not have
     try:
-        work.rule_files()
+        runtime.rule_files()
     except RuleFileError as error:
         return error.mistakes
     return ()
 
 
-def rules_on_hold(work: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
+def rules_on_hold(runtime: Runtime, rules: RuleSet) -> Iterator[RuleOnHold]:
     """Yield rules that are not routed or of which an expectation failed, and deliveries that a rule is on hold at."""
-    for name, each in work.ledger.rules_on_hold().items():
+    for name, each in runtime.ledger.rules_on_hold().items():
         if name in rules.rules and rules.rules[name].version == each.version:
             yield each
-    for name, hold in work.ledger.expectation_holds().items():
+    for name, hold in runtime.ledger.expectation_holds().items():
         version = rules.rules[name].version if name in rules.rules else ""
         yield RuleOnHold(name, version, hold.reason, hold.since)
-    for waiting in work.ledger.waiting_targets():
+    for waiting in runtime.ledger.waiting_targets():
         rule, since = rules.rules.get(waiting.rule), waiting.newest_on_hold_since
         if rule is not None and since is not None and waiting.state == "on_hold" and delivery_on_hold_at(waiting.held):
             yield RuleOnHold(rule.name, rule.version, f"{waiting.held} of the target {waiting.target}", since)
 
 
-def pending_statuses(work: Runtime) -> list[PendingStatus]:
+def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     """Return what waits, taken by a batch or not, by rule, target, state and reason."""
     on_hold_for: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for waiting in work.ledger.waiting_targets():
+    for waiting in runtime.ledger.waiting_targets():
         if waiting.state == "on_hold":
             on_hold_for[waiting.rule, waiting.target].add(waiting.held)
     return [
@@ -235,7 +235,7 @@ def pending_statuses(work: Runtime) -> list[PendingStatus]:
             next_due_at=row.next_due_at if row.state == "scheduled" else None,
             held=", ".join(sorted(on_hold_for[row.rule, row.target])) if row.state == "on_hold" else "",
         )
-        for row in work.ledger.pending_counts()
+        for row in runtime.ledger.pending_counts()
     ]
 
 
@@ -243,11 +243,11 @@ def pending_statuses(work: Runtime) -> list[PendingStatus]:
 _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 
-def reference_statuses(work: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
+def reference_statuses(runtime: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
     """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
-    rules_on_hold, said = work.ledger.rules_on_hold(), work.ledger.said_by_operators()
+    rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
     groups: dict[tuple[str, PendingState, str], list[Reference]] = defaultdict(list)
-    for each in work.ledger.waiting_references():
+    for each in runtime.ledger.waiting_references():
         groups[each.rule, each.state, each.reason].append(each)
     return [
         ReferenceStatus(

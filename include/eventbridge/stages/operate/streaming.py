@@ -66,19 +66,19 @@ class StreamingSummary:
     backlog: bool = False
 
 
-def deliver_streaming(work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
+def deliver_streaming(runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> StreamingSummary:
     """Deliver a runner's events as they come until `stop` or its bounds, and finish what was begun.
 
     Raises UserError for rules that it cannot deliver, StreamingLeaseTakenError where another process has the lease,
     InfrastructureError where one has taken it.
     """
-    refuse_unfit(work.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
+    refuse_unfit(runtime.rule_set().for_runner(runner), has_spark=not bounds.makes_retries)
     compile_ahead()  # seconds, and most of a minute after a change of the matcher: before anything waits for it
-    lease = Lease(work, runner, stop, bounds)
-    with never_collected(), closing(StreamingBus(work)) as bus:
-        loop = _Loop(work, runner, lease, bus)
+    lease = Lease(runtime, runner, stop, bounds)
+    with never_collected(), closing(StreamingBus(runtime)) as bus:
+        loop = _Loop(runtime, runner, lease, bus)
         if bounds.is_standby:
-            make_ready(work, runner, bus)
+            make_ready(runtime, runner, bus)
         with lease:
             done = loop.run()
         if lease.lost.is_set():
@@ -90,12 +90,12 @@ def deliver_streaming(work: Runtime, runner: str, stop: Stop, bounds: Bounds = U
 
 
 class _Loop:
-    def __init__(self, work: Runtime, runner: str, lease: Lease, bus: StreamingBus) -> None:
-        self._work, self._runner, self._lease = work, runner, lease
+    def __init__(self, runtime: Runtime, runner: str, lease: Lease, bus: StreamingBus) -> None:
+        self._runtime, self._runner, self._lease = runtime, runner, lease
         self._done = StreamingSummary()
         self._bus = bus
         self._http = http_loop()
-        self._committer = Committer(work.settings, lease.stop)
+        self._committer = Committer(runtime.settings, lease.stop)
         self._former: Close | None = None  # the batch that is being closed
         self._following: Batch | None = None  # the batch that was opened behind it
         self._taken: dict[str, TakenMessages] = {}  # by the batches that are not closed yet
@@ -140,11 +140,11 @@ class _Loop:
         batch = following or self._begun()
         if batch is None:
             return
-        on_large = self._committer.start if Committer.can_do(self._work, batch) else None
+        on_large = self._committer.start if Committer.can_do(self._runtime, batch) else None
         if self._http.failed:
             self._http = http_loop()
         open_batch = StreamingBatch(
-            self._work, batch, self._lease, self._bus, self._http, self._pools, former, on_large
+            self._runtime, batch, self._lease, self._bus, self._http, self._pools, former, on_large
         )
         self._taken[batch.batch_id] = open_batch.taken
         try:
@@ -180,7 +180,7 @@ class _Loop:
 
     def _begun(self) -> Batch | None:
         """Return a batch that is open and empty; None: it is to be looked again."""
-        if self._work.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
+        if self._runtime.ledger.unfinished_batch(self._runner) is None and self._is_backlog():
             self._done.backlog = True
             self._lease.finish()
             return None
@@ -189,10 +189,10 @@ class _Loop:
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it
-            if in_stages(self._work, self._runner) and self._lease.bounds.others_at_work():
+            if in_stages(self._runtime, self._runner) and self._lease.bounds.others_at_work():
                 self._lease.finish()
                 return None
-            self._close(self._work, batch.batch_id, self._lease.stop)
+            self._close(self._runtime, batch.batch_id, self._lease.stop)
             self._lease.came()  # to finish it took time, in which nobody looked whether something came
             return None
         if not self._done.batches:
@@ -200,15 +200,15 @@ class _Loop:
         return batch
 
     def _opened(self) -> Batch | None:
-        batch_id = listen(self._work, self._runner, holder=self._lease.holder)
+        batch_id = listen(self._runtime, self._runner, holder=self._lease.holder)
         if batch_id is None:
             return None
         try:
-            batch = self._work.ledger.batch(batch_id)
+            batch = self._runtime.ledger.batch(batch_id)
         except NotFoundError:  # nothing had come in it: its former holder, which stood still, has dropped it
             return None
         if batch.state == "open":
-            self._work.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
+            self._runtime.ledger.note_open_batch(self._runner, self._lease.holder, batch_id)
         return batch
 
     def _inherited(self) -> Close | None:
@@ -218,8 +218,8 @@ class _Loop:
         left = self._lease.handoff
         if left is None:
             return None
-        batch = self._work.ledger.batch(left.batch_id)
-        ends = {span.partition: span.end for span in self._work.ledger.ranges(left.batch_id)}
+        batch = self._runtime.ledger.batch(left.batch_id)
+        ends = {span.partition: span.end for span in self._runtime.ledger.ranges(left.batch_id)}
         self._following = self._opened_behind(batch, ends)
         close = Close(None, partial(self._after, left))
         if self._following is not None:
@@ -229,9 +229,9 @@ class _Loop:
 
     def _after(self, left: Handoff) -> None:
         """Wait until the former streaming task has closed its batch; if it dies over that, this one closes it."""
-        wait_until_closed(self._work, left, self._lease.stop)
-        batch = self._work.ledger.batch(left.batch_id)
-        if batch.state != "committed" and end_open(self._work, batch, self._lease.holder):
+        wait_until_closed(self._runtime, left, self._lease.stop)
+        batch = self._runtime.ledger.batch(left.batch_id)
+        if batch.state != "committed" and end_open(self._runtime, batch, self._lease.holder):
             self._close(self._hurried, batch.batch_id, self._lease.stop)
 
     def _opened_behind(self, former: Batch, ends: Mapping[Partition, int]) -> Batch | None:
@@ -239,8 +239,8 @@ class _Loop:
         if self._is_behind:
             return None
         try:
-            source = self._bus.open(self._work.rules_of(former).buses[former.bus])
-            return open_following(self._work, former, ends, source, self._lease.holder)
+            source = self._bus.open(self._runtime.rules_of(former).buses[former.bus])
+            return open_following(self._runtime, former, ends, source, self._lease.holder)
         except EventBridgeError as error:  # the listen that follows tells whether it stays so
             log.warning("runner %s: the next batch waits for the former to be closed: %s", self._runner, error)
             return None
@@ -249,33 +249,33 @@ class _Loop:
         """Close an open batch, if something came and it is this streaming task's still."""
         if open_batch.end():
             self._close_batch(open_batch)
-            repeat_bus_commits(self._work, self._runner)
+            repeat_bus_commits(self._runtime, self._runner)
         self._taken.pop(open_batch.batch.batch_id, None)
         self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
         """Do the books of a batch and send what was left to this, for some seconds; the rest is pending, due now."""
         batch = open_batch.batch
-        left = left_to_close(self._work.rules_of(batch)) if open_batch.waits else None
+        left = left_to_close(self._runtime.rules_of(batch)) if open_batch.waits else None
         if left:
             self._close(self._hurried, batch.batch_id, self._lease.stop, left)
         elif (
             open_batch.is_large
-            and Committer.can_do(self._work, batch)
+            and Committer.can_do(self._runtime, batch)
             and self._committer.do_books(batch.batch_id, self._pools)
         ):
             self._done.batches += 1
         else:
-            self._close(self._work, batch.batch_id, ALREADY)
+            self._close(self._runtime, batch.batch_id, ALREADY)
 
     @property
     def _hurried(self) -> Runtime:
         """What a close sends by: for some seconds."""
-        budget = min(_LEFT_SECONDS, self._work.settings.push_timeout)
-        return replace(self._work, settings=self._work.settings.model_copy(update={"push_timeout": budget}))
+        budget = min(_LEFT_SECONDS, self._runtime.settings.push_timeout)
+        return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
-    def _close(self, work: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
-        do_books(work, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
+    def _close(self, runtime: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
+        do_books(runtime, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
         self._taken.pop(batch_id, None)
         self._done.batches += 1
 
@@ -284,7 +284,7 @@ class _Loop:
         seconds = self._lease.bounds.backlog_seconds
         if seconds is None:
             return False
-        waiting = waiting_events(self._work, self._runner) or 0
+        waiting = waiting_events(self._runtime, self._runner) or 0
         measured = self._done.events / self._busy_seconds if self._busy_seconds > 1 else 0.0
         return waiting > seconds * max(measured, _EVENTS_A_SECOND)
 
@@ -295,9 +295,9 @@ class _Loop:
     def _retry(self) -> None:
         while not self._ended.wait(_RETRY_SECONDS) and not self._lease.over:
             try:
-                if not anything_waits_for_retry(self._work, self._runner):
+                if not anything_waits_for_retry(self._runtime, self._runner):
                     continue
-                deliver_retries(self._work, self._runner, self._lease.stop)
-                deliver_references(self._work, self._runner, InProcessRouter(self._work.store), self._lease.stop)
+                deliver_retries(self._runtime, self._runner, self._lease.stop)
+                deliver_references(self._runtime, self._runner, InProcessRouter(self._runtime.store), self._lease.stop)
             except EventBridgeError as error:
                 log.warning("runner %s: pending deliveries wait: %s", self._runner, error)

@@ -57,7 +57,7 @@ class StreamingBatch:
     `on_large` is called once it is large.
     """
 
-    work: Runtime
+    runtime: Runtime
     batch: Batch
     lease: Lease
     bus: StreamingBus
@@ -76,17 +76,17 @@ class StreamingBatch:
 
     def run(self) -> bool:
         """Deliver what comes until the batch is over; False: it has no batch any more, and is not to be ended."""
-        rules = self.work.rules_of(self.batch)
+        rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
-        turns = Turns(rules, self.pools, self.work.ledger.said_by_operators())
-        routing = self._routing = StreamingRouting(self.work, self.batch, rules, turns.held)
-        self._ends = {span.partition: span.end for span in self.work.ledger.ranges(self.batch.batch_id)}
+        turns = Turns(rules, self.pools, self.runtime.ledger.said_by_operators())
+        routing = self._routing = StreamingRouting(self.runtime, self.batch, rules, turns.held)
+        self._ends = {span.partition: span.end for span in self.runtime.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]
         with self.bus.reading(bus, self._ends) as source:
-            landing = Landing(self.work, self.batch, bus, source, taken=self.taken)
+            landing = Landing(self.runtime, self.batch, bus, source, taken=self.taken)
             before = self.former.targets if self.former is not None else None
-            self.targets = TargetQueues(self.work, self.batch, rules, self.http, before, turns)
+            self.targets = TargetQueues(self.runtime, self.batch, rules, self.http, before, turns)
             going = False
             try:
                 streamed = self._stream(landing, source, routing)
@@ -104,7 +104,7 @@ class StreamingBatch:
         """Record what was answered, and how far it has read; False: the batch is another's now."""
         begun, rows = time.monotonic(), self.targets.take()
         number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
-        kept = write_open_segment(self.work, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
+        kept = write_open_segment(self.runtime, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
         self.targets.recorded()
         self._cpu = 0.0 if rows.num_rows else self._cpu
         self._answered += rows.num_rows
@@ -119,9 +119,9 @@ class StreamingBatch:
         False: there is nothing to close, as nothing came, or as it is another's now.
         """
         try:
-            if not self.events and self.work.ledger.drop_open(self.batch.batch_id):
+            if not self.events and self.runtime.ledger.drop_open(self.batch.batch_id):
                 return False
-            return self._end() and self.work.ledger.move_batch(self.batch.batch_id, "open", "planned")
+            return self._end() and self.runtime.ledger.move_batch(self.batch.batch_id, "open", "planned")
         finally:
             self.targets.close()
 
@@ -275,7 +275,7 @@ class StreamingBatch:
         return True
 
     def _segment_if_due(self) -> bool:
-        settings, age = self.work.settings, time.monotonic() - self._begun_at
+        settings, age = self.runtime.settings, time.monotonic() - self._begun_at
         due = segment_is_due(age, self.targets.answers, settings.segment_interval, settings.segment_answers)
         return self.record() if due else True
 

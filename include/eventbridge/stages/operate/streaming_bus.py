@@ -14,8 +14,8 @@ from eventbridge.stages.runtime.runtime import Runtime
 class StreamingBus:
     """Opens the bus that batches read, and keeps it for the next one; one thread at a time uses it."""
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._source: LogSource | None = None
         self._opened: Bus | None = None
         self._stands: Mapping[Partition, int] | None = None
@@ -24,7 +24,7 @@ class StreamingBus:
         """Return the bus, which is opened unless it is."""
         if bus != self._opened:
             self.close()
-        source = self._source = self._source or self._work.open_source(bus)
+        source = self._source = self._source or self._runtime.open_source(bus)
         self._opened = bus
         return source
 

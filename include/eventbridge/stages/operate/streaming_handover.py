@@ -39,40 +39,40 @@ _CANARY: Final = FreshEvent(
 )
 
 
-def make_ready(work: Runtime, runner: str, bus: StreamingBus) -> None:
+def make_ready(runtime: Runtime, runner: str, bus: StreamingBus) -> None:
     """Load what the first batch will need while another streaming task delivers: rules, code, the bus, targets'
     connections.
 
     What cannot be had is told when it is needed.
     """
     try:
-        batch = work.ledger.unfinished_batch(runner)
+        batch = runtime.ledger.unfinished_batch(runner)
         if batch is None:
             return
-        rules, job = work.rules_of(batch), job_of(work, batch)
+        rules, job = runtime.rules_of(batch), job_of(runtime, batch)
         program = route_program(batch.rule_set, rules, batch.bus)
-        route_in_memory(program, [_CANARY], work.clock(), job.event_max_size, job.later)
+        route_in_memory(program, [_CANARY], runtime.clock(), job.event_max_size, job.later)
         bus.open(rules.buses[batch.bus])
-        _open_targets(work, rules)
+        _open_targets(runtime, rules)
     except EventBridgeError as error:
         log.warning("runner %s: the standby is only partly ready: %s", runner, error)
 
 
-def _open_targets(work: Runtime, rules: RuleSet) -> None:
+def _open_targets(runtime: Runtime, rules: RuleSet) -> None:
     targets = ((name, target) for name, rule in rules.rules.items() for target in rule.destinations.values())
     for name, target in islice(targets, _TARGETS_AHEAD):
-        with suppress(EventBridgeError), closing(work.open_target(name, target)):
+        with suppress(EventBridgeError), closing(runtime.open_target(name, target)):
             pass
 
 
-def wait_until_closed(work: Runtime, left: Handoff, stop: Stop) -> None:
+def wait_until_closed(runtime: Runtime, left: Handoff, stop: Stop) -> None:
     """Wait until the former streaming task has committed the batch that it left, has died over it, or takes too long.
 
     Raises InfrastructureError once `stop` is over: the batch is the former streaming task's still, which listens for
     responses.
     """
     end = time.monotonic() + _CLOSE_SECONDS
-    while work.ledger.batch(left.batch_id).state != "committed":
+    while runtime.ledger.batch(left.batch_id).state != "committed":
         now = time.monotonic()
         if is_gone(left.holder) or now >= end:
             log.warning("batch %s is finished here: the streaming task that left it does not", left.batch_id)

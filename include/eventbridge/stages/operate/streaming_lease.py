@@ -71,13 +71,13 @@ class Lease:
     `over` is set.
     """
 
-    def __init__(self, work: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
+    def __init__(self, runtime: Runtime, runner: str, stop: Stop, bounds: Bounds = UNBOUNDED) -> None:
         self.holder = f"{processes.this_process()}:{uuid.uuid4().hex}"
         self.stop = stop
         self.bounds = bounds
         self.handoff: Handoff | None = None
         self._began = self._came = time.monotonic()
-        self._work, self._runner = work, runner
+        self._runtime, self._runner = runtime, runner
         self._before = ""  # who has the lease that this one waits for
         self.lost = threading.Event()  # another may have the lease
         self._ended = threading.Event()
@@ -116,8 +116,8 @@ class Lease:
         with self._changing:
             standby, self._standby = self._standby, None
             if standby is not None and not self.lost.is_set():
-                until = self._work.ledger.now() + _LEASE
-                self._handed_over = self._work.ledger.hand_over_lease(
+                until = self._runtime.ledger.now() + _LEASE
+                self._handed_over = self._runtime.ledger.hand_over_lease(
                     self._runner, self.holder, standby, until, batch_id
                 )
         return self._handed_over
@@ -142,7 +142,7 @@ class Lease:
     def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join()
-        self._work.ledger.release_streaming_lease(self._runner, self.holder)
+        self._runtime.ledger.release_streaming_lease(self._runner, self.holder)
 
     def _refusal(self) -> StreamingLeaseTakenError:
         return StreamingLeaseTakenError(
@@ -151,13 +151,13 @@ class Lease:
         )
 
     def _register_standby(self) -> bool:
-        return self._work.ledger.register_standby(self._runner, self.holder, self._work.ledger.now() + _LEASE)
+        return self._runtime.ledger.register_standby(self._runner, self.holder, self._runtime.ledger.now() + _LEASE)
 
     def _taken(self) -> bool:
         """Take a lease that nobody has, or has any more, or that was handed over to this; a look where one is at
         work.
         """
-        lease = self._work.ledger.streaming_lease(self._runner)
+        lease = self._runtime.ledger.streaming_lease(self._runner)
         if lease is None:
             return self._take()
         if lease.holder == self.holder:
@@ -172,10 +172,12 @@ class Lease:
         What it had recorded stands, whoever ends it.
         """
         log.warning("runner %s: process %s, which had its lease, is gone", self._runner, holder.split(":")[-2])
-        return self._work.ledger.release_streaming_lease(self._runner, holder)
+        return self._runtime.ledger.release_streaming_lease(self._runner, holder)
 
     def _take(self) -> bool:
-        return self._work.ledger.acquire_streaming_lease(self._runner, self.holder, self._work.ledger.now() + _LEASE)
+        return self._runtime.ledger.acquire_streaming_lease(
+            self._runner, self.holder, self._runtime.ledger.now() + _LEASE
+        )
 
     def _renew(self) -> None:
         while not self._ended.wait(_RENEW_SECONDS):
@@ -195,7 +197,7 @@ class Lease:
 
     def _next(self) -> str | None:
         """Return the standby; ask for somebody once the end is near."""
-        ledger, bounds = self._work.ledger, self.bounds
+        ledger, bounds = self._runtime.ledger, self.bounds
         if bounds.requests_standby and bounds.seconds is not None and not self._asked:
             ask_at = self._began + bounds.seconds - min(_LEAD_SECONDS, bounds.seconds / 3)
             self._asked = time.monotonic() >= ask_at

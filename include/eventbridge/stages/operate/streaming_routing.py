@@ -35,10 +35,10 @@ class StreamingRouting:
     `waits`: something waits for the close.
     """
 
-    def __init__(self, work: Runtime, batch: Batch, rules: RuleSet, held: Collection[str]) -> None:
-        self._work, self._batch, self._held = work, batch, held
+    def __init__(self, runtime: Runtime, batch: Batch, rules: RuleSet, held: Collection[str]) -> None:
+        self._runtime, self._batch, self._held = runtime, batch, held
         self._program = route_program(batch.rule_set, rules, batch.bus)
-        self._job = job_of(work, batch)
+        self._job = job_of(runtime, batch)
         self._known_at = time.monotonic()
         self._left = left_to_close(rules)
         self.waits = False
@@ -47,10 +47,10 @@ class StreamingRouting:
         """Yield what matched and may be sent now; what cannot be routed is left to the close, which splits it."""
         now = time.monotonic()
         if now - self._known_at >= _JOB_SECONDS:
-            self._job, self._known_at = job_of(self._work, self._batch), now
+            self._job, self._known_at = job_of(self._runtime, self._batch), now
         job = self._job
         try:
-            found = route_in_memory(self._program, fresh, self._work.clock(), job.event_max_size, job.later)
+            found = route_in_memory(self._program, fresh, self._runtime.clock(), job.event_max_size, job.later)
         except Exception:  # whatever one of the events does to the engine, the stages find out which it is
             log.exception("runner %s: events are left to the close of their batch", self._batch.runner)
             return

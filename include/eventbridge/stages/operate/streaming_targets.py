@@ -52,11 +52,11 @@ class TargetQueues:
     """
 
     def __init__(
-        self, work: Runtime, batch: Batch, rules: RuleSet, http: HttpLoop, before: TargetQueues | None, turns: Turns
+        self, runtime: Runtime, batch: Batch, rules: RuleSet, http: HttpLoop, before: TargetQueues | None, turns: Turns
     ) -> None:
-        self._work, self._batch, self._rules = work, batch, rules
+        self._runtime, self._batch, self._rules = runtime, batch, rules
         self._stop = Stop()
-        self._out = OutcomeRows(work.settings.segment_answers)
+        self._out = OutcomeRows(runtime.settings.segment_answers)
         self._kept: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
         self._gone: list[Key] = []  # targets that answered 410, of which the ledger was not told yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
@@ -165,7 +165,7 @@ class TargetQueues:
             self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
             self._kept += [*tables, outcome_table(rows)]
         while self._gone:
-            self._work.ledger.set_target_status(*self._gone[-1], "disabled", "the target answered 410")
+            self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target answered 410")
             self._gone.pop()
         return pa.concat_tables([outcome_table([]), *self._kept])
 
@@ -205,12 +205,12 @@ class TargetQueues:
         return begun
 
     def _begin(self, read: list[ReadPiece]) -> None:
-        work = self._work
-        until = work.clock() + timedelta(seconds=work.settings.push_timeout)
+        runtime = self._runtime
+        until = runtime.clock() + timedelta(seconds=runtime.settings.push_timeout)
         pieces = tuple(each.piece for each in read)
         chunk = Chunk(self._batch.batch_id, 0, "", 0, pieces, sum(p.count for p in pieces), sum(p.size for p in pieces))
         live = self._live_queues(read)
-        runs = ChunkRuns(work, self._batch, chunk, read, until, self._stop, self._out, live, judges_speed=False)
+        runs = ChunkRuns(runtime, self._batch, chunk, read, until, self._stop, self._out, live, judges_speed=False)
         for run in runs.of({}):
             run.progress.may_wait = bool  # a retry is the slow lane's: it would hold what comes after it
             run.progress.leaves_retries = True
@@ -254,19 +254,19 @@ class TargetQueues:
             log.error("runner %s: a target's run ended: %s", self._batch.runner, run.report.crashed)
         tally = run.tally()
         if tally is not None:
-            self._work.ledger.note_attempts([tally])
+            self._runtime.ledger.note_attempts([tally])
         if run.breaker.tripped or run.report.gone:
-            publish_operational_events(self._work)
+            publish_operational_events(self._runtime)
 
     def _tell(self) -> None:
         """Tell the ledger of attempts, and do with runs as others say of their targets: end them, or let them pause."""
         tallies = [tally for run in self._runs.values() if (tally := run.breaker.take()) is not None]
         if tallies:
-            self._work.ledger.note_attempts(tallies)
+            self._runtime.ledger.note_attempts(tallies)
         if not self._runs:
             return
-        statuses, said = self._work.ledger.target_statuses(), self._work.ledger.said_by_operators()
-        now = self._work.clock()
+        statuses, said = self._runtime.ledger.target_statuses(), self._runtime.ledger.said_by_operators()
+        now = self._runtime.clock()
         for (rule, target), run in self._runs.items():
             status = statuses.get((rule, target))
             halted = status is not None and must_halt(status, follows_others=run.follows_others, now=now)

@@ -7,28 +7,28 @@ from contextlib import closing
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def anything_waits(work: Runtime, runner: str) -> bool:
+def anything_waits(runtime: Runtime, runner: str) -> bool:
     """Return whether a streaming task has something to do: events that wait, a batch to finish, or a group to
     register.
     """
-    return work.ledger.unfinished_batch(runner) is not None or waiting_events(work, runner) != 0
+    return runtime.ledger.unfinished_batch(runner) is not None or waiting_events(runtime, runner) != 0
 
 
-def in_stages(work: Runtime, runner: str) -> bool:
+def in_stages(runtime: Runtime, runner: str) -> bool:
     """Return whether there is a batch that tasks after a listen, or a streaming task that handed it over, are to
     deliver.
     """
-    batch = work.ledger.unfinished_batch(runner)
-    return batch is not None and batch.state != "open" and batch.batch_id != work.ledger.last_open_batch(runner)
+    batch = runtime.ledger.unfinished_batch(runner)
+    return batch is not None and batch.state != "open" and batch.batch_id != runtime.ledger.last_open_batch(runner)
 
 
-def waiting_events(work: Runtime, runner: str) -> int | None:
+def waiting_events(runtime: Runtime, runner: str) -> int | None:
     """Return how many messages no committed batch has taken up, None before the runner's first batch."""
-    standing = work.ledger.committed_offsets(runner)
+    standing = runtime.ledger.committed_offsets(runner)
     if not standing:
         return None
-    (bus,) = work.rule_set().for_runner(runner).buses.values()
-    with closing(work.open_source(bus)) as source:
+    (bus,) = runtime.rule_set().for_runner(runner).buses.values()
+    with closing(runtime.open_source(bus)) as source:
         return sum(
             end - standing.get(partition, source.earliest(partition)) for partition, end in source.ends().items()
         )

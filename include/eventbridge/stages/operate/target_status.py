@@ -72,28 +72,28 @@ class TargetPage:
     cursor: str | None
 
 
-def target_standings(work: Runtime) -> list[TargetStanding]:
+def target_standings(runtime: Runtime) -> list[TargetStanding]:
     """Return how the targets stand that were ever anything but ok, or asked for a pause."""
-    now = work.ledger.now()
-    return [standing_of(status, now) for status in work.ledger.target_statuses().values()]
+    now = runtime.ledger.now()
+    return [standing_of(status, now) for status in runtime.ledger.target_statuses().values()]
 
 
-def target_list(work: Runtime) -> list[TargetLine]:
+def target_list(runtime: Runtime) -> list[TargetLine]:
     """Return a line for each target of today's rules, and for each of rules gone that is not well."""
-    lines = _Lines(work)
-    today = {(rule.name, target) for rule in work.rule_set().rules.values() for target in rule.targets}
+    lines = _Lines(runtime)
+    today = {(rule.name, target) for rule in runtime.rule_set().rules.values() for target in rule.targets}
     return [lines.of(*key) for key in sorted(today | lines.not_ok())]
 
 
-def target_lines(work: Runtime, rule: str) -> list[TargetLine]:
+def target_lines(runtime: Runtime, rule: str) -> list[TargetLine]:
     """Return a line for each target of a rule of today; raises NotFoundError."""
-    lines = _Lines(work)
-    return [lines.of(rule, target) for target in sorted(find_rule(work.rule_set(), rule).targets)]
+    lines = _Lines(runtime)
+    return [lines.of(rule, target) for target in sorted(find_rule(runtime.rule_set(), rule).targets)]
 
 
-def target_page(work: Runtime, after: str = "", find: str = "") -> TargetPage:
+def target_page(runtime: Runtime, after: str = "", find: str = "") -> TargetPage:
     """Return the targets of today's rules behind a rule, of those whose names have `find` in them."""
-    lines, rules = _Lines(work), work.rule_set().rules
+    lines, rules = _Lines(runtime), runtime.rule_set().rules
     names = sorted(name for name in rules if name > after and find in name)
     found: list[TargetLine] = []
     for number, name in enumerate(names):
@@ -106,15 +106,17 @@ def target_page(work: Runtime, after: str = "", find: str = "") -> TargetPage:
 class _Lines:
     """What the ledger says of targets at one moment."""
 
-    def __init__(self, work: Runtime) -> None:
-        visibility = visibility_of(work)
-        self._statuses = {key: each for key, each in work.ledger.target_statuses().items() if visibility.rule(key[0])}
-        self._said = work.ledger.said_by_operators()
-        self._now = work.ledger.now()
+    def __init__(self, runtime: Runtime) -> None:
+        visibility = visibility_of(runtime)
+        self._statuses = {
+            key: each for key, each in runtime.ledger.target_statuses().items() if visibility.rule(key[0])
+        }
+        self._said = runtime.ledger.said_by_operators()
+        self._now = runtime.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()
-        for row in work.ledger.pending_counts():
+        for row in runtime.ledger.pending_counts():
             self._waiting[row.rule, row.target] += row.count
-        self._pool_closed = {(w.rule, w.target) for w in work.ledger.waiting_targets() if w.held == POOL_CLOSED}
+        self._pool_closed = {(w.rule, w.target) for w in runtime.ledger.waiting_targets() if w.held == POOL_CLOSED}
 
     def not_ok(self) -> set[tuple[str, str]]:
         """Return the targets that are not ok, of today's rules or of rules gone."""

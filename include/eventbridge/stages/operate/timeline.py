@@ -90,17 +90,17 @@ class BooksToday:
         return self.valid + self.duplicate + self.malformed + self.tombstone + self.gap
 
 
-def timeline(work: Runtime, span: Span) -> Timeline:
+def timeline(runtime: Runtime, span: Span) -> Timeline:
     """Return how all buses went."""
-    times, step = _times(work.clock(), span)
-    return _timeline(span, times, step, work.ledger.figure_timeline("bus", times, step))
+    times, step = _times(runtime.clock(), span)
+    return _timeline(span, times, step, runtime.ledger.figure_timeline("bus", times, step))
 
 
-def rule_timeline(work: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
+def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
     """Return how each target of a rule went, and under "" the rule itself; raises NotFoundError."""
-    found = find_rule(work.rule_set(), rule)
-    times, step = _times(work.clock(), span)
-    steps = work.ledger.figure_timeline("target", times, step, (found.bus, rule))
+    found = find_rule(runtime.rule_set(), rule)
+    times, step = _times(runtime.clock(), span)
+    steps = runtime.ledger.figure_timeline("target", times, step, (found.bus, rule))
     timelines = {"": _timeline(span, times, step, steps)}
     for target in found.destinations:
         of = [each for each in steps if each.figure.key.target == target]
@@ -108,12 +108,12 @@ def rule_timeline(work: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
     return timelines
 
 
-def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
+def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     """Return what some rules came to in the last hour, with what is pending of them, by name."""
-    times, _ = _times(work.clock(), "hour")
-    found = work.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
+    times, _ = _times(runtime.clock(), "hour")
+    found = runtime.ledger.outcomes_of(times, {(rule.bus, rule.name) for rule in rules})
     pending: Counter[str] = Counter()
-    for row in work.ledger.pending_counts():
+    for row in runtime.ledger.pending_counts():
         pending[row.rule] += row.count
     return {
         rule.name: RuleHour(
@@ -123,15 +123,15 @@ def rule_hours(work: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     }
 
 
-def books_today(work: Runtime) -> BooksToday:
+def books_today(runtime: Runtime) -> BooksToday:
     """Return the books of today, in UTC."""
-    since = work.clock().replace(hour=0, minute=0, second=0, microsecond=0)
-    moved, figures = work.ledger.moved_since(since)
+    since = runtime.clock().replace(hour=0, minute=0, second=0, microsecond=0)
+    moved, figures = runtime.ledger.moved_since(since)
     counts: Counter[str] = Counter()
     for each in figures:
         counts[each.figure.key.outcome] += each.figure.count
     matched = sum(each.figure.matched for each in figures)
-    moment = work.ledger.moment(of_targets=False)
+    moment = runtime.ledger.moment(of_targets=False)
     pending, difference = sum(each.count for each in moment.pending), books_difference(moment)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
     return BooksToday(

@@ -48,16 +48,16 @@ class PatternTried:
     where: str | None = None
 
 
-def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
+def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> PatternTried:
     """Return what a pattern, JSON in place of that of a rule of today, says to an event; nothing is sent or kept.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for what is not an event, UserError for what is not
     a pattern, for a pattern that is too large or takes too much time, and for an answer of more than MOST_TOLD. Raises
     Cancelled once its caller has left.
     """
-    found = find_rule(work.rule_set(), rule)
+    found = find_rule(runtime.rule_set(), rule)
     try:
-        event = parse_event(body, max_bytes=work.settings.event_max_size)
+        event = parse_event(body, max_bytes=runtime.settings.event_max_size)
         document = parse_document(body)
     except EventError as error:
         raise EventError(f"This is not an event: {error}") from None
@@ -77,7 +77,7 @@ def try_pattern(work: Runtime, rule: str, pattern: str, body: bytes) -> PatternT
         if target.transform.form == "SQL":
             payloads.append(Rendered(name, trouble=_NO_SQL))
             continue
-        scope = Scope(found.name, found.bus, name, str(uuid.uuid4()), work.clock())
+        scope = Scope(found.name, found.bus, name, str(uuid.uuid4()), runtime.clock())
         try:
             made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
         except EventBridgeError as error:

@@ -24,14 +24,14 @@ from eventbridge.transform import Scope, compile_transform
 _SPARE_SECONDS = 15.0
 
 
-def check_target(work: Runtime, rule: str, target: str) -> str | None:
+def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
     """Return what keeps deliveries from a target, or dead letter queue, of today's rules; None: it can be reached.
 
     Nothing is sent. Raises NotFoundError, UserError for a target that cannot be used as it is written, and for a type
     that can only be tried by sending.
     """
-    spec = find_target(work.rule_set(), rule, target)
-    with closing(work.open_target(rule, spec)) as opened:
+    spec = find_target(runtime.rule_set(), rule, target)
+    with closing(runtime.open_target(rule, spec)) as opened:
         if not isinstance(opened, Checkable):
             raise UserError(
                 f"Targets of the type {spec.type} cannot be checked without sending. "
@@ -40,18 +40,18 @@ def check_target(work: Runtime, rule: str, target: str) -> str | None:
         return opened.check()
 
 
-def send_event(work: Runtime, rule: str, target: str, body: bytes) -> Answer:
+def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Answer:
     """Send what a target gets of an event, whether its rule matches it or not, once, and return the answer.
 
     Raises NotFoundError, EventError for what is not an event, TransformFailed where its transform fails, UserError for
     a transform that only Spark evaluates.
     """
-    found = find_rule(work.rule_set(), rule)
-    spec = find_target(work.rule_set(), rule, target)
-    request = request_of(work, found, spec, body)
-    until = work.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
-    with closing(work.open_target(rule, spec)) as opened:
-        answer = Answer(False, work.clock(), 0.0, error_class="NotSent", error="the target took nothing")
+    found = find_rule(runtime.rule_set(), rule)
+    spec = find_target(runtime.rule_set(), rule, target)
+    request = request_of(runtime, found, spec, body)
+    until = runtime.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
+    with closing(runtime.open_target(rule, spec)) as opened:
+        answer = Answer(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took nothing")
         with closing(opened.deliver([request], until)) as answers, suppress(StopIteration):
             _, answer = next(answers)
         opened.flush()
@@ -72,15 +72,15 @@ def answer_document(rule: str, target: str, answer: Answer) -> dict[str, Any]:
     }
 
 
-def request_of(work: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
+def request_of(runtime: Runtime, rule: Rule, target: Target, body: bytes, delivery_id: str = "") -> Request:
     """Return what a target gets of an event, under a delivery id, "": a new one; raises what `send_event` raises."""
     if target.transform.form == "SQL":
         raise UserError("Only Spark evaluates the form SQL. Publish an event that the rule matches instead.")
     try:
-        event = parse_event(body, max_bytes=work.settings.event_max_size)
+        event = parse_event(body, max_bytes=runtime.settings.event_max_size)
     except EventError as error:
         raise EventError(f"This is not an event: {error}. Send one event, as a JSON object") from None
     delivery_id = delivery_id or str(uuid.uuid4())
-    scope = Scope(rule.name, rule.bus, target.name, delivery_id, work.clock())
+    scope = Scope(rule.name, rule.bus, target.name, delivery_id, runtime.clock())
     made = compile_transform(target.transform, content_mode=target.content_mode).render(event, scope)
     return Request(0, delivery_id, made.payload, made.content_type, delivery_headers(made, event))

@@ -10,12 +10,12 @@ from eventbridge.stages.runtime.time_range import time_range
 from eventbridge.stages.why.explain import why
 
 
-def why_between(work: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
+def why_between(runtime: Runtime, event_id: str, bus: str | None, since: str | None, until: str | None) -> Why:
     """Return all that is known of the messages with an id; times are written as in `time_range`, None: any.
 
     Raises UserError for what cannot be read, NotFoundError if there is no such message.
     """
     if since is None and until is None:
-        return why(work, event_id, bus=bus)
-    first, last = time_range(work.clock(), since or datetime(1970, 1, 1, tzinfo=UTC).isoformat(), until)
-    return why(work, event_id, bus=bus, since=first, until=last if until is not None else None)
+        return why(runtime, event_id, bus=bus)
+    first, last = time_range(runtime.clock(), since or datetime(1970, 1, 1, tzinfo=UTC).isoformat(), until)
+    return why(runtime, event_id, bus=bus, since=first, until=last if until is not None else None)

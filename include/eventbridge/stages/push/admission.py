@@ -10,19 +10,19 @@ from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def admission(work: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
+def admission(runtime: Runtime, batch: Batch, status: TargetStatus | None, until: datetime) -> Admission:
     """Return what a push may send to a target until its budget ends at `until`.
 
     New deliveries are not probes: they wait in the slow lane. Of several pushes that could probe one does.
     """
-    found = admits(status, work.ledger.now())
+    found = admits(status, runtime.ledger.now())
     if found in ("all", "none") or status is None:
         return found
     if batch.kind == "normal":
         return "none"
     if found == "apart":
         return "all"
-    return "probes" if work.ledger.claim_probe(status.rule, status.target, until) else "none"
+    return "probes" if runtime.ledger.claim_probe(status.rule, status.target, until) else "none"
 
 
 def must_halt(status: TargetStatus, *, follows_others: bool, now: datetime) -> bool:

@@ -78,7 +78,7 @@ class InTurn:
         places = [item.place for item in items]
         target = (shard.rule, shard.spec.name)
         self._open = yield from _made(
-            partial(open_deliveries, shard.work, shard.batch, target, shard.number, places, shard.own)
+            partial(open_deliveries, shard.runtime, shard.batch, target, shard.number, places, shard.own)
         )
         for item in failed:
             self._open.add(item.key, item.place, head=True)
@@ -264,7 +264,7 @@ class InTurn:
         run.report.spent = left and not stopped
         if not self._unclear:
             shard = self._shard
-            end_lease = shard.work.ledger.end_lease
+            end_lease = shard.runtime.ledger.end_lease
             yield from _made(partial(end_lease, shard.rule, shard.spec.name, shard.number, shard.holder))
 
     def _wait_for_lease(self) -> Steps[bool]:
@@ -283,7 +283,7 @@ class InTurn:
     def _take_lease(self) -> Steps[bool]:
         shard = self._shard
         until = lease_until(self._clock(), self._timeout)
-        take_lease = shard.work.ledger.take_lease
+        take_lease = shard.runtime.ledger.take_lease
         taken = yield from _made(partial(take_lease, shard.rule, shard.spec.name, shard.number, shard.holder, until))
         if taken:
             self._lease = until

@@ -17,11 +17,11 @@ class Neighbours:
     In the slow lane each run may wait for as long as its budget lasts.
     """
 
-    def __init__(self, work: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
+    def __init__(self, runtime: Runtime, batch: Batch, runs: Sequence[TargetRun]) -> None:
         self.begun = Begun(runs)
         self._under_way = UnderWay(self.begun)
         self._runs = runs
-        self._targets_of = work.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
+        self._targets_of = runtime.ledger.chunk_targets(batch.batch_id) if batch.kind == "normal" else {}
         for run in runs if batch.kind == "normal" else ():
             run.progress.may_wait = partial(self._may_wait, run)
 

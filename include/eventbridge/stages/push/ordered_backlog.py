@@ -27,7 +27,7 @@ _KEYS_READ_AT_MOST = 100_000
 
 
 def open_deliveries(
-    work: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
+    runtime: Runtime, batch: Batch, target: tuple[str, str], shard: int, going: Sequence[Place], own: set[int]
 ) -> Open:
     """Return what is open of a shard beside the pending rows `own` that a push has in hand.
 
@@ -36,17 +36,17 @@ def open_deliveries(
     found = Open()
     spans = spans_of(going)
     waiting = []
-    for row in work.ledger.open_of_target(*target, shard):
+    for row in runtime.ledger.open_of_target(*target, shard):
         if row.pending_id not in own and (_is_head(row) or may_block(row.order_spans, spans)):
             waiting.append(row)
     if sum(row.count for row in waiting) > _KEYS_READ_AT_MOST:
         found.close_shard(shard)
     else:
-        for key, place, head in _keys(work, waiting):
+        for key, place, head in _keys(runtime, waiting):
             found.add(key, place, head=head)
-    for place in _referred(work, batch, target[0]):
+    for place in _referred(runtime, batch, target[0]):
         found.add_reference(place)
-    _add_failed(work, batch, target, found)
+    _add_failed(runtime, batch, target, found)
     return found
 
 
@@ -55,42 +55,42 @@ def _is_head(row: PendingDeliveries) -> bool:
     return row.attempts > 0 or delivery_on_hold_at(row.held) is not None or is_marked(row.held)
 
 
-def _keys(work: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Place, bool]]:
+def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tuple[str, Place, bool]]:
     files: dict[tuple[str, bool], list[int]] = defaultdict(list)
     for row in waiting:
         for file, rows in row.files:
             files[file, _is_head(row)].extend(rowset.decode(rows))
     for (file, head), numbers in files.items():
-        table = read_rows(work.store, file, rowset.encode(sorted(set(numbers))), [*PLACE_COLUMNS, "order_key"])
+        table = read_rows(runtime.store, file, rowset.encode(sorted(set(numbers))), [*PLACE_COLUMNS, "order_key"])
         for row in table.to_pylist():
             if row["order_key"] is not None:
                 yield row["order_key"], place_of(row), head
 
 
-def _referred(work: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
+def _referred(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
     """Yield where the events begin, by partition, that references of a rule name, but for those taken by this batch.
 
     A reference that does not say so, as its rule became ordered later, costs a read of each of its files.
     """
-    spans, unsaid = work.ledger.waiting_spans(rule, but=batch.batch_id)
+    spans, unsaid = runtime.ledger.waiting_spans(rule, but=batch.batch_id)
     yield from (Place(span.partition, span.first) for span in spans)
     for reference in unsaid:
         for file, rows in reference.files:
             first = next(iter(rowset.decode(rows)), None)
             if first is not None:  # a buffer file holds one partition, in its order
-                table = read_rows(work.store, file, rowset.encode([first]), PLACE_COLUMNS)
+                table = read_rows(runtime.store, file, rowset.encode([first]), PLACE_COLUMNS)
                 yield place_of(table.to_pylist()[0])
 
 
-def _add_failed(work: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
+def _add_failed(runtime: Runtime, batch: Batch, target: tuple[str, str], found: Open) -> None:
     """Add the deliveries of a batch whose transform failed, if their target does not let them be dead-lettered."""
     rule, name = target
-    if not batch.routes or work.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
+    if not batch.routes or runtime.rules_of(batch).rules[rule].targets[name].errors_tolerance != "none":
         return
-    for file in work.ledger.files(batch.batch_id, "delivery"):
+    for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if file.path is None or not isinstance(file.detail, Routed) or f"{rule}/{name}" not in file.detail.failed:
             continue
         columns = [*PLACE_COLUMNS, "order_key", "rule", "target"]
-        for row in read_rows(work.store, file.path, file.detail.failed_rows, columns).to_pylist():
+        for row in read_rows(runtime.store, file.path, file.detail.failed_rows, columns).to_pylist():
             if (row["rule"], row["target"]) == target and row["order_key"] is not None:
                 found.add(row["order_key"], place_of(row), head=True)

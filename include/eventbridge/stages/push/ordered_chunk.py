@@ -48,7 +48,7 @@ class OrderedDeliveries:
 
 
 def ordered_deliveries(
-    work: Runtime, batch: Batch, chunk: Chunk, pieces: Sequence[Piece], done: Mapping[bytes, Shown], spec: TargetRule
+    runtime: Runtime, batch: Batch, chunk: Chunk, pieces: Sequence[Piece], done: Mapping[bytes, Shown], spec: TargetRule
 ) -> list[OrderedDeliveries]:
     """Return the deliveries of each shard of an ordered target that a chunk has; they share its in-flight limit.
 
@@ -56,7 +56,7 @@ def ordered_deliveries(
     """
     items: dict[int, list[OrderedItem]] = defaultdict(list)
     failed: dict[int, list[OrderedItem]] = defaultdict(list)
-    for item in _items(work, batch, pieces, spec.deliver_within_seconds):
+    for item in _items(runtime, batch, pieces, spec.deliver_within_seconds):
         seen = done.get(item.delivery_id)
         shard = shard_of(item.key)
         if seen is None or seen.verdict == "unknown" or seen.reason in (BLOCKED, REFERENCE_FIRST):
@@ -68,16 +68,18 @@ def ordered_deliveries(
     room = threading.Semaphore(spec.max_in_flight // in_flight)
     return [
         OrderedDeliveries(
-            Shard(work, batch, chunk, spec, pieces[0].rule, shard, gone, room), found, failed[shard], in_flight
+            Shard(runtime, batch, chunk, spec, pieces[0].rule, shard, gone, room), found, failed[shard], in_flight
         )
         for shard, found in sorted(items.items())
     ]
 
 
-def _items(work: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None) -> Iterator[OrderedItem]:
-    taken = {row.pending_id: row for row in work.ledger.pending_taken_by(batch.batch_id)}
+def _items(
+    runtime: Runtime, batch: Batch, pieces: Iterable[Piece], within_seconds: float | None
+) -> Iterator[OrderedItem]:
+    taken = {row.pending_id: row for row in runtime.ledger.pending_taken_by(batch.batch_id)}
     for piece in pieces:
-        for row in read_rows(work.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
+        for row in read_rows(runtime.store, piece.file, piece.rows, columns=_COLUMNS).to_pylist():
             if row["order_key"] is not None:
                 made = _item(piece, row, taken.get(piece.pending_id))
                 made.deadline_at = deadline_of(row["published_at"], within_seconds)

@@ -31,7 +31,7 @@ class OrderedItem(Item):
 class Shard:
     """What the runs of an ordered target share, and who one is for the ledger; `gone`: the target said that it is."""
 
-    work: Runtime
+    runtime: Runtime
     batch: Batch
     chunk: Chunk
     spec: TargetRule

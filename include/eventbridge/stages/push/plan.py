@@ -50,7 +50,7 @@ class ChunkRuns:
     `judges_speed`: the next batch waits for these runs, so a target that is slow is found out.
     """
 
-    work: Runtime
+    runtime: Runtime
     batch: Batch
     chunk: Chunk
     read: Sequence[ReadPiece]
@@ -65,8 +65,8 @@ class ChunkRuns:
         by_target: dict[tuple[str, str], list[ReadPiece]] = defaultdict(list)
         for each in self.read:
             by_target[each.piece.rule, each.piece.target].append(each)
-        statuses = self.work.ledger.target_statuses()
-        rules = self.work.rules_of(self.batch).rules
+        statuses = self.runtime.ledger.target_statuses()
+        rules = self.runtime.rules_of(self.batch).rules
         runs: list[TargetRun] = []
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
@@ -77,7 +77,7 @@ class ChunkRuns:
                 continue  # without an outcome: settlement holds it
             of_target = self._of_target(rule, target, spec, status, found, done)
             pause = Pause()
-            if (until := pause_of(status, self.work.clock())) is not None:
+            if (until := pause_of(status, self.runtime.clock())) is not None:
                 pause.ask(until)
             for run in of_target:
                 run.keep(pause, self._beside())
@@ -94,16 +94,16 @@ class ChunkRuns:
 
     @cached_property
     def _said(self) -> OperatorStates:
-        return self.work.ledger.said_by_operators()
+        return self.runtime.ledger.said_by_operators()
 
     @cached_property
     def _connections(self) -> SharedConnections:
-        return SharedConnections(self.work.connections)
+        return SharedConnections(self.runtime.connections)
 
     @cached_property
     def _limited(self) -> tuple[str, float] | None:
         """Return the redrive or replay that the batch is one of, and its rate, if it has one."""
-        ledger = self.work.ledger
+        ledger = self.runtime.ledger
         found: Redrive | Replay | None = None
         if self.batch.kind == "redrive":
             taken = ledger.redriven_by(self.batch.batch_id)
@@ -119,7 +119,7 @@ class ChunkRuns:
         if self._limited is None:
             return None
         name, rate = self._limited
-        return Pace(partial(self.work.ledger.lease_tokens, "", name), rate)
+        return Pace(partial(self.runtime.ledger.lease_tokens, "", name), rate)
 
     def _of_target(
         self,
@@ -142,7 +142,7 @@ class ChunkRuns:
         if (
             queue is not None
             and isinstance(spec, HttpFields)
-            and admission(self.work, self.batch, status, self.until) == "all"
+            and admission(self.runtime, self.batch, status, self.until) == "all"
         ):
             live = LiveDeliveries(queue, spec.deliver_within_seconds)
             return [TargetRun(self._settings(rule, spec, status), live, queue)]
@@ -151,19 +151,19 @@ class ChunkRuns:
         runs: list[TargetRun] = []
         if spec is not None and in_order:
             items = [item for item in items if item.request.order_key is None]
-            if status is None or not must_wind_down(status, self.batch, self.work.ledger.now()):
+            if status is None or not must_wind_down(status, self.batch, self.runtime.ledger.now()):
                 runs += self._ordered(rule, spec, [each.piece for each in found], done)
         if not items:
             return runs
         if spec is None:
             self._give_up(items, DeadLettered("RuleRemoved", f"no rule file names {rule}/{target} any more"))
             return runs
-        admitted = admission(self.work, self.batch, status, self.until)
+        admitted = admission(self.runtime, self.batch, status, self.until)
         if admitted == "none":
             self._dead_letter_expired(
                 items, spec
             )  # the rest keeps no outcome: settlement makes it pending, or holds it
-        elif ready := deferred(items, spec.deliver_between, self.work.clock(), self.rows):
+        elif ready := deferred(items, spec.deliver_between, self.runtime.clock(), self.rows):
             settings = self._settings(rule, spec, status, probing=admitted == "probes")
             runs.append(TargetRun(settings, SingleDeliveries(ready)))
         return runs
@@ -171,7 +171,7 @@ class ChunkRuns:
     def _spans(
         self, rule: str, spec: TargetRule, status: TargetStatus | None, spans: Sequence[Span]
     ) -> Sequence[TargetRun]:
-        admitted = admission(self.work, self.batch, status, self.until) if spans else "none"
+        admitted = admission(self.runtime, self.batch, status, self.until) if spans else "none"
         if admitted == "none":  # they keep no outcome: settlement makes them pending, or holds them, until they expire
             return []
         settings = self._settings(rule, spec, status, probing=admitted == "probes")
@@ -185,7 +185,7 @@ class ChunkRuns:
         """Return what is not too late yet, and give the rest up; what goes `in_order` waits for its turn."""
         if spec is None or spec.deliver_within_seconds is None:
             return items
-        now, kept = self.work.clock(), []
+        now, kept = self.runtime.clock(), []
         for item in items:
             waits_its_turn = in_order and item.request.order_key is not None
             if not waits_its_turn and (end := missed(item.deadline_at, now)) is not None:
@@ -204,7 +204,7 @@ class ChunkRuns:
             return None
         if self._limited is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
             return None
-        ramped = status is not None and status.until is not None and status.until > self.work.clock()
+        ramped = status is not None and status.until is not None and status.until > self.runtime.clock()
         if ramped or (status is not None and status.state != "ok"):
             return None
         blocks: list[Block] = []
@@ -222,7 +222,7 @@ class ChunkRuns:
         pieces: Sequence[Piece],
         done: Mapping[bytes, Shown],
     ) -> Iterator[TargetRun]:
-        for deliveries in ordered_deliveries(self.work, self.batch, self.chunk, pieces, done, spec):
+        for deliveries in ordered_deliveries(self.runtime, self.batch, self.chunk, pieces, done, spec):
             settings = self._settings(rule, spec, None)
             breaker = RunBreaker(
                 rule,
@@ -241,7 +241,7 @@ class ChunkRuns:
         return RunSettings(
             rule,
             spec.name,
-            open_target=partial(self.work.open_target, rule, spec, self._connections.for_target()),
+            open_target=partial(self.runtime.open_target, rule, spec, self._connections.for_target()),
             opens_at_once=partial(self._connections.knows, spec.connection if isinstance(spec, HttpFields) else None),
             policy=spec.retry,
             breaker=RunBreaker(
@@ -253,12 +253,12 @@ class ChunkRuns:
                 judges_speed=self._judges_speed and not self._is_shadow(spec),
             ),
             pace=Pace(
-                partial(self.work.ledger.lease_tokens, rule, spec.name),
+                partial(self.runtime.ledger.lease_tokens, rule, spec.name),
                 self._said.rate(rule, spec.name, spec.rate_per_second),
                 ramp_until,
             ),
             until=self.until,
-            clock=self.work.clock,
+            clock=self.runtime.clock,
             stop=self.stop,
             rows=self.rows,
             window=spec.deliver_between,
@@ -268,15 +268,15 @@ class ChunkRuns:
             timeout_seconds=spec.timeout_seconds,
             in_flight=_in_flight(spec),
             rate_of_file=spec.rate_per_second,
-            retry_after_max=timedelta(seconds=self.work.settings.retry_after_max_delay),
+            retry_after_max=timedelta(seconds=self.runtime.settings.retry_after_max_delay),
         )
 
     def _give_up(self, items: Iterable[Item], verdict: DeadLettered) -> None:
-        now = self.work.clock()
+        now = self.runtime.clock()
         self.rows.put_all(unsent_row(item, verdict, now) for item in items)
 
     def _dead_letter_expired(self, items: Iterable[Item], spec: TargetRule) -> None:
-        now = self.work.clock()
+        now = self.runtime.clock()
         for item in items:
             verdict = expired(spec.retry, item.arrived_at, item.on_hold_seconds, now)
             if verdict is not None:

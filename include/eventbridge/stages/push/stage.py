@@ -67,7 +67,7 @@ class PushReport:
 
 @told("push")
 def push(
-    work: Runtime,
+    runtime: Runtime,
     batch_id: str,
     chunk_id: int,
     stop: Stop | None = None,
@@ -85,19 +85,19 @@ def push(
     Raises the first error that was not a delivery's own (a target that cannot be opened, the store, the ledger); the
     other targets are served first.
     """
-    batch = work.ledger.batch(batch_id)
-    now = work.clock()
+    batch = runtime.ledger.batch(batch_id)
+    now = runtime.clock()
     if batch.state != "routed" or batch.deadline_at is None or now >= batch.deadline_at:
         return PushReport()
     stop = OwnStop(stop or Stop())
-    chunk = claim(work, batch, chunk_id, stop)
+    chunk = claim(runtime, batch, chunk_id, stop)
     if chunk is None:
         return PushReport()
-    with keeping(work, chunk, on_lost=stop.set_at_once), seldom_collected():
-        report = _Push(work, batch, chunk, stop, only, of_streaming_task).run()
-    if work.telemetry is not NO_TELEMETRY:
-        tell(work.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, work.clock()))
-    publish_operational_events(work)
+    with keeping(runtime, chunk, on_lost=stop.set_at_once), seldom_collected():
+        report = _Push(runtime, batch, chunk, stop, only, of_streaming_task).run()
+    if runtime.telemetry is not NO_TELEMETRY:
+        tell(runtime.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, runtime.clock()))
+    publish_operational_events(runtime)
     return report
 
 
@@ -112,20 +112,20 @@ def _ended(batch_id: str, chunk_id: int, report: PushReport, started: datetime, 
 class _Push:
     def __init__(
         self,
-        work: Runtime,
+        runtime: Runtime,
         batch: Batch,
         chunk: Chunk,
         stop: Stop,
         only: Collection[tuple[str, str]] | None,
         of_streaming_task: Answers | None,
     ) -> None:
-        self._work = work
+        self._runtime = runtime
         self._batch = batch
         self._chunk = chunk
         self._stop = stop
         self._only = only
         self._of_streaming_task = of_streaming_task
-        self._rows = OutcomeRows(work.settings.segment_answers)
+        self._rows = OutcomeRows(runtime.settings.segment_answers)
         self._segment_number = 0
         self._cpu_told = time.process_time()
         self._stale = False
@@ -137,16 +137,16 @@ class _Push:
         pieces = self._chunk.pieces
         if self._only is not None:
             pieces = tuple(piece for piece in pieces if (piece.rule, piece.target) in self._only)
-        read = read_pieces(self._work.store, pieces)
+        read = read_pieces(self._runtime.store, pieces)
         done: dict[bytes, Shown] = {}
-        if files := segments(self._work, self._batch.batch_id, [self._chunk.chunk_id]):
+        if files := segments(self._runtime, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
-            read, done = still_open(read, known or answers_in(self._work, files))
-        until = self._work.clock() + timedelta(seconds=self._work.settings.push_timeout)
-        runs = ChunkRuns(self._work, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
-        self._neighbours = Neighbours(self._work, self._batch, runs)
+            read, done = still_open(read, known or answers_in(self._runtime, files))
+        until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
+        runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
+        self._neighbours = Neighbours(self._runtime, self._batch, runs)
         self._untold = UnderWay(self._neighbours.begun)
-        self._said = self._work.ledger.said_by_operators()
+        self._said = self._runtime.ledger.said_by_operators()
         try:
             self._collect(runs)
         except BaseException as error:
@@ -181,7 +181,7 @@ class _Push:
 
     def _collect(self, runs: list[TargetRun]) -> None:
         outstanding = list(runs)
-        settings = self._work.settings
+        settings = self._runtime.settings
         written_at = told_at = woken_at = time.monotonic()
         self._rows.expect(len(runs))
         self._start(runs)
@@ -222,12 +222,12 @@ class _Push:
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         for row in rows:
             if row.reason == "TargetGone":
-                self._work.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+                self._runtime.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
         table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
         cpu, self._cpu_told = time.process_time() - self._cpu_told, time.process_time()
         recorded = write_segment(
-            self._work, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table, round(cpu * 1e6)
+            self._runtime, self._batch, chunk.chunk_id, chunk.claim, self._segment_number, table, round(cpu * 1e6)
         )
         self._segment_number += 1
         if not recorded:
@@ -239,8 +239,8 @@ class _Push:
             return
         tallies = [tally for run in self._untold.look() if (tally := run.breaker.take()) is not None]
         if tallies:
-            self._work.ledger.note_attempts(tallies)
-        statuses, said = self._work.ledger.target_statuses(), self._work.ledger.said_by_operators()
+            self._runtime.ledger.note_attempts(tallies)
+        statuses, said = self._runtime.ledger.target_statuses(), self._runtime.ledger.said_by_operators()
         if statuses or said or self._said:
             for run in runs:
                 if not run.ended:
@@ -255,7 +255,7 @@ class _Push:
                 run.halt()
         if status is None:
             return
-        now = self._work.clock()
+        now = self._runtime.clock()
         if must_halt(status, follows_others=run.follows_others, now=now):
             run.halt()
         elif must_wind_down(status, self._batch, now):
@@ -264,7 +264,7 @@ class _Push:
             run.pause.ask(pause)
 
     def _end(self, state: ChunkState, runs: list[TargetRun], error: BaseException | None) -> None:
-        self._work.ledger.end_chunk(
+        self._runtime.ledger.end_chunk(
             self._batch.batch_id,
             self._chunk.chunk_id,
             self._chunk.claim,

@@ -28,20 +28,20 @@ VOLUME_DAYS = 3
 
 
 @told("eventbridge_check_quality", of="")
-def check_quality(work: Runtime, hour: datetime | None = None) -> QualityRecord:
+def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityRecord:
     """Check the hour that begins at `hour` (None: the last one that is over), and return what was found.
 
     An hour is checked once: what was found then is returned. The hour's batches are those planned in it, by the
     ledger's clock. Raises UserError for an hour that is not over, or a time that does not begin one; StoreError for a
     file of a batch that is lost or damaged: nothing is recorded then.
     """
-    now = work.ledger.now()
+    now = runtime.ledger.now()
     hour = hour_of(now) - HOUR if hour is None else _hour(hour, now)
-    if (known := work.ledger.quality_checks_of([hour])) == {}:
-        _check(work, hour, now)
-        known = work.ledger.quality_checks_of([hour])
-    publish_operational_events(work)
-    return read_record(work, known[hour])
+    if (known := runtime.ledger.quality_checks_of([hour])) == {}:
+        _check(runtime, hour, now)
+        known = runtime.ledger.quality_checks_of([hour])
+    publish_operational_events(runtime)
+    return read_record(runtime, known[hour])
 
 
 def _hour(at: datetime, now: datetime) -> datetime:
@@ -53,12 +53,12 @@ def _hour(at: datetime, now: datetime) -> datetime:
     return hour
 
 
-def _check(work: Runtime, hour: datetime, now: datetime) -> None:
-    batches = work.ledger.batches_between(hour, hour + HOUR)
+def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
+    batches = runtime.ledger.batches_between(hour, hour + HOUR)
     committed = [batch for batch in batches if batch.state == "committed"]
-    rules = work.rule_set()
-    counts = count_hour(work, committed)
-    measures = _measures(work, rules, hour, counts)
+    rules = runtime.rule_set()
+    counts = count_hour(runtime, committed)
+    measures = _measures(runtime, rules, hour, counts)
     failures, page = run_suite(measures, f"hour {hour:%Y-%m-%d %H:00} UTC") if measures else ([], b"")
     check_id = uuid.uuid4().hex  # whoever checks the same hour meanwhile writes files of its own
     record = QualityRecord(
@@ -72,18 +72,18 @@ def _check(work: Runtime, hour: datetime, now: datetime) -> None:
         dead_letters={f"{rule}/{target}": dict(each.dead_letters) for (rule, target), each in counts.targets.items()},
     )
     if page:
-        work.store.put(record.page, page)
+        runtime.store.put(record.page, page)
     path = layout.quality(hour, check_id, "json")
-    write_record(work, path, record)
+    write_record(runtime, path, record)
     check = QualityCheck(hour, now, len(measures), len(failures), path)
     held = {rule: told for rule, told in failed_rules(failures).items() if rule in rules.rules}
-    if work.ledger.note_quality_check(check, held, of_quality_check(record)):
+    if runtime.ledger.note_quality_check(check, held, of_quality_check(record)):
         _say(failures, held)
 
 
-def _measures(work: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
+def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
     """Return the measures of an hour; also of buses and targets that had no event in it, if they had before."""
-    settings = work.settings
+    settings = runtime.settings
     limits = QualityLimits(
         malformed_rate=settings.quality_malformed_rate,
         duplicate_rate=settings.quality_duplicate_rate,
@@ -92,14 +92,16 @@ def _measures(work: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts)
         volume_tolerance=settings.quality_volume_tolerance,
         volume_days=VOLUME_DAYS,
     )
-    history = volumes_before(work, hour, settings.quality_history_days)
+    history = volumes_before(runtime, hour, settings.quality_history_days)
     for bus in rules.runners().values():
         counts.buses[bus]  # a bus without any event has counts of 0
     for subject, _ in history:
         rule = rules.rules.get(subject.name)
         if subject.kind == "target" and rule is not None and rule.enabled and subject.part in rule.targets:
             counts.targets[subject.name, subject.part]
-    return measures_of(counts.buses, counts.targets, count_expected_fields(work, rules, counts.routed), history, limits)
+    return measures_of(
+        counts.buses, counts.targets, count_expected_fields(runtime, rules, counts.routed), history, limits
+    )
 
 
 def _say(failures: list[Measure], held: dict[str, str]) -> None:

@@ -29,7 +29,7 @@ class HourCounts:
     routed: list[Mapping[str, Any]] = field(default_factory=list)
 
 
-def count_hour(work: Runtime, batches: Iterable[Batch]) -> HourCounts:
+def count_hour(runtime: Runtime, batches: Iterable[Batch]) -> HourCounts:
     """Return the counts of committed batches; replays and redrives, which are work of other hours, are left out.
 
     Raises StoreError for a file that is lost or damaged.
@@ -37,21 +37,21 @@ def count_hour(work: Runtime, batches: Iterable[Batch]) -> HourCounts:
     counts = HourCounts()
     for batch in batches:
         if batch.kind in ("normal", "retry"):
-            _count(work, counts, batch, _manifest(work, batch))
+            _count(runtime, counts, batch, _manifest(runtime, batch))
     return counts
 
 
-def _manifest(work: Runtime, batch: Batch) -> dict[str, Any]:
+def _manifest(runtime: Runtime, batch: Batch) -> dict[str, Any]:
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
-        found = json.loads(work.store.get(path))
+        found = json.loads(runtime.store.get(path))
     except ValueError as error:
         raise StoreFileDamaged(f"{path!r} is not JSON; `eventbridge batch repair {batch.batch_id}`") from error
     require_known_format(path, found.get("format"))
     return dict(found)
 
 
-def _count(work: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
+def _count(runtime: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[str, Any]) -> None:
     if batch.kind == "normal":
         bus, numbers = counts.buses[batch.bus], manifest["counts"]
         bus.events += numbers["read"] - numbers.get("tombstone", 0)
@@ -68,14 +68,14 @@ def _count(work: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping[st
             elif name == "pending" and new:
                 counts.targets[rule, target].pending += count
     for path in manifest["files"]["dead_letter"]:
-        _count_dead_letters(work, counts, path)
+        _count_dead_letters(runtime, counts, path)
     if new:
         counts.routed.append(manifest)
 
 
-def _count_dead_letters(work: Runtime, counts: HourCounts, path: str) -> None:
+def _count_dead_letters(runtime: Runtime, counts: HourCounts, path: str) -> None:
     table = read_table(
-        work.store, path, ["delivery_id", "rule", "target", "reason"], coded=["rule", "target", "reason"]
+        runtime.store, path, ["delivery_id", "rule", "target", "reason"], coded=["rule", "target", "reason"]
     )
     table = table.filter(flag_column(valid_of(table["delivery_id"])))
     (rule_of, rules), (target_of, targets), (reason_of, reasons) = (

@@ -20,7 +20,7 @@ from eventbridge.transform.jsonpath import parse_path
 Fields = dict[tuple[str, str], tuple[FieldExpectation, FieldCounts]]
 
 
-def count_expected_fields(work: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
+def count_expected_fields(runtime: Runtime, rules: RuleSet, routed: Iterable[Mapping[str, Any]]) -> Fields:
     """Return what today's rules expect of fields, with the counts over events of `routed` manifests, by (rule, path).
 
     Holds the matched events of one archive file at a time. Raises StoreError for a file that is lost or damaged.
@@ -33,7 +33,7 @@ def count_expected_fields(work: Runtime, rules: RuleSet, routed: Iterable[Mappin
         matched = {key.partition("/")[0] for key in manifest["fingerprints"]["matched"]}
         for rule in expecting:
             if rule.name in matched:
-                _count(work, rule, manifest, found)
+                _count(runtime, rule, manifest, found)
     return found
 
 
@@ -41,19 +41,19 @@ def _fields(rule: Rule) -> Mapping[str, FieldExpectation]:
     return rule.expect.fields if rule.expect is not None else {}
 
 
-def _count(work: Runtime, rule: Rule, manifest: Mapping[str, Any], found: Fields) -> None:
+def _count(runtime: Runtime, rule: Rule, manifest: Mapping[str, Any], found: Fields) -> None:
     paths = {path: parse_path(path).steps for path in _fields(rule)}
-    for file, rows in _matched_events(work, rule.name, manifest["files"]["delivery"]):
-        events = read_rows(work.store, file, rows, ["body"])
+    for file, rows in _matched_events(runtime, rule.name, manifest["files"]["delivery"]):
+        events = read_rows(runtime.store, file, rows, ["body"])
         for path, counts in count_fields(events, paths).items():
             found[rule.name, path][1].add(counts)
 
 
-def _matched_events(work: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
+def _matched_events(runtime: Runtime, rule: str, files: Iterable[str]) -> Iterator[tuple[str, str]]:
     """Yield where the events lie that a rule matched, each once: archive file and row set."""
     rows_of: dict[str, set[int]] = {}
     for path in files:
-        table = read_table(work.store, path, ["rule", "event_file", "event_row"], coded=["rule", "event_file"])
+        table = read_table(runtime.store, path, ["rule", "event_file", "event_row"], coded=["rule", "event_file"])
         rule_of, rules = codes_of(table["rule"])
         if rule not in rules:
             continue

@@ -18,28 +18,28 @@ from eventbridge.store.formats import FORMAT, require_known_format
 log = logging.getLogger(__name__)
 
 
-def write_record(work: Runtime, path: str, record: QualityRecord) -> None:
+def write_record(runtime: Runtime, path: str, record: QualityRecord) -> None:
     """Write the record of a check."""
-    work.store.put(path, msgspec.json.format(msgspec.json.encode({"format": FORMAT} | msgspec.to_builtins(record))))
+    runtime.store.put(path, msgspec.json.format(msgspec.json.encode({"format": FORMAT} | msgspec.to_builtins(record))))
 
 
-def read_record(work: Runtime, check: QualityCheck) -> QualityRecord:
+def read_record(runtime: Runtime, check: QualityCheck) -> QualityRecord:
     """Return what a check found; raises StoreError if its record is lost or damaged."""
     try:
-        said = json.loads(work.store.get(check.record))
+        said = json.loads(runtime.store.get(check.record))
         require_known_format(check.record, said.pop("format", None))
         return msgspec.convert(said, QualityRecord)
     except (ValueError, msgspec.ValidationError) as error:
         raise StoreFileDamaged(f"{check.record!r} is not the record of a quality check: {error}") from error
 
 
-def volumes_before(work: Runtime, hour: datetime, days: int) -> History:
+def volumes_before(runtime: Runtime, hour: datetime, days: int) -> History:
     """Return the volumes of the same hour of the days before; a record that is lost is passed over."""
     hours = [hour - timedelta(days=day) for day in range(1, days + 1)]
     found: dict[tuple[Subject, str], list[float]] = defaultdict(list)
-    for _, check in sorted(work.ledger.quality_checks_of(hours).items()):
+    for _, check in sorted(runtime.ledger.quality_checks_of(hours).items()):
         try:
-            record = read_record(work, check)
+            record = read_record(runtime, check)
         except StoreError as error:
             log.warning("the volumes of %s are not compared: %s", check.hour.isoformat(), error)
             continue

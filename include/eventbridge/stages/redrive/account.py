@@ -11,15 +11,15 @@ from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
 
 
-def seen_redrives(work: Runtime) -> list[Redrive]:
+def seen_redrives(runtime: Runtime) -> list[Redrive]:
     """Return the redrives, the newest first; for somebody who is limited to owners those of one rule that is seen."""
-    visibility = visibility_of(work)
-    return [each for each in work.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
+    visibility = visibility_of(runtime)
+    return [each for each in runtime.ledger.redrives() if visibility.rule(each.selection.get("rule"))]
 
 
-def find_redrive(work: Runtime, name: str) -> Redrive:
+def find_redrive(runtime: Runtime, name: str) -> Redrive:
     """Return the redrive whose id begins with `name`; raises NotFoundError if there is none, or several."""
-    found = [each for each in seen_redrives(work) if name and each.redrive_id.startswith(name.lower())]
+    found = [each for each in seen_redrives(runtime) if name and each.redrive_id.startswith(name.lower())]
     if len(found) != 1:
         how_many = f"{len(found)} redrives begin with" if found else "there is no redrive"
         raise NotFoundError(f"{how_many} {name!r}. `eventbridge dead-letters redrives` lists them.")

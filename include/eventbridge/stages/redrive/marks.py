@@ -46,10 +46,10 @@ class Marks:
     A dead letter file that cannot be read is passed over and told in `damaged`.
     """
 
-    def __init__(self, work: Runtime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self.damaged: Damaged = {}
-        self._redriven = work.ledger.redriven()
+        self._redriven = runtime.ledger.redriven()
         self._batches: dict[str, Batch] = {}
         self._outcomes: dict[str, dict[bytes, str]] = {}
 
@@ -66,7 +66,7 @@ class Marks:
         found: Counter[str] = Counter()
         for taken in self._taken_by(redrive):
             batch = self._batch(taken.batch_id)
-            table = read_unless_damaged(self._work.store, taken.file, taken.rows, _ID_COLUMNS, damaged=self.damaged)
+            table = read_unless_damaged(self._runtime.store, taken.file, taken.rows, _ID_COLUMNS, damaged=self.damaged)
             if table is None:
                 found[UNREADABLE] += taken.count
                 continue
@@ -90,7 +90,7 @@ class Marks:
 
     def _is_referred(self, batch_id: str) -> bool:
         """Return whether something of a batch, or of those that routed it later, is not routed yet."""
-        made = self._work.ledger.references_of(batch_id)
+        made = self._runtime.ledger.references_of(batch_id)
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
@@ -98,13 +98,13 @@ class Marks:
         found = self._outcomes.get(batch_id)
         if found is None:
             found = {}
-            for _, table in settlements(self._work, batch_id, ["delivery_id", "verdict"]):
+            for _, table in settlements(self._runtime, batch_id, ["delivery_id", "verdict"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
                 found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
-            routed = {each.closed_by for each in self._work.ledger.references_of(batch_id)}
+            routed = {each.closed_by for each in self._runtime.ledger.references_of(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)
-            later = {row.closed_by for row in self._work.ledger.pending_of(batch_id) if row.closed_by is not None}
+            later = {row.closed_by for row in self._runtime.ledger.pending_of(batch_id) if row.closed_by is not None}
             for other in sorted(later):
                 known = self._outcomes_of(other)
                 found |= {key: known[key] for key, value in found.items() if value == PENDING and key in known}
@@ -113,5 +113,5 @@ class Marks:
 
     def _batch(self, batch_id: str) -> Batch:
         if batch_id not in self._batches:
-            self._batches[batch_id] = self._work.ledger.batch(batch_id)
+            self._batches[batch_id] = self._runtime.ledger.batch(batch_id)
         return self._batches[batch_id]

@@ -61,7 +61,7 @@ class Survey:
 
 
 def begin_redrive(
-    work: Runtime, selection: Selection, run: str, *, rate: float | None, retransform: bool, again: bool
+    runtime: Runtime, selection: Selection, run: str, *, rate: float | None, retransform: bool, again: bool
 ) -> Redrive:
     """Record a redrive and return it; for a `run` that has one already, that one, whatever is asked for now.
 
@@ -70,9 +70,11 @@ def begin_redrive(
     somebody who is limited to owners names no rule that is seen.
     """
     refuse_rate(rate)
-    check_seen(work, (selection.rule,))
-    now = work.ledger.now()
-    Chosen(work, selection, dead_letter_files(work), {})  # what is not a condition is told before anything is recorded
+    check_seen(runtime, (selection.rule,))
+    now = runtime.ledger.now()
+    Chosen(
+        runtime, selection, dead_letter_files(runtime), {}
+    )  # what is not a condition is told before anything is recorded
     request = Redrive(
         redrive_id=str(uuid.uuid4()),
         run=run,
@@ -83,7 +85,7 @@ def begin_redrive(
         retransform=retransform,
         again=again,
     )
-    return work.ledger.begin_redrive(request)
+    return runtime.ledger.begin_redrive(request)
 
 
 def refuse_rate(rate: float | None) -> None:
@@ -98,16 +100,16 @@ def refuse_rate(rate: float | None) -> None:
         )
 
 
-def survey(work: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
+def survey(runtime: Runtime, selection: Selection, *, retransform: bool, again: bool) -> Survey:
     """Return what a redrive would take now, and what it would leave and why; changes nothing."""
-    check_seen(work, (selection.rule,))
-    now = work.ledger.now()
-    return survey_of(work, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
+    check_seen(runtime, (selection.rule,))
+    now = runtime.ledger.now()
+    return survey_of(runtime, Redrive("", "", selection.as_json(), now, now, retransform=retransform, again=again))
 
 
-def survey_of(work: Runtime, request: Redrive) -> Survey:
+def survey_of(runtime: Runtime, request: Redrive) -> Survey:
     """Return what a redrive would still take, and what it would leave and why; of one that is done, what it left."""
-    search = Search(work, request, {})
+    search = Search(runtime, request, {})
     found = Survey(damaged=search.damaged)
     for letter, why_not in search.letters():
         if why_not:
@@ -118,17 +120,17 @@ def survey_of(work: Runtime, request: Redrive) -> Survey:
 
 
 @told("plan_redrive", of="")
-def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
+def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
     """Plan the next batch of a redrive, or return the one that is not finished; without dead letters left it is done.
 
     A batch holds dead letters of one runner or, with retransform, of one target. Two dead letters of one delivery id
     are delivered once, as the newer says. Of two planners at once one gets nothing and is told to come again, as is
     everybody while the store has no room.
     """
-    refuse_lost_ledger(work)
-    redrive = work.ledger.redrive(redrive_id)
-    now = work.ledger.now()
-    unfinished = _unfinished(work, redrive)
+    refuse_lost_ledger(runtime)
+    redrive = runtime.ledger.redrive(redrive_id)
+    now = runtime.ledger.now()
+    unfinished = _unfinished(runtime, redrive)
     if unfinished is not None:
         # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
         open_until = unfinished.deadline_at
@@ -139,17 +141,19 @@ def plan_redrive(work: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] 
         return RedrivePlan()
     if redrive.next_at > now:
         return RedrivePlan(wait_until=redrive.next_at)
-    search = Search(work, redrive, pools or {})
+    search = Search(runtime, redrive, pools or {})
     letters = search.first_dead_letters()
     if not letters:
-        work.ledger.end_redrive(redrive_id, "done")
+        runtime.ledger.end_redrive(redrive_id, "done")
         return RedrivePlan(damaged=search.damaged)
-    if is_intake_stopped(work, again=logging.INFO):
+    if is_intake_stopped(runtime, again=logging.INFO):
         return RedrivePlan(wait_until=now + timedelta(seconds=LOOK_AGAIN_SECONDS))
-    return _plan(work, redrive, search, letters, now)
+    return _plan(runtime, redrive, search, letters, now)
 
 
-def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[DeadLetter], now: datetime) -> RedrivePlan:
+def _plan(
+    runtime: Runtime, redrive: Redrive, search: Search, letters: Sequence[DeadLetter], now: datetime
+) -> RedrivePlan:
     first = letters[0].record
     rule = search.rules.rules[first["rule"]]
     rules = search.rules
@@ -163,23 +167,25 @@ def _plan(work: Runtime, redrive: Redrive, search: Search, letters: Sequence[Dea
         runner=rule.runner,
         bus=rule.bus if redrive.retransform else "",
         state="buffered" if redrive.retransform else "routed",
-        rule_set=freeze_rules(work.store, rules),
+        rule_set=freeze_rules(runtime.store, rules),
         planned_at=now,
-        deadline_at=None if redrive.retransform else now + timedelta(seconds=work.settings.batch_timeout),
+        deadline_at=None if redrive.retransform else now + timedelta(seconds=runtime.settings.batch_timeout),
         replay_id=redrive.redrive_id if redrive.retransform else "",
     )
     write = write_events if redrive.retransform else write_deliveries
-    made: DeadLetterFile = write(work, batch, newest(letters))
+    made: DeadLetterFile = write(runtime, batch, newest(letters))
     next_at = now if redrive.rate is None else now + timedelta(seconds=len(letters) / redrive.rate)
     taken = search.taken(batch.batch_id, letters)
-    if not work.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
+    if not runtime.ledger.plan_redriven(batch, made.file, made.chunks, taken, next_at):
         return RedrivePlan(wait_until=now)
     return RedrivePlan(batch.batch_id)
 
 
-def _unfinished(work: Runtime, redrive: Redrive) -> Batch | None:
-    taken = [each for rows in work.ledger.redriven().values() for each in rows if each.redrive_id == redrive.redrive_id]
-    batches = (work.ledger.batch(batch_id) for batch_id in sorted({each.batch_id for each in taken}))
+def _unfinished(runtime: Runtime, redrive: Redrive) -> Batch | None:
+    taken = [
+        each for rows in runtime.ledger.redriven().values() for each in rows if each.redrive_id == redrive.redrive_id
+    ]
+    batches = (runtime.ledger.batch(batch_id) for batch_id in sorted({each.batch_id for each in taken}))
     return next((batch for batch in batches if batch.state != "committed"), None)
 
 

@@ -33,21 +33,21 @@ class Search:
     A file that cannot be read is passed over and told in `damaged`: the dead letters of all others are taken.
     """
 
-    def __init__(self, work: Runtime, redrive: Redrive, pools: Mapping[str, PoolSlots]) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, redrive: Redrive, pools: Mapping[str, PoolSlots]) -> None:
+        self._runtime = runtime
         self._redrive = redrive
         self._pools = pools
         self._selection = Selection.from_json(redrive.selection)
-        self._redriven = work.ledger.redriven()
-        self._statuses = work.ledger.target_statuses()
-        self._said = work.ledger.said_by_operators()
-        self.rules = work.rule_set()
+        self._redriven = runtime.ledger.redriven()
+        self._statuses = runtime.ledger.target_statuses()
+        self._said = runtime.ledger.said_by_operators()
+        self.rules = runtime.rule_set()
         self.damaged: Damaged = {}
 
     def letters(self) -> Iterator[tuple[DeadLetter, str]]:
         """Yield each selected dead letter that this redrive has not taken, with why it is not to be taken, or ""."""
-        files = dead_letter_files(self._work, before=self._redrive.started_at)
-        chosen = Chosen(self._work, self._selection, files, self.damaged)
+        files = dead_letter_files(self._runtime, before=self._redrive.started_at)
+        chosen = Chosen(self._runtime, self._selection, files, self.damaged)
         for file in reversed(files):
             mine, others = self._taken_of(file)
             for row, record in chosen.records_of(file):
@@ -64,9 +64,11 @@ class Search:
                 return kept
 
     def _first_readable(self) -> list[DeadLetter]:
-        settings = self._work.settings
+        settings = self._runtime.settings
         most = min(
-            settings.batch_max_events, HELD_EVENTS, self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
+            settings.batch_max_events,
+            HELD_EVENTS,
+            self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks,
         )
         if self._redrive.rate is not None:
             seconds = min(_RATE_WINDOW_SECONDS, settings.push_timeout / 2)
@@ -128,7 +130,7 @@ class Search:
             yield from (DeadLetter(file, *each) for each in zip(rows, table.to_pylist(), strict=True))
 
     def _read(self, file: str, rows: Sequence[int], columns: Sequence[str] | None = None) -> pa.Table | None:
-        return read_unless_damaged(self._work.store, file, rowset.encode(rows), columns, damaged=self.damaged)
+        return read_unless_damaged(self._runtime.store, file, rowset.encode(rows), columns, damaged=self.damaged)
 
     def _taken_of(self, file: str) -> tuple[set[int], set[int]]:
         mine: set[int] = set()

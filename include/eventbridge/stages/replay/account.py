@@ -31,9 +31,9 @@ class ReplayAccount:
     outcomes: Counter[str] = field(default_factory=Counter)
 
 
-def account_of(work: Runtime, replay: Replay) -> ReplayAccount:
+def account_of(runtime: Runtime, replay: Replay) -> ReplayAccount:
     """Return what a replay has come to by now, its deliveries followed through their retries."""
-    looked = work.ledger.replayed(replay.replay_id)
+    looked = runtime.ledger.replayed(replay.replay_id)
     found = ReplayAccount(
         looked_at=sum(each.end_row - each.first_row for each in looked), taken=sum(each.count for each in looked)
     )
@@ -44,68 +44,68 @@ def account_of(work: Runtime, replay: Replay) -> ReplayAccount:
     found.batches = len(counts)
     seen: set[str] = set()
     for batch_id, count in counts.items():
-        batch = work.ledger.batch(batch_id)
+        batch = runtime.ledger.batch(batch_id)
         if batch.state != "committed":
             found.outcomes[UNDER_WAY] += count
         elif batch.kept != "all":
             found.outcomes[PRUNED] += count
         else:
-            _add(work, batch_id, found.outcomes, seen)
+            _add(runtime, batch_id, found.outcomes, seen)
     return found
 
 
-def _add(work: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
+def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]) -> None:
     """Count what became of a batch's deliveries, and of what was routed of it later."""
     if batch_id in seen:
         return
     seen.add(batch_id)
     open_ids: set[bytes] = set()
-    for _, table in settlements(work, batch_id, ["delivery_id", "verdict"]):
+    for _, table in settlements(runtime, batch_id, ["delivery_id", "verdict"]):
         for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
             if verdict in _OPEN:
                 open_ids.add(name)
             else:
                 outcomes[verdict] += 1
                 open_ids.discard(name)
-    outcomes.update(_later(work, batch_id, open_ids).values())
-    for reference in work.ledger.references_of(batch_id):
+    outcomes.update(_later(runtime, batch_id, open_ids).values())
+    for reference in runtime.ledger.references_of(batch_id):
         if reference.closed_by is None:
             outcomes[UNDER_WAY] += reference.count
         else:
-            _add(work, reference.closed_by, outcomes, seen)
+            _add(runtime, reference.closed_by, outcomes, seen)
 
 
-def _later(work: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
+def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:
     """Return what became of deliveries that a batch left pending."""
     found = dict.fromkeys(open_ids, PENDING)
     if not open_ids:
         return found
-    for other in sorted({row.closed_by for row in work.ledger.pending_of(batch_id) if row.closed_by is not None}):
+    for other in sorted({row.closed_by for row in runtime.ledger.pending_of(batch_id) if row.closed_by is not None}):
         still: set[bytes] = set()
-        for _, table in settlements(work, other, ["delivery_id", "verdict"]):
+        for _, table in settlements(runtime, other, ["delivery_id", "verdict"]):
             for name, verdict in zip(*(column.to_pylist() for column in table.columns), strict=True):
                 if name in open_ids:
                     found[name] = PENDING if verdict in _OPEN else verdict
                     (still.add if verdict in _OPEN else still.discard)(name)
-        found |= _later(work, other, still)
+        found |= _later(runtime, other, still)
     return found
 
 
-def coverage_differences(work: Runtime) -> Iterator[str]:
+def coverage_differences(runtime: Runtime) -> Iterator[str]:
     """Yield what replays left out of the archive: each must have looked through all up to where it is, once."""
-    for replay in work.ledger.replays():
-        looked = work.ledger.replayed(replay.replay_id)
+    for replay in runtime.ledger.replays():
+        looked = runtime.ledger.replayed(replay.replay_id)
         reached = replay.position.part + bool(replay.position.file)
         for part in range(min(reached, len(replay.parts))):
-            yield from _missed(work, replay, part, [each for each in looked if each.part == part])
+            yield from _missed(runtime, replay, part, [each for each in looked if each.part == part])
 
 
-def _missed(work: Runtime, replay: Replay, part: int, looked: list[Replayed]) -> Iterator[str]:
+def _missed(runtime: Runtime, replay: Replay, part: int, looked: list[Replayed]) -> Iterator[str]:
     spans: dict[str, list[tuple[int, int]]] = {}
     for each in looked:
         spans.setdefault(each.file, []).append((each.first_row, each.end_row))
     here = replay.position if replay.position.part == part else None
-    found = [file for (file, _), _ in files_from(work, replay, ReplayPosition(part=part))]
+    found = [file for (file, _), _ in files_from(runtime, replay, ReplayPosition(part=part))]
     if here is not None and replay.ended_at is not None and all(file.path != here.file for file in found):
         return  # it ended there, and that file is past its retention: nobody can tell what came before it
     for file in found:

@@ -20,7 +20,7 @@ def asker_of(name: str) -> str:
     return re.sub(r" again [0-9]+$", "", name)
 
 
-def begin_or_go_on(work: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
+def begin_or_go_on(runtime: Runtime, request: ReplayRequest, run: str, times: int) -> Replay:
     """Return the replay of a run that was cleared `times` times: begun now, or gone on with.
 
     The replay that the run asked for last goes on, under its id, if it is paused (its run ran out of time, or a person
@@ -29,20 +29,20 @@ def begin_or_go_on(work: Runtime, request: ReplayRequest, run: str, times: int) 
     Tried again, it returns the same replay. Raises UserError as begin_replay.
     """
     name = asking(run, times)
-    begun = work.ledger.replay_of_run(name)
+    begun = runtime.ledger.replay_of_run(name)
     if begun is not None:
         return begun
-    before = _asked_before(work, run, times)
+    before = _asked_before(runtime, run, times)
     if before is not None and before.ended_at is None:
-        if _is_the_same(before, request) and work.ledger.hand_over_replay(before.replay_id, name):
-            return work.ledger.replay(before.replay_id)
-        work.ledger.end_replay(before.replay_id, "cancelled")
-    return begin_replay(work, request, name)
+        if _is_the_same(before, request) and runtime.ledger.hand_over_replay(before.replay_id, name):
+            return runtime.ledger.replay(before.replay_id)
+        runtime.ledger.end_replay(before.replay_id, "cancelled")
+    return begin_replay(runtime, request, name)
 
 
-def _asked_before(work: Runtime, run: str, times: int) -> Replay | None:
+def _asked_before(runtime: Runtime, run: str, times: int) -> Replay | None:
     for earlier in reversed(range(times)):
-        found = work.ledger.replay_of_run(asking(run, earlier))
+        found = runtime.ledger.replay_of_run(asking(run, earlier))
         if found is not None:
             return found
     return None

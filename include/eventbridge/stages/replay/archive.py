@@ -17,13 +17,13 @@ _AT_A_TIME = 1_000
 Found = tuple[ArchiveFile, tuple[Span, ...] | None]
 
 
-def files_from(work: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
+def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> Iterator[tuple[Found, int]]:
     """Yield the archive files of a replay's part from a position on, each with its first row that is to be looked at.
 
     Only the batches planned within the replay's time are asked for, and of those from the position on.
     """
     part = replay.parts[position.part]
-    found = _alone(work, replay, part, position) if part.alone else iter(_once(work, replay, part))
+    found = _alone(runtime, replay, part, position) if part.alone else iter(_once(runtime, replay, part))
     if not position.file:
         for each in found:
             yield each, 0
@@ -42,11 +42,11 @@ def files_from(work: Runtime, replay: Replay, position: ReplayPosition) -> Itera
         yield each, 0
 
 
-def _alone(work: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[Found]:
+def _alone(runtime: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosition) -> Iterator[Found]:
     since = datetime.fromisoformat(position.at) if position.at else replay.since
     seen: set[str] = set()
     while True:
-        files = work.ledger.archive_files(
+        files = runtime.ledger.archive_files(
             replay.bus, since, replay.until, replay.started_at, runner=part.runner, limit=_AT_A_TIME + len(seen)
         )
         fresh = [file for file in files if file.path not in seen]
@@ -59,6 +59,6 @@ def _alone(work: Runtime, replay: Replay, part: ReplayPart, position: ReplayPosi
         seen = {file.path for file in files if file.planned_at == since}
 
 
-def _once(work: Runtime, replay: Replay, part: ReplayPart) -> Sequence[Found]:
-    files = work.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
+def _once(runtime: Runtime, replay: Replay, part: ReplayPart) -> Sequence[Found]:
+    files = runtime.ledger.archive_files(replay.bus, replay.since, replay.until, replay.started_at)
     return take_once(files, part.runner)

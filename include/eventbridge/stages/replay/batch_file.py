@@ -20,7 +20,7 @@ _KEY = "replay"
 _ORDER = [(name, "ascending") for name in ("topic", "broker", "partition_id", "offset")]
 
 
-def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
+def write_events(runtime: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> BatchFile:
     """Write events, in bus order, as the buffer file of a batch; return it as it is to be recorded."""
     events = pa.concat_tables(tables).sort_by(_ORDER)
     for name in ("published_at", "arrived_at"):
@@ -29,7 +29,7 @@ def write_events(work: Runtime, batch: Batch, tables: Sequence[pa.Table]) -> Bat
         events = events.set_column(column, schemas.BUFFER.field(column), times)
     events = events.cast(schemas.BUFFER)
     path = layout.buffer(batch.bus, batch.planned_at, batch.batch_id, uuid.uuid4().hex)
-    write_table(work.store, path, events, row_group_rows=ROW_GROUP_ROWS)
+    write_table(runtime.store, path, events, row_group_rows=ROW_GROUP_ROWS)
     return BatchFile(batch.batch_id, "buffer", _KEY, path, events.num_rows)
 
 
@@ -38,7 +38,9 @@ def is_of_events(batch: Batch, file: BatchFile) -> bool:
     return batch.kind == "replay" and file.kind == "buffer" and file.key == _KEY
 
 
-def make_again(work: Runtime, batch: Batch) -> BatchFile:
+def make_again(runtime: Runtime, batch: Batch) -> BatchFile:
     """Write what a replay batch began with once more, at another place: the same rows from the same archive files."""
-    taken = work.ledger.replayed_by(batch.batch_id)
-    return write_events(work, batch, [read_rows(work.store, each.file, each.rows) for each in taken if each.count])
+    taken = runtime.ledger.replayed_by(batch.batch_id)
+    return write_events(
+        runtime, batch, [read_rows(runtime.store, each.file, each.rows) for each in taken if each.count]
+    )

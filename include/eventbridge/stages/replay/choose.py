@@ -31,8 +31,8 @@ Mask = npt.NDArray[np.bool_]
 class Chooser:
     """Chooses events for one part of a replay."""
 
-    def __init__(self, work: Runtime, replay: Replay, part: ReplayPart) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, replay: Replay, part: ReplayPart) -> None:
+        self._runtime = runtime
         self._replay = replay
         self._part = part
         pattern = replay.selection.get("pattern")
@@ -41,12 +41,12 @@ class Chooser:
         self._sql: str | None = replay.selection.get("sql")
         self._past: Past | None = None
         if replay.skip_delivered or self._sql is not None:
-            self._past = Past(work, part.rule, part.target, codes="code" in (self._sql or "").lower())
+            self._past = Past(runtime, part.rule, part.target, codes="code" in (self._sql or "").lower())
 
     def events(self, found: Found, first: int) -> tuple[pa.Table, npt.NDArray[np.int64]]:
         """Return the events to take of a file, from row `first` on, as they lie there, and their row numbers."""
         file, spans = found
-        table = read_table(self._work.store, file.path).slice(first)
+        table = read_table(self._runtime.store, file.path).slice(first)
         chosen = np.array(pc.equal(table["status"], "valid").to_numpy(), np.bool_)
         if spans is not None:
             chosen = chosen & _within(table["offset"].to_numpy(), spans)
@@ -64,7 +64,7 @@ class Chooser:
         found = self._matcher.match_texts(padded_texts(events["body"]))
         mask[np.diff(found.offsets) > 0] = True
         for number in found.malformed:  # the strict parser took them, so here nobody may lose them
-            event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._work.settings.event_max_size)
+            event = parse_event(events["body"][int(number)].as_py(), max_bytes=self._runtime.settings.event_max_size)
             mask[number] = matches_leaves(self._pattern, flatten(event.document))
         return mask
 

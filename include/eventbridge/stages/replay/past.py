@@ -39,8 +39,8 @@ class PastOutcome:
 class Past:
     """Says what the deliveries of one target of a rule came to, by the batch that landed their events."""
 
-    def __init__(self, work: Runtime, rule: str, target: str, *, codes: bool = False) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, rule: str, target: str, *, codes: bool = False) -> None:
+        self._runtime = runtime
         self._rule, self._target = rule, target
         self._codes = codes
         self._known: dict[str, Mapping[bytes, PastOutcome]] = {}
@@ -81,20 +81,20 @@ class Past:
         return sorted(seen)
 
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
-        if self._work.ledger.batch(batch_id).kept != "all":
+        if self._runtime.ledger.batch(batch_id).kept != "all":
             raise BooksError(
                 f"what became of the deliveries of batch {batch_id} is past its retention: no replay can choose by it. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
             )
         columns = ["delivery_id", "rule", "target", "verdict", "reason", "attempts", "settled_at"]
-        for _, table in settlements(self._work, batch_id, columns):
+        for _, table in settlements(self._runtime, batch_id, columns):
             yield from self._of_target(table).to_pylist()
 
     def _codes_of(self, batch_id: str) -> dict[bytes, int | None]:
         found: dict[bytes, int | None] = {}
-        for file in segments(self._work, batch_id):
+        for file in segments(self._runtime, batch_id):
             if file.path is not None:
-                table = read_table(self._work.store, file.path, ["delivery_id", "rule", "target", "sent", "code"])
+                table = read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target", "sent", "code"])
                 rows = self._of_target(table).to_pylist()
                 found |= {row["delivery_id"]: row["code"] for row in rows if row["sent"]}
         return found
@@ -106,7 +106,7 @@ class Past:
 
     def _later(self, batch_id: str) -> set[str]:
         """Return the batches that took up what a batch left pending, referred, or dead-lettered."""
-        ledger = self._work.ledger
+        ledger = self._runtime.ledger
         of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}
         found |= {row.closed_by for row in ledger.references_of(batch_id) if row.rule == self._rule}

@@ -58,27 +58,29 @@ class ReplayPlan:
     wait_until: datetime | None = None
 
 
-def begin_replay(work: Runtime, request: ReplayRequest, run: str) -> Replay:
+def begin_replay(runtime: Runtime, request: ReplayRequest, run: str) -> Replay:
     """Record a replay and return it; for a `run` that has one already, that one, whatever is asked for now.
 
     The rules of today are frozen now, for all of its batches. It takes events of batches committed before now: what is
     under way is delivered anyway. Raises UserError as `made_of`.
     """
-    begun = work.ledger.replay_of_run(run)
+    begun = runtime.ledger.replay_of_run(run)
     if begun is not None:
         return begun
-    return record_replay(work, request, made_of(work, request, run, work.ledger.now()))
+    return record_replay(runtime, request, made_of(runtime, request, run, runtime.ledger.now()))
 
 
-def made_of(work: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
+def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -> Replay:
     """Return the replay that a request comes to, which nobody has recorded.
 
     Raises UserError if it has no rule, if some of what it asks for is past its retention, and where somebody who is
     limited to owners does not name the rules.
     """
-    check_seen(work, request.rules)
-    refuse_pruned_request(work, request)
-    parts = _parts_of_today(work, request, now) if request.as_of == "today" else _parts_of_then(work, request, now)
+    check_seen(runtime, request.rules)
+    refuse_pruned_request(runtime, request)
+    parts = (
+        _parts_of_today(runtime, request, now) if request.as_of == "today" else _parts_of_then(runtime, request, now)
+    )
     if not parts and request.as_of == "today":
         raise UserError(f"no enabled rule of bus {request.bus!r} is chosen: there is nothing to replay for")
     return Replay(
@@ -98,16 +100,16 @@ def made_of(work: Runtime, request: ReplayRequest, run: str, now: datetime) -> R
 
 
 @told("plan_replay", of="")
-def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
+def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
     """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
 
     A batch is of one part of the replay. Of two planners at once one gets nothing and is told to come again. With the
     pool `eventbridge.replay` at 0 slots, or while the store has no room, nothing is planned.
     """
-    refuse_lost_ledger(work)
-    replay = work.ledger.replay(replay_id)
-    now = work.ledger.now()
-    unfinished = work.ledger.open_replay_batches(replay_id)
+    refuse_lost_ledger(runtime)
+    replay = runtime.ledger.replay(replay_id)
+    now = runtime.ledger.now()
+    unfinished = runtime.ledger.open_replay_batches(replay_id)
     if unfinished:
         # what was routed belongs to the pushes under way until its deadline, and then to settle_stale
         open_until = unfinished[0].deadline_at
@@ -120,25 +122,25 @@ def plan_replay(work: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | 
         return ReplayPlan(wait_until=replay.next_at)
     lane = (pools or {}).get(REPLAY_LANE_POOL)
     if lane is not None and lane.slots == 0:
-        return _deferred(work, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
+        return _deferred(runtime, replay_id, now + timedelta(seconds=_CLOSED_SECONDS))
     if replay.position.part >= len(replay.parts):
-        work.ledger.end_replay(replay_id, "done")
+        runtime.ledger.end_replay(replay_id, "done")
         return ReplayPlan()
-    if is_intake_stopped(work, again=logging.INFO):
-        return _deferred(work, replay_id, now + timedelta(seconds=LOOK_AGAIN_SECONDS))
-    return _Turn(work, replay, now).take()
+    if is_intake_stopped(runtime, again=logging.INFO):
+        return _deferred(runtime, replay_id, now + timedelta(seconds=LOOK_AGAIN_SECONDS))
+    return _Turn(runtime, replay, now).take()
 
 
-def _deferred(work: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
-    work.ledger.defer_replay(replay_id, until)
+def _deferred(runtime: Runtime, replay_id: str, until: datetime) -> ReplayPlan:
+    runtime.ledger.defer_replay(replay_id, until)
     return ReplayPlan(wait_until=until)
 
 
 class _Turn:
     """One move of a replay through the archive: what it looks through, and the batch that takes of it."""
 
-    def __init__(self, work: Runtime, replay: Replay, now: datetime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, replay: Replay, now: datetime) -> None:
+        self._runtime = runtime
         self._replay = replay
         self._now = now
         self._part = replay.parts[replay.position.part]
@@ -159,16 +161,16 @@ class _Turn:
         next_at = self._now
         if self._replay.rate is not None and self._count:
             next_at += timedelta(seconds=self._count / self._replay.rate)
-        file = None if batch is None else write_events(self._work, batch, self._tables)
-        moved = self._work.ledger.move_replay(self._replay, self._position, next_at, taken, batch, file)
+        file = None if batch is None else write_events(self._runtime, batch, self._tables)
+        moved = self._runtime.ledger.move_replay(self._replay, self._position, next_at, taken, batch, file)
         if not moved or batch is None:
             return ReplayPlan(wait_until=self._now)
         return ReplayPlan(batch.batch_id)
 
     def _look(self) -> bool:
         """Take events until the batch is full or there are no more of this part; return whether there are no more."""
-        chooser = Chooser(self._work, self._replay, self._part)
-        for found, first in files_from(self._work, self._replay, self._replay.position):
+        chooser = Chooser(self._runtime, self._replay, self._part)
+        for found, first in files_from(self._runtime, self._replay, self._replay.position):
             file = found[0]
             if not self._part.rule_set:
                 if self._count and file.rule_set != self._rule_set:
@@ -223,12 +225,12 @@ class _Turn:
 
     @property
     def _most_bytes(self) -> int:
-        return min(self._work.settings.batch_max_size, HELD_BYTES)
+        return min(self._runtime.settings.batch_max_size, HELD_BYTES)
 
     @property
     def _most(self) -> int:
-        settings = self._work.settings
-        handed_out: int = self._work.chunk_sizes.small.deliveries * settings.batch_max_chunks
+        settings = self._runtime.settings
+        handed_out: int = self._runtime.chunk_sizes.small.deliveries * settings.batch_max_chunks
         most = min(settings.batch_max_events, HELD_EVENTS, handed_out)
         if self._replay.rate is None:
             return most
@@ -238,7 +240,7 @@ class _Turn:
 
     def _rules(self) -> RuleSet:
         """Return the rules that the batch is routed by."""
-        return rules_of_part(self._work, self._replay, self._part, self._rule_set)
+        return rules_of_part(self._runtime, self._replay, self._part, self._rule_set)
 
     def _batch(self) -> Batch:
         return Batch(
@@ -247,51 +249,51 @@ class _Turn:
             runner=self._part.runner,
             bus=self._replay.bus,
             state="buffered",
-            rule_set=self._part.rule_set or freeze_rules(self._work.store, self._rules()),
+            rule_set=self._part.rule_set or freeze_rules(self._runtime.store, self._rules()),
             planned_at=self._now,
             replay_id=self._replay.replay_id,
         )
 
 
-def rules_of_part(work: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
+def rules_of_part(runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str) -> RuleSet:
     """Return the rules of a part; `rule_set` is the one that the file at hand was routed by, where that counts."""
     if part.rule_set:
-        return frozen_rules(work.store, part.rule_set)
+        return frozen_rules(runtime.store, part.rule_set)
     chosen = replay.selection
     rules, targets = chosen.get("rules", ()), chosen.get("targets", ())
     if part.target:
         rules, targets = [part.rule], [part.target]
-    return restricted(frozen_rules(work.store, rule_set), replay.bus, rules, targets)
+    return restricted(frozen_rules(runtime.store, rule_set), replay.bus, rules, targets)
 
 
 def _without_batch(looked: Replayed) -> Replayed:
     return Replayed(**vars(looked) | {"batch_id": None})
 
 
-def _parts_of_today(work: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+def _parts_of_today(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner, or where outcomes choose for each target, of today's rules."""
-    chosen = restricted(work.rule_set(), request.bus, request.rules, request.targets)
-    landed = {runner for runner, _ in work.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
+    chosen = restricted(runtime.rule_set(), request.bus, request.rules, request.targets)
+    landed = {runner for runner, _ in runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)}
     parts = []
     for runner in sorted({rule.runner for rule in chosen.rules.values()}):
         rules, alone = chosen.for_runner(runner), landed <= {runner}
         if not request.by_target:
-            parts.append(ReplayPart(runner, freeze_rules(work.store, rules), alone=alone))
+            parts.append(ReplayPart(runner, freeze_rules(runtime.store, rules), alone=alone))
             continue
         for name, rule in sorted(rules.rules.items()):
             for target in sorted(rule.targets):
                 only = restricted(rules, request.bus, [name], [target])
-                parts.append(ReplayPart(runner, freeze_rules(work.store, only), name, target, alone))
+                parts.append(ReplayPart(runner, freeze_rules(runtime.store, only), name, target, alone))
     return parts
 
 
-def _parts_of_then(work: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
+def _parts_of_then(runtime: Runtime, request: ReplayRequest, now: datetime) -> list[ReplayPart]:
     """Return a part for each runner that landed events then, or where outcomes choose for each target it had then."""
     found: dict[tuple[str, str, str], None] = {}
-    frozen = work.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
-    refuse_unknown_then(request, [frozen_rules(work.store, rule_set) for _, rule_set in frozen])
+    frozen = runtime.ledger.archive_rule_sets(request.bus, request.since, request.until, now)
+    refuse_unknown_then(request, [frozen_rules(runtime.store, rule_set) for _, rule_set in frozen])
     for runner, rule_set in frozen:
-        rules = restricted(frozen_rules(work.store, rule_set), request.bus, request.rules, request.targets)
+        rules = restricted(frozen_rules(runtime.store, rule_set), request.bus, request.rules, request.targets)
         if rules.rules and not request.by_target:
             found[runner, "", ""] = None
         elif request.by_target:

@@ -38,16 +38,16 @@ class ReplaySurvey:
     more: bool = False
 
 
-def survey(work: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
+def survey(runtime: Runtime, request: ReplayRequest, most_files: int | None = None) -> ReplaySurvey:
     """Return what a replay would take if it began now; changes nothing but the rule sets in the store.
 
     `most_files`: look through no more files of the archive than so many.
     """
-    replay = made_of(work, request, "", work.ledger.now())
+    replay = made_of(runtime, request, "", runtime.ledger.now())
     found = ReplaySurvey()
     for number, part in enumerate(replay.parts):
-        chooser = Chooser(work, replay, part)
-        for each, first in files_from(work, replay, ReplayPosition(part=number)):
+        chooser = Chooser(runtime, replay, part)
+        for each, first in files_from(runtime, replay, ReplayPosition(part=number)):
             if found.files == most_files:
                 found.more = True
                 return found
@@ -56,17 +56,17 @@ def survey(work: Runtime, request: ReplayRequest, most_files: int | None = None)
             found.events += each[0].rows
             found.taken += events.num_rows
             if events.num_rows:
-                _count(work, replay, part, each[0].rule_set, events, found)
+                _count(runtime, replay, part, each[0].rule_set, events, found)
     return found
 
 
 def _count(
-    work: Runtime, replay: Replay, part: ReplayPart, rule_set: str, events: pa.Table, found: ReplaySurvey
+    runtime: Runtime, replay: Replay, part: ReplayPart, rule_set: str, events: pa.Table, found: ReplaySurvey
 ) -> None:
-    rules = rules_of_part(work, replay, part, rule_set)
+    rules = rules_of_part(runtime, replay, part, rule_set)
     program = route_program(part.rule_set or rules.hash, rules, replay.bus)
     rows = np.arange(events.num_rows, dtype=np.int32)
-    matched, _ = match_rows(program, SliceEvents(lambda: events, rows, work.settings.event_max_size))
+    matched, _ = match_rows(program, SliceEvents(lambda: events, rows, runtime.settings.event_max_size))
     for number, rule in enumerate(program.rules):
         numbers = matched.of(number)
         for target in rule.targets if len(numbers) else ():

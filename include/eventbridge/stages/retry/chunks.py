@@ -45,7 +45,7 @@ class _Due:
 class RetryChunks:
     """Takes what is due at one moment; `slots` are the slow lane's, None: not known, as many as a batch has chunks."""
 
-    work: Runtime
+    runtime: Runtime
     rules: RuleSet
     runner: str | None
     slots: PoolSlots | None
@@ -56,7 +56,7 @@ class RetryChunks:
         Targets take turns where more are due than a batch has chunks. What room the first chunks leave is shared
         fairly by those that are well and have more due than a chunk, of which no other batch has any.
         """
-        settings = self.work.settings
+        settings = self.runtime.settings
         due = []
         for rule, target in self._round_robin():
             if found := self._first(rule, target):
@@ -75,27 +75,28 @@ class RetryChunks:
 
     @cached_property
     def _now(self) -> datetime:
-        return self.work.clock()
+        return self.runtime.clock()
 
     @cached_property
     def _busy(self) -> set[tuple[str, str]]:
-        return self.work.ledger.taken_targets()
+        return self.runtime.ledger.taken_targets()
 
     @cached_property
     def _statuses(self) -> dict[tuple[str, str], TargetStatus]:
-        return dict(self.work.ledger.target_statuses())
+        return dict(self.runtime.ledger.target_statuses())
 
     @cached_property
     def _said(self) -> OperatorStates:
-        return self.work.ledger.said_by_operators()
+        return self.runtime.ledger.said_by_operators()
 
     def _round_robin(self) -> list[tuple[str, str]]:
         """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
         due = {
-            (each.rule, each.target): each.first_due_at for each in self.work.ledger.due_targets(self._now, self.runner)
+            (each.rule, each.target): each.first_due_at
+            for each in self.runtime.ledger.due_targets(self._now, self.runner)
         }
-        most = self.work.settings.batch_max_chunks
-        return list(due) if len(due) <= most else round_robin(due, self.work.ledger.last_taken(len(due) // most + 1))
+        most = self.runtime.settings.batch_max_chunks
+        return list(due) if len(due) <= most else round_robin(due, self.runtime.ledger.last_taken(len(due) // most + 1))
 
     def _first(self, rule: str, target: str) -> _Due | None:
         """Return the first chunk of a target; None if nothing of it may go now."""
@@ -107,12 +108,12 @@ class RetryChunks:
             return None  # a target that is not well gets one chunk at a time
         probes = admitted == "probes"  # they need few deliveries, and what is not sent of a chunk becomes pending again
         spec = self._spec(rule, target)
-        size = self.work.chunk_sizes.of(spec) if admitted == "all" else self.work.chunk_sizes.small
+        size = self.runtime.chunk_sizes.of(spec) if admitted == "all" else self.runtime.chunk_sizes.small
         rows = self._rows(rule, target, smallest=probes)
         read = len(rows)
         if ordered and (status is None or status.state != "disabled"):
             rows = [row for row in rows if row.order_shard is None]
-            rows += ordered_due(self.work, rule, target, self._now, self.runner)
+            rows += ordered_due(self.runtime, rule, target, self._now, self.runner)
         most = self._most(rule, spec, status)
         given_up = any(row.held for row in rows)
         if probes and not given_up:  # what is to be dead-lettered needs no probe
@@ -139,15 +140,15 @@ class RetryChunks:
         return chunks
 
     def _rows(self, rule: str, target: str, *, smallest: bool = False) -> list[PendingDeliveries]:
-        most = min(self.work.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
-        return self.work.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
+        most = min(self.runtime.settings.retry_max_per_target, _MOST_ROWS)  # a row holds a delivery at least
+        return self.runtime.ledger.due_pending(self._now, rule, target, most, self.runner, smallest=smallest)
 
     def _most(self, rule: str, spec: Target | None, status: TargetStatus | None) -> int:
         """Return how many deliveries of a target fit a run: what its rate does not let through stays pending."""
-        most = self.work.settings.retry_max_per_target
+        most = self.runtime.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
         rate = self._said.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
-        tokens = tokens_within(rate, ramp_until, self._now, self.work.settings.push_timeout)
+        tokens = tokens_within(rate, ramp_until, self._now, self.runtime.settings.push_timeout)
         return most if tokens is None else min(most, second_of(tokens))
 
     def _spec(self, rule: str, target: str) -> Target | None:

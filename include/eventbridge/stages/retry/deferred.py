@@ -31,7 +31,7 @@ _FULL_FOR = timedelta(seconds=15)
 
 @told("plan_references", of="runner")
 def plan_references(
-    work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
+    runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> str | None:
     """Take the references of one rule, that which has waited longest, into a new batch that begins at route.
 
@@ -39,18 +39,18 @@ def plan_references(
     older, a removed rule's for 1 h, then they are dead-lettered, by the rule as it was. A rule has one such batch at a
     time.
     """
-    rules = work.rule_set()
-    waiting = work.ledger.waiting_references(runner)
+    rules = runtime.rule_set()
+    waiting = runtime.ledger.waiting_references(runner)
     if not waiting:
         return None
-    _hold_and_release(work, rules, waiting, pools or {})
-    now = work.ledger.now()
-    full = full_rules(work, rules) & {each.rule for each in waiting}
+    _hold_and_release(runtime, rules, waiting, pools or {})
+    now = runtime.ledger.now()
+    full = full_rules(runtime, rules) & {each.rule for each in waiting}
     for rule in full:
-        work.ledger.defer_references(rule, now + _FULL_FOR)
-    for share in _due(work, rules, _without_deferred(work.ledger.waiting_references(runner), full, now), now):
+        runtime.ledger.defer_references(rule, now + _FULL_FOR)
+    for share in _due(runtime, rules, _without_deferred(runtime.ledger.waiting_references(runner), full, now), now):
         first = share[0]
-        of = work.ledger.batch(first.batch_id)
+        of = runtime.ledger.batch(first.batch_id)
         batch = Batch(
             batch_id=new_batch_id(now),
             kind="retry",
@@ -58,43 +58,47 @@ def plan_references(
             bus=of.bus,
             state="buffered",
             # a replay's is its own: it may be of one target only
-            rule_set=of.rule_set if of.replay_id or first.rule not in rules.rules else freeze_rules(work.store, rules),
+            rule_set=of.rule_set
+            if of.replay_id or first.rule not in rules.rules
+            else freeze_rules(runtime.store, rules),
             planned_at=now,
             # by when it is routed: later it counts as left behind
-            deadline_at=now + timedelta(seconds=work.settings.prepare_timeout),
+            deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
-        if work.ledger.plan_references(batch, [each.reference_id or 0 for each in share]):
+        if runtime.ledger.plan_references(batch, [each.reference_id or 0 for each in share]):
             return batch.batch_id
     return None
 
 
-def plan_due(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
+def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
     """Plan one batch of what is due, pending deliveries or references, whichever has waited longer; return its id."""
-    pending = min((each.first_due_at for each in work.ledger.due_targets(work.ledger.now(), runner)), default=None)
-    reference = due_references(work, runner)
+    pending = min(
+        (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
+    )
+    reference = due_references(runtime, runner)
     if reference is None or (pending is not None and pending < reference):
-        return plan_retries(work, runner, pools).batch_id or plan_references(work, runner, pools)
-    return plan_references(work, runner, pools) or plan_retries(work, runner, pools).batch_id
+        return plan_retries(runtime, runner, pools).batch_id or plan_references(runtime, runner, pools)
+    return plan_references(runtime, runner, pools) or plan_retries(runtime, runner, pools).batch_id
 
 
-def due_references(work: Runtime, runner: str | None = None) -> datetime | None:
+def due_references(runtime: Runtime, runner: str | None = None) -> datetime | None:
     """Return when the next reference that is not taken falls due; None if none waits for a time."""
-    waiting = work.ledger.waiting_references(runner)
+    waiting = runtime.ledger.waiting_references(runner)
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
 
 def _hold_and_release(
-    work: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
+    runtime: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
 ) -> None:
-    rules_on_hold, said = work.ledger.rules_on_hold(), work.ledger.said_by_operators()
+    rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
         reason = reference_hold_reason(rules, rules_on_hold, pools, said, rule)
         if reason and "scheduled" in states:
-            work.ledger.hold_references(rule)
+            runtime.ledger.hold_references(rule)
         elif not reason and "on_hold" in states:
-            work.ledger.release_references(rule)
+            runtime.ledger.release_references(rule)
 
 
 def _without_deferred(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
@@ -102,7 +106,7 @@ def _without_deferred(waiting: Sequence[Reference], full: Collection[str], now: 
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
-def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datetime) -> Iterator[list[Reference]]:
+def _due(runtime: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datetime) -> Iterator[list[Reference]]:
     """Yield what of each rule may be taken up together, the rule that has waited longest first."""
     busy = {each.rule for each in waiting if each.taken_by is not None}
     gone_before = now - REMOVED_RULE_GRACE
@@ -116,21 +120,21 @@ def _due(work: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datet
         seen.add(each.rule)
         ready = [other for other in waiting if other.rule == each.rule and other.state == state]
         if ready and ready[0].due_at <= limit:
-            yield _first(work, ready, removed=removed, most=_most_events(work, rules, each.rule))
+            yield _first(runtime, ready, removed=removed, most=_most_events(runtime, rules, each.rule))
 
 
-def _most_events(work: Runtime, rules: RuleSet, name: str) -> int:
+def _most_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
     is_cheap = name in rules.rules and not rules.rules[name].costly
-    return min(work.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
+    return min(runtime.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
 
 
-def _first(work: Runtime, ready: Sequence[Reference], *, removed: bool, most: int) -> list[Reference]:
+def _first(runtime: Runtime, ready: Sequence[Reference], *, removed: bool, most: int) -> list[Reference]:
     """Return the oldest references that are routed alike: one bus, runner and replay, within the size of a batch."""
     taken: list[Reference] = []
     count = 0
     for each in ready:
         count += each.count
-        one, other = work.ledger.batch(ready[0].batch_id), work.ledger.batch(each.batch_id)
+        one, other = runtime.ledger.batch(ready[0].batch_id), runtime.ledger.batch(each.batch_id)
         alike = one.replay_id == other.replay_id and one.bus == other.bus and ready[0].runner == each.runner
         if removed or one.replay_id:
             alike = alike and one.rule_set == other.rule_set

@@ -27,34 +27,34 @@ def keeps_waiting(rules: RuleSet, rule: str, target: str, held: str) -> bool:
     return held == BEHIND_ITS_KEY or rules.rules[rule].destinations[target].errors_tolerance == "none"
 
 
-def ordered_due(work: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
+def ordered_due(runtime: Runtime, rule: str, target: str, now: datetime, runner: str | None) -> list[PendingDeliveries]:
     """Return the due rows of an ordered target, of the shards that no batch has rows of and no push a lease of.
 
     What was tried comes first, as all else of its key waits for it; then the oldest, by the batch that routed it.
     """
-    leased = work.ledger.leases(rule, target)
-    most = min(work.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
-    rows = work.ledger.due_of_ordered(now, rule, target, most)
+    leased = runtime.ledger.leases(rule, target)
+    most = min(runtime.settings.retry_max_per_target, SMALL_CHUNK.deliveries)
+    rows = runtime.ledger.due_of_ordered(now, rule, target, most)
     free = [row for row in rows if row.order_shard not in leased and runner in (None, row.runner)]
     return sorted(free, key=_turn)
 
 
-def let_go(work: Runtime, rules: RuleSet, runner: str | None) -> None:
+def let_go(runtime: Runtime, rules: RuleSet, runner: str | None) -> None:
     """Make due what was on hold for the sake of order and has nothing left to wait for.
 
     That is what a person has spoken about, and shards in which everything waits for something that is no more.
     """
     waiting = {
         (each.rule, each.target, each.held)
-        for each in work.ledger.waiting_targets(runner)
+        for each in runtime.ledger.waiting_targets(runner)
         if each.state == "on_hold" and keeps_waiting(rules, each.rule, each.target, each.held)
     }
     for rule, target, held in sorted(waiting):
         if is_marked(held):
-            work.ledger.dead_letter_pending(rule, target, held)
+            runtime.ledger.dead_letter_pending(rule, target, held)
         elif held == BEHIND_ITS_KEY:
-            for shard in work.ledger.shards_behind(rule, target):
-                work.ledger.release_shard(rule, target, shard)
+            for shard in runtime.ledger.shards_behind(rule, target):
+                runtime.ledger.release_shard(rule, target, shard)
 
 
 def _turn(row: PendingDeliveries) -> tuple[bool, str, int]:

@@ -57,7 +57,9 @@ class RetryPlan:
 
 
 @told("plan_retries", of="runner")
-def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> RetryPlan:
+def plan_retries(
+    runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
+) -> RetryPlan:
     """Take pending deliveries that are due into a new batch that is already routed.
 
     One chunk of each target, and more of one that is well, as many as it and the slow lane's slots can take; see
@@ -66,44 +68,44 @@ def plan_retries(work: Runtime, runner: str | None = None, pools: Mapping[str, P
     runners; `pools` None = not known, none is taken for closed. A delivery uses today's rule files: a disabled rule's
     are on hold, a removed rule's are on hold for 1 h, then dead-lettered, a chunk a batch.
     """
-    refuse_lost_ledger(work)
-    rules = work.rule_set()
-    hold_and_release(work, rules, runner, pools or {})
-    publish_operational_events(work)
-    let_go(work, rules, runner)
-    chunks = RetryChunks(work, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
+    refuse_lost_ledger(runtime)
+    rules = runtime.rule_set()
+    hold_and_release(runtime, rules, runner, pools or {})
+    publish_operational_events(runtime)
+    let_go(runtime, rules, runner)
+    chunks = RetryChunks(runtime, rules, runner, (pools or {}).get(SLOW_LANE_POOL)).take()
     if not chunks:
         return RetryPlan()
-    now = work.clock()
+    now = runtime.clock()
     batch = Batch(
         batch_id=new_batch_id(now),
         kind="retry",
         runner=runner or "",
         bus="",
         state="routed",
-        rule_set=freeze_rules(work.store, rules),
+        rule_set=freeze_rules(runtime.store, rules),
         planned_at=now,
-        deadline_at=now + timedelta(seconds=work.settings.batch_timeout),
+        deadline_at=now + timedelta(seconds=runtime.settings.batch_timeout),
     )
     planned = [_chunk(batch.batch_id, number, rows) for number, rows in enumerate(chunks)]
     taken = [row.pending_id for rows in chunks for row in rows if row.pending_id is not None]
-    if not work.ledger.plan_taken(batch, planned, taken):
+    if not runtime.ledger.plan_taken(batch, planned, taken):
         return RetryPlan()
     return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
 
 
 @told("settle_stale", of="runner")
-def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
+def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
 
     Nothing of them is sent again here. References that such a batch took up and did not route are references again.
     One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
     """
-    batches = stale_batches(work, runner)
+    batches = stale_batches(runtime, runner)
     wrong: list[BooksError] = []
     for batch in batches:
         try:
-            _settle_and_commit(work, batch)
+            _settle_and_commit(runtime, batch)
         except BooksError as error:
             log.error("ALARM %s", error)
             wrong.append(error)
@@ -112,25 +114,25 @@ def settle_stale(work: Runtime, runner: str | None = None) -> list[str]:
     return [batch.batch_id for batch in batches]
 
 
-def stale_batches(work: Runtime, runner: str | None = None) -> list[Batch]:
+def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
     """Return the retry, redrive and replay batches whose run died after they were routed, the longest overdue first."""
-    grace = work.settings.push_timeout + _STALE_AFTER_SECONDS
-    return work.ledger.stale_taken_batches(work.clock(), _KINDS, runner, grace_seconds=grace)
+    grace = runtime.settings.push_timeout + _STALE_AFTER_SECONDS
+    return runtime.ledger.stale_taken_batches(runtime.clock(), _KINDS, runner, grace_seconds=grace)
 
 
-def _settle_and_commit(work: Runtime, batch: Batch) -> None:
+def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
     if batch.state == "buffered":
-        refer_again(work, batch)
-    write_dead_letters(work, batch.batch_id)
-    schedule_retries(work, batch.batch_id)
-    commit(work, batch.batch_id)
+        refer_again(runtime, batch)
+    write_dead_letters(runtime, batch.batch_id)
+    schedule_retries(runtime, batch.batch_id)
+    commit(runtime, batch.batch_id)
 
 
-def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
+def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Hold what today's rules do not let go, and let go of what was on hold for a reason that is over."""
-    now = work.clock()
-    statuses, said = work.ledger.target_statuses(), work.ledger.said_by_operators()
-    for waiting in work.ledger.waiting_targets(runner):
+    now = runtime.clock()
+    statuses, said = runtime.ledger.target_statuses(), runtime.ledger.said_by_operators()
+    for waiting in runtime.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
             continue  # until somebody has mended the queue and says so: `targets enable`
@@ -139,26 +141,26 @@ def hold_and_release(work: Runtime, rules: RuleSet, runner: str | None, pools: M
             continue
         if reason == held:
             if _grace_is_over(waiting, now):
-                work.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
+                runtime.ledger.dead_letter_pending(rule, target, RULE_REMOVED)
         elif held:
             # a target that is gone lets its deliveries age while they wait; every other reason stops the clock
-            work.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
+            runtime.ledger.release_pending(rule, target, aged=held == TARGET_DISABLED, held=held, instead=reason)
         else:
-            work.ledger.hold_pending(rule, target, reason)
-    work.ledger.release_expired(now)
-    _mind_deadlines(work, rules)
+            runtime.ledger.hold_pending(rule, target, reason)
+    runtime.ledger.release_expired(now)
+    _mind_deadlines(runtime, rules)
 
 
-def _mind_deadlines(work: Runtime, rules: RuleSet) -> None:
+def _mind_deadlines(runtime: Runtime, rules: RuleSet) -> None:
     """Let go of what waits beyond its deadline, to be dead-lettered, and tell of what soon will."""
-    now = work.ledger.now()
+    now = runtime.ledger.now()
     for rule in rules.with_field("deliver_within"):
         for target in rule.targets.values():
             within = target.deliver_within_seconds
             if within is not None:
-                work.ledger.release_missed(rule.name, target.name, missed_before(within, now))
+                runtime.ledger.release_missed(rule.name, target.name, missed_before(within, now))
                 told = partial(of_running_late, rule.name, target.name, within, time=now)
-                work.ledger.tell_running_late(rule.name, target.name, told_before(within, now), told)
+                runtime.ledger.tell_running_late(rule.name, target.name, told_before(within, now), told)
 
 
 def _grace_is_over(waiting: WaitingTarget, now: datetime) -> bool:

@@ -48,43 +48,43 @@ _LONGEST_WAIT_SECONDS = 512
 Files = tuple[tuple[str, str], ...]
 
 
-def route_costly_rules(work: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False) -> bool:
+def route_costly_rules(runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False) -> bool:
     """Route, or refer, the share of every costly rule that is not recorded; False: the batch has moved on.
 
     `refers`: none is routed. Raises SparkError where Spark is at fault.
     """
-    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
-    wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(work, batch).items()}
+    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(runtime, batch).items()}
     missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
     if not missing:
         return True
     shares = []
-    later = _reasons_to_wait(work, batch)
+    later = _reasons_to_wait(runtime, batch)
     if refers:
         later = dict.fromkeys((rule for _, rule, _ in missing), STREAMING) | later
     for key, rule, files in missing:
-        share = _share(work, batch, key, rule, files)
+        share = _share(runtime, batch, key, rule, files)
         reason = later.get(rule)
         if reason is None:
             shares.append(share)
-        elif not _record(work, result_file(batch.batch_id, referred(share, reason))):
+        elif not _record(runtime, result_file(batch.batch_id, referred(share, reason))):
             return False
-    return not shares or _route(work, job, router, by_lot(batch.batch_id, shares))
+    return not shares or _route(runtime, job, router, by_lot(batch.batch_id, shares))
 
 
-def survivors(work: Runtime, batch: Batch) -> dict[str, Files]:
+def survivors(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     """Return what of a batch costly rules have to route: rows of buffer files by rule.
 
     Of a batch that took up references, what those name; else what the patterns let through, as route recorded it.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
-        for file in work.ledger.files(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files(batch.batch_id, "delivery"):
             if isinstance(file.detail, RoutedSlice):
                 for rule, rows in file.detail.survivors.items():
                     found[rule][file.detail.file] += rowset.decode(rows)
     else:
-        taken = work.ledger.references_taken_by(batch.batch_id)
+        taken = runtime.ledger.references_taken_by(batch.batch_id)
         for each in sorted(taken, key=lambda reference: (reference.made_at, reference.reference_id)):
             for path, rows in each.files:
                 found[each.rule][path] += rowset.decode(rows)
@@ -94,11 +94,11 @@ def survivors(work: Runtime, batch: Batch) -> dict[str, Files]:
     }
 
 
-def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[Reference]:
+def references(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[Reference]:
     """Return the references that follow from a batch's recorded shares, to be published with its chunks."""
-    rules = work.rules_of(batch).rules
-    taken = work.ledger.references_taken_by(batch.batch_id)
-    now = work.ledger.now()
+    rules = runtime.rules_of(batch).rules
+    taken = runtime.ledger.references_taken_by(batch.batch_id)
+    now = runtime.ledger.now()
     made = []
     # Those that had no turn first: nothing is known against them, and of the same age the first is taken up first.
     shares = [file.detail for file in files if isinstance(file.detail, RoutedShare) and file.detail.left]
@@ -120,13 +120,13 @@ def references(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[
                 state="on_hold" if share.reason in _HOLDING else "scheduled",
                 tries=tries,
                 on_hold_seconds=max((each.on_hold_seconds for each in taken), default=0.0),
-                order_spans=_spans(work, rules[share.rule], share.left),
+                order_spans=_spans(runtime, rules[share.rule], share.left),
             )
         )
     return made
 
 
-def _spans(work: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
+def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
     """Return where the events of a rule with an ordered target lie: read once here, and not by each of its pushes."""
     if not any(target.ordered for target in rule.targets.values()):
         return ()
@@ -134,41 +134,41 @@ def _spans(work: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
     for file, rows in files:
         if numbers := list(rowset.decode(rows)):  # a buffer file holds one partition, in its order
             ends = rowset.encode(sorted({numbers[0], numbers[-1]}))
-            places += [place_of(row) for row in read_rows(work.store, file, ends, PLACE_COLUMNS).to_pylist()]
+            places += [place_of(row) for row in read_rows(runtime.store, file, ends, PLACE_COLUMNS).to_pylist()]
     return spans_of(places)
 
 
-def full_rules(work: Runtime, rules: RuleSet) -> set[str]:
+def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
     """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is referred."""
     full = {
         name
-        for name, waiting in work.ledger.pending_by_rule().items()
+        for name, waiting in runtime.ledger.pending_by_rule().items()
         if name in rules.rules and waiting >= rules.rules[name].pending_max
     }
-    owners = full_owners(work, rules)
+    owners = full_owners(runtime, rules)
     return full | {name for name, rule in rules.rules.items() if owners and rules.owner_of(rule) in owners}
 
 
-def rules_later(work: Runtime, batch: Batch) -> tuple[str, ...]:
+def rules_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     """Return the rules whose share of a new batch is referred: full ones, and those that are behind.
 
     A replay's deliveries, or a redrive's, do not wait for what is new.
     """
     if batch.kind != "normal":
         return ()
-    rules = work.rules_of(batch)
-    return tuple(sorted(full_rules(work, rules) | _behind(work, rules)))
+    rules = runtime.rules_of(batch)
+    return tuple(sorted(full_rules(runtime, rules) | _behind(runtime, rules)))
 
 
-def refer_again(work: Runtime, batch: Batch) -> None:
+def refer_again(runtime: Runtime, batch: Batch) -> None:
     """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
-    recorded = {file.key for file in work.ledger.files(batch.batch_id, "delivery")}
-    for rule, files in survivors(work, batch).items():
+    recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
+    for rule, files in survivors(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
-            _record(work, result_file(batch.batch_id, referred(share, ABANDONED)))
-    routed = work.ledger.files(batch.batch_id, "delivery")
-    work.ledger.publish_chunks(batch.batch_id, work.ledger.now(), [], references(work, batch, routed))
+            _record(runtime, result_file(batch.batch_id, referred(share, ABANDONED)))
+    routed = runtime.ledger.files(batch.batch_id, "delivery")
+    runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], references(runtime, batch, routed))
 
 
 def _later(now: datetime, seconds: float) -> datetime:
@@ -181,40 +181,40 @@ def _tries(share: RoutedShare, taken: Iterable[Reference]) -> int:
     return max(before) + 1 if before and share.rendered == 0 else 0
 
 
-def _share(work: Runtime, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
-    settings = work.settings
+def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) -> RuleShare:
+    settings = runtime.settings
     if batch.kind != "retry":
         return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
-    taken = work.ledger.references_taken_by(batch.batch_id)
+    taken = runtime.ledger.references_taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
         give_up = ("RuleRemoved", f"no rule file names {rule} any more")
-    elif all(each.expires_at is not None and each.expires_at <= work.ledger.now() for each in taken):
+    elif all(each.expires_at is not None and each.expires_at <= runtime.ledger.now() for each in taken):
         give_up = ("MaximumEventAge", "it was not routed before its maximum age")
     return RuleShare(key, rule, files, settings.route_deferred_cpu_budget, last_resort=True, give_up=give_up)
 
 
-def _reasons_to_wait(work: Runtime, batch: Batch) -> dict[str, str]:
+def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
     """Return why the shares of rules are referred unseen, by rule; those of others are routed now."""
     if batch.kind == "retry":
         return {}
-    rules = work.rules_of(batch)
+    rules = runtime.rules_of(batch)
     held = {
         name: ON_HOLD
-        for name, each in work.ledger.rules_on_hold().items()
+        for name, each in runtime.ledger.rules_on_hold().items()
         if name in rules.rules and each.version == rules.rules[name].version
     }
-    behind = dict.fromkeys(_behind(work, rules), BEHIND)
-    return behind | dict.fromkeys(full_rules(work, rules), PENDING_MAX) | held
+    behind = dict.fromkeys(_behind(runtime, rules), BEHIND)
+    return behind | dict.fromkeys(full_rules(runtime, rules), PENDING_MAX) | held
 
 
-def _behind(work: Runtime, rules: RuleSet) -> set[str]:
+def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
     """Return the rules whose new shares come behind the references that wait, whichever runner made them.
 
     Costly ones, so that their backlog costs the others one budget once, and ordered ones. Of others new events go on
     beside what drains: that is slower than they may come.
     """
-    waiting = {each.rule for each in work.ledger.waiting_references() if each.rule in rules.rules}
+    waiting = {each.rule for each in runtime.ledger.waiting_references() if each.rule in rules.rules}
     return {name for name in waiting if rules.rules[name].costly or _is_ordered(rules.rules[name])}
 
 
@@ -222,21 +222,21 @@ def _is_ordered(rule: Rule) -> bool:
     return any(target.ordered for target in rule.targets.values())
 
 
-def _route(work: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
+def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleShare]) -> bool:
     """Route shares as one job; if it fails, one at a time, and a rule that fails alone is on hold.
 
     One at a time they have a total too, on the clock: of those that could be routed, as the others are on hold.
     """
-    tries = work.ledger.tries(job.batch_id)
+    tries = runtime.ledger.tries(job.batch_id)
     left = {share.slice_id: share for share in shares}
-    canary = Canary(work.store, job, router)
+    canary = Canary(runtime.store, job, router)
     together = [share for share in shares if share.slice_id not in tries]
 
     def record(result: SliceResult) -> bool:
-        return _record_result(work, job, left.pop(result.slice_id), result)
+        return _record_result(runtime, job, left.pop(result.slice_id), result)
 
     if len(together) > 1:
-        if try_together(work, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
+        if try_together(runtime, job.another_try(), router, canary, ALL_SHARES, together, record) is False:
             return False
     elif len(shares) > 1:
         canary.require()  # one alone is tried without: its own tries tell whether Spark is there
@@ -246,34 +246,34 @@ def _route(work: Runtime, job: RouteJob, router: Router, shares: Sequence[RuleSh
             result: SliceResult | str = referred(share, CROWDED)
         else:
             began = time.monotonic()
-            result = try_alone(work, job, router, canary, share, _tries_before(work, job.batch_id, share))
+            result = try_alone(runtime, job, router, canary, share, _tries_before(runtime, job.batch_id, share))
             total.charge(job, time.monotonic() - began if isinstance(result, SliceResult) else 0.0)
         if isinstance(result, str):
             result = referred(share, ROUTE_FAILED, result)
-        if not _record_result(work, job, share, result):
+        if not _record_result(runtime, job, share, result):
             return False
     return True
 
 
-def _tries_before(work: Runtime, batch_id: str, share: RuleShare) -> int:
+def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
     """Return how many tries count of the batches that died with this share: it may be what ended them."""
-    abandoned = [each for each in work.ledger.references_taken_by(batch_id) if each.reason == ABANDONED]
-    return max((work.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
+    abandoned = [each for each in runtime.ledger.references_taken_by(batch_id) if each.reason == ABANDONED]
+    return max((runtime.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
 
 
-def _record_result(work: Runtime, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
+def _record_result(runtime: Runtime, job: RouteJob, share: RuleShare, result: SliceResult) -> bool:
     if isinstance(result.detail, RoutedShare) and result.detail.error:
-        _hold(work, job, share, result.detail.error)
-    return _record(work, result_file(job.batch_id, result))
+        _hold(runtime, job, share, result.detail.error)
+    return _record(runtime, result_file(job.batch_id, result))
 
 
-def _hold(work: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
-    version = work.rules_of(work.ledger.batch(job.batch_id)).rules[share.rule].version
+def _hold(runtime: Runtime, job: RouteJob, share: RuleShare, error: str) -> None:
+    version = runtime.rules_of(runtime.ledger.batch(job.batch_id)).rules[share.rule].version
     remedy = "its file changes or `eventbridge rules release` is called"
     log.error("ALARM the rule %s cannot be routed, it is on hold until %s: %s", share.rule, remedy, error)
-    work.ledger.hold_rule(share.rule, version, error)
+    runtime.ledger.hold_rule(share.rule, version, error)
 
 
-def _record(work: Runtime, file: BatchFile) -> bool:
-    recorded = work.ledger.record_file(file, while_state="buffered")
-    return recorded or work.ledger.batch(file.batch_id).state == "buffered"
+def _record(runtime: Runtime, file: BatchFile) -> bool:
+    recorded = runtime.ledger.record_file(file, while_state="buffered")
+    return recorded or runtime.ledger.batch(file.batch_id).state == "buffered"

@@ -29,21 +29,21 @@ class Recording(Protocol):
         """Record what became of a slice; False: the batch is not `buffered` any more."""
 
 
-def route_singly(work: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
+def route_singly(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, recording: Recording) -> bool:
     """Route and record what is missing one after the other, splitting what fails; False: the batch has moved on.
 
     The canary must just have routed. Raises SparkError where it does not any more, StoreError for a slice whose file
     cannot be read.
     """
     while missing := recording.missing():
-        if not recording.record(_routed(work, job, router, canary, missing[0])):
+        if not recording.record(_routed(runtime, job, router, canary, missing[0])):
             return False
     return True
 
 
-def _routed(work: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
+def _routed(runtime: Runtime, job: RouteJob, router: Router, canary: Canary, piece: Slice) -> BatchFile:
     """Return the record of a slice: its result, that it was split, or that its one event is unroutable."""
-    outcome = try_alone(work, job, router, canary, piece)
+    outcome = try_alone(runtime, job, router, canary, piece)
     if isinstance(outcome, SliceResult):
         return result_file(job.batch_id, outcome)
     if is_one_event(piece):

@@ -53,7 +53,7 @@ _DEFAULT_POOL = "default_pool"
 
 @told("route")
 def route(
-    work: Runtime,
+    runtime: Runtime,
     batch_id: str,
     router: Router,
     pools: Mapping[str, PoolSlots] | None = None,
@@ -70,16 +70,16 @@ def route(
     rule does not fit its budget becomes a reference. A batch that took up references has nothing else to route.
     Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
     """
-    batch = work.ledger.batch(batch_id)
+    batch = runtime.ledger.batch(batch_id)
     if batch.state == "buffered":
-        job = job_of(work, batch)
-        routed = batch.kind == "retry" or _route_slices(work, batch, job, router)
-        if routed and route_costly_rules(work, batch, job, router, refers=refers_costly):
-            _publish(work, batch, pools)
-        batch = work.ledger.batch(batch_id)
-    if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= work.ledger.now():
+        job = job_of(runtime, batch)
+        routed = batch.kind == "retry" or _route_slices(runtime, batch, job, router)
+        if routed and route_costly_rules(runtime, batch, job, router, refers=refers_costly):
+            _publish(runtime, batch, pools)
+        batch = runtime.ledger.batch(batch_id)
+    if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= runtime.ledger.now():
         return []
-    chunks = [chunk for chunk in work.ledger.chunks(batch_id) if chunk.map_index is not None]
+    chunks = [chunk for chunk in runtime.ledger.chunks(batch_id) if chunk.map_index is not None]
     return [chunk.chunk_id for chunk in sorted(chunks, key=lambda chunk: chunk.map_index or 0)]
 
 
@@ -100,25 +100,25 @@ def _groups_per_slice(rows: int) -> int:
     return min(max(rows // (_ENOUGH_SLICES * ROW_GROUP_ROWS), _GROUPS_PER_SLICE), _MOST_GROUPS_PER_SLICE)
 
 
-def _route_slices(work: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
+def _route_slices(runtime: Runtime, batch: Batch, job: RouteJob, router: Router) -> bool:
     """Route and record the slices that are not recorded; False: the batch is not `buffered` any more.
 
     All at once if nothing speaks against it; those that are suspected of a failure one at a time.
     """
-    recording = _Recording(work, batch)
+    recording = _Recording(runtime, batch)
     missing = recording.missing()
     if not missing:
         return True
-    canary = Canary(work.store, job, router)
-    suspects = recording.suspects(work.ledger.tries(batch.batch_id))
+    canary = Canary(runtime.store, job, router)
+    suspects = recording.suspects(runtime.ledger.tries(batch.batch_id))
     others = [piece for piece in missing if piece not in suspects]
-    done = try_together(work, job, router, canary, ALL_SLICES, others, recording.take) if others else None
+    done = try_together(runtime, job, router, canary, ALL_SLICES, others, recording.take) if others else None
     if done is False:
         return False
     if not others:
         canary.require()
     if suspects or done is None:
-        return route_singly(work, job, router, canary, recording)
+        return route_singly(runtime, job, router, canary, recording)
     left = recording.missing()
     if left:
         raise SparkError(f"{len(left)} of {len(missing)} slices of batch {batch.batch_id} came back without a result.")
@@ -128,12 +128,12 @@ def _route_slices(work: Runtime, batch: Batch, job: RouteJob, router: Router) ->
 class _Recording:
     """What of a batch is recorded, and what is missing; stops the stage once its prepare budget is spent."""
 
-    def __init__(self, work: Runtime, batch: Batch) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
         self._batch = batch
-        self._budget = PrepareBudget(work, "route", batch.batch_id)
-        self._wanted = slices_of(work.ledger.files(batch.batch_id, "buffer"))
-        self._recorded = {file.key: file for file in work.ledger.files(batch.batch_id, "delivery")}
+        self._budget = PrepareBudget(runtime, "route", batch.batch_id)
+        self._wanted = slices_of(runtime.ledger.files(batch.batch_id, "buffer"))
+        self._recorded = {file.key: file for file in runtime.ledger.files(batch.batch_id, "delivery")}
 
     def missing(self) -> list[Slice]:
         """Return the slices, or parts of them, without a result."""
@@ -150,7 +150,7 @@ class _Recording:
 
     def record(self, file: BatchFile) -> bool:
         """Record what became of a slice; False: the batch is not `buffered` any more."""
-        ledger, batch_id = self._work.ledger, self._batch.batch_id
+        ledger, batch_id = self._runtime.ledger, self._batch.batch_id
         if ledger.record_file(file, while_state="buffered"):
             self._recorded[file.key] = file
         else:
@@ -164,22 +164,22 @@ class _Recording:
         return True
 
 
-def job_of(work: Runtime, batch: Batch) -> RouteJob:
+def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
     """Return what routing a batch is: the same at every try, but for the names of its files."""
-    settings = work.settings
+    settings = runtime.settings
     return RouteJob(
         batch_id=batch.batch_id,
         runner=batch.runner,
         bus=batch.bus,
         rule_set=batch.rule_set,
         planned_at=batch.planned_at,
-        store_uri=work.store.uri,
+        store_uri=runtime.store.uri,
         attempt=uuid.uuid4().hex,
         event_max_size=settings.event_max_size,
-        piece_max_deliveries=work.chunk_sizes.small.deliveries,
-        piece_max_bytes=work.chunk_sizes.small.size,
-        replay_id="" if batch.replay_id and work.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
-        later=rules_later(work, batch),
+        piece_max_deliveries=runtime.chunk_sizes.small.deliveries,
+        piece_max_bytes=runtime.chunk_sizes.small.size,
+        replay_id="" if batch.replay_id and runtime.ledger.keeps_delivery_ids(batch.replay_id) else batch.replay_id,
+        later=rules_later(runtime, batch),
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
         # In the slow lane a batch is one rule's, and nobody waits for it.
@@ -187,22 +187,22 @@ def job_of(work: Runtime, batch: Batch) -> RouteJob:
     )
 
 
-def _publish(work: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
-    settings = work.settings
-    limits = ChunkLimits(work.chunk_sizes.small, settings.batch_max_chunks, pools)
-    files = work.ledger.files(batch.batch_id, "delivery")
-    rules, said = work.rules_of(batch), work.ledger.said_by_operators()
+def _publish(runtime: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | None) -> None:
+    settings = runtime.settings
+    limits = ChunkLimits(runtime.chunk_sizes.small, settings.batch_max_chunks, pools)
+    files = runtime.ledger.files(batch.batch_id, "delivery")
+    rules, said = runtime.rules_of(batch), runtime.ledger.said_by_operators()
     shadows = rules.shadows()
-    statuses = {key: status.state for key, status in work.ledger.target_statuses().items() if key not in shadows}
-    sizes = _SizeOfChunk(rules, work.chunk_sizes)
+    statuses = {key: status.state for key, status in runtime.ledger.target_statuses().items() if key not in shadows}
+    sizes = _SizeOfChunk(rules, runtime.chunk_sizes)
     lanes = lanes_said(rules, said)
-    plans = cut_chunks(_pieces(batch, files, pools, work.ledger.now(), sizes, lanes), limits, statuses, said)
+    plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, said)
     on_hold_seconds = max(
-        (each.on_hold_seconds for each in work.ledger.references_taken_by(batch.batch_id)), default=0.0
+        (each.on_hold_seconds for each in runtime.ledger.references_taken_by(batch.batch_id)), default=0.0
     )
     chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
-    deadline_at = work.ledger.now() + timedelta(seconds=settings.batch_timeout)
-    work.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(work, batch, files))
+    deadline_at = runtime.ledger.now() + timedelta(seconds=settings.batch_timeout)
+    runtime.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(runtime, batch, files))
 
 
 def _pieces(

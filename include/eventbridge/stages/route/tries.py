@@ -38,7 +38,7 @@ _UNHEARD = "no try of it was ever heard of again: each ended its process, or the
 
 
 def try_together(
-    work: Runtime,
+    runtime: Runtime,
     job: RouteJob,
     router: Router,
     canary: Canary,
@@ -51,7 +51,7 @@ def try_together(
     None: it failed, or failed too often before, though a canary routes now: what is missing has to be tried alone.
     Raises SparkError where the canary fails as well.
     """
-    tries = work.ledger.begin_try(job.batch_id, key)
+    tries = runtime.ledger.begin_try(job.batch_id, key)
     lost = False
     try:
         if tries > 1:
@@ -72,11 +72,11 @@ def try_together(
             return None
     finally:
         if not lost:
-            work.ledger.take_back_try(job.batch_id, key)
+            runtime.ledger.take_back_try(job.batch_id, key)
 
 
 def try_alone(
-    work: Runtime, job: RouteJob, router: Router, canary: Canary, task: BatchTask, before: int = 0
+    runtime: Runtime, job: RouteJob, router: Router, canary: Canary, task: BatchTask, before: int = 0
 ) -> SliceResult | str:
     """Return the result of a task or, once it has failed by itself often enough, the error.
 
@@ -85,7 +85,7 @@ def try_alone(
     """
     several = isinstance(task, Slice) and not is_one_event(task)
     failures = 0
-    while (tries := work.ledger.begin_try(job.batch_id, task.slice_id, before)) <= (1 if several else _ALONE):
+    while (tries := runtime.ledger.begin_try(job.batch_id, task.slice_id, before)) <= (1 if several else _ALONE):
         counts = False
         try:
             if tries > 1 and not failures:
@@ -95,13 +95,13 @@ def try_alone(
                 counts = True
                 return result
             except SparkError as failure:
-                _read(work, job, task)
+                _read(runtime, job, task)
                 if counts := _lost(canary, failure):
                     raise
                 error, counts = str(failure), True
         finally:
             if not counts:
-                work.ledger.take_back_try(job.batch_id, task.slice_id)
+                runtime.ledger.take_back_try(job.batch_id, task.slice_id)
         failures += 1
         if several or failures == _FAILURES:
             return error
@@ -129,14 +129,14 @@ def _alone(job: RouteJob, router: Router, task: BatchTask) -> SliceResult:
     return results[0]
 
 
-def _read(work: Runtime, job: RouteJob, task: BatchTask) -> None:
+def _read(runtime: Runtime, job: RouteJob, task: BatchTask) -> None:
     """Read what the worker had to read: a file that is damaged is the store's fault, not an event's."""
-    work.store.get(layout.rule_set(job.rule_set))
+    runtime.store.get(layout.rule_set(job.rule_set))
     if isinstance(task, Slice):
-        read_rows(work.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
+        read_rows(runtime.store, task.file, rowset.encode(range(task.row_from, task.row_to)))
         return
     for file, rows in task.files:
-        read_rows(work.store, file, rows)
+        read_rows(runtime.store, file, rows)
 
 
 def _results(router: Router, job: RouteJob, tasks: Sequence[BatchTask]) -> Generator[SliceResult, None, None]:

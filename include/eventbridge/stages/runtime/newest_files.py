@@ -15,13 +15,13 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def newest_files(work: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
+def newest_files(runtime: Runtime, kind: FileKind, what: Kept) -> Iterator[FilePlace]:
     """Yield the recorded files of a kind of all batches that have `what`, those of the newest batch first."""
-    yield from _behind(work, kind, what, None, None, None)
+    yield from _behind(runtime, kind, what, None, None, None)
 
 
 def files_from(
-    work: Runtime,
+    runtime: Runtime,
     kind: FileKind,
     what: Kept,
     place: Place | None,
@@ -36,10 +36,10 @@ def files_from(
     behind = None
     if place is not None:
         behind = FilePlace(_EPOCH + place.planned_at * _MICROSECOND, place.batch_id, place.key, "")
-        for each in work.ledger.files(place.batch_id, kind):
+        for each in runtime.ledger.files(place.batch_id, kind):
             if each.key == place.key and each.path is not None:
                 yield FilePlace(behind.planned_at, each.batch_id, each.key, each.path)
-    yield from _behind(work, kind, what, bus, batch_kind, behind)
+    yield from _behind(runtime, kind, what, bus, batch_kind, behind)
 
 
 def place_of(file: FilePlace, row: int = -1) -> Place:
@@ -53,7 +53,7 @@ def rows_after(place: Place | None, file: FilePlace) -> int:
 
 
 def _behind(
-    work: Runtime,
+    runtime: Runtime,
     kind: FileKind,
     what: Kept,
     bus: str | None,
@@ -61,7 +61,7 @@ def _behind(
     behind: FilePlace | None,
 ) -> Iterator[FilePlace]:
     while True:
-        found = work.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
+        found = runtime.ledger.newest_files(kind, what, _AT_ONCE, bus=bus, batch_kind=batch_kind, behind=behind)
         yield from found
         if len(found) < _AT_ONCE:
             return

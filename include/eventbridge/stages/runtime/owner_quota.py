@@ -29,25 +29,25 @@ class OwnerStatus:
         return self.stored_bytes is not None and self.stored >= self.stored_bytes
 
 
-def owner_statuses(work: Runtime, rules: RuleSet) -> list[OwnerStatus]:
+def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
     """Return how the owners stand that have quotas in all rules of today, by name."""
     if not rules.quotas:
         return []
-    pending = _pending(work, rules)
+    pending = _pending(runtime, rules)
     return [
         OwnerStatus(
             name,
             quota.published_per_second,
             pending.get(name, 0),
             quota.pending_max,
-            stored_of(work, rules, name) if quota.stored_bytes is not None else 0,
+            stored_of(runtime, rules, name) if quota.stored_bytes is not None else 0,
             quota.stored_bytes,
         )
         for name, quota in sorted(rules.quotas.items())
     ]
 
 
-def full_owners(work: Runtime, rules: RuleSet) -> set[str]:
+def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
     """Return the owners of whose rules as many deliveries wait as may: what they match of new batches is referred.
 
     `rules` are those of a batch, whose owners' quotas count; what waits is that of all rules of today.
@@ -55,32 +55,32 @@ def full_owners(work: Runtime, rules: RuleSet) -> set[str]:
     quotas = {name: quota.pending_max for name, quota in rules.quotas.items() if quota.pending_max is not None}
     if not quotas:
         return set()
-    pending = _pending(work, work.rule_set())
+    pending = _pending(runtime, runtime.rule_set())
     return {name for name, most in quotas.items() if pending.get(name, 0) >= most}
 
 
-def stored_of(work: Runtime, rules: RuleSet, owner: str) -> int:
+def stored_of(runtime: Runtime, rules: RuleSet, owner: str) -> int:
     """Return the bytes that batches left in the store of the buses of an owner, since they are counted."""
     runners = rules.runners()
     own = {name for name, bus in rules.buses.items() if bus.owner == owner}
-    sizes = work.ledger.store_count().sizes  # a retry batch, or a redrive, has no bus: its runner's counts
+    sizes = runtime.ledger.store_count().sizes  # a retry batch, or a redrive, has no bus: its runner's counts
     return max(0, sum(each.size for each in sizes if (each.bus or runners.get(each.runner)) in own))
 
 
-def storage_refusal(work: Runtime, rules: RuleSet, bus: Bus) -> str:
+def storage_refusal(runtime: Runtime, rules: RuleSet, bus: Bus) -> str:
     """Return why nothing is taken from a bus: its owner has as much in the store as may be; "" if it is."""
     quota = rules.quotas.get(bus.owner or "", Owner())
     if bus.owner is None or quota.stored_bytes is None:
         return ""
-    held = stored_of(work, rules, bus.owner)
+    held = stored_of(runtime, rules, bus.owner)
     if held < quota.stored_bytes:
         return ""
     return f"the buses of {bus.owner} have {held:,} bytes in the store, and {quota.stored_bytes:,} are its quota"
 
 
-def _pending(work: Runtime, rules: RuleSet) -> dict[str, int]:
+def _pending(runtime: Runtime, rules: RuleSet) -> dict[str, int]:
     found: dict[str, int] = {}
-    for name, count in work.ledger.pending_by_rule().items():
+    for name, count in runtime.ledger.pending_by_rule().items():
         if name in rules.rules and (owner := rules.owner_of(rules.rules[name])) is not None:
             found[owner] = found.get(owner, 0) + count
     return found

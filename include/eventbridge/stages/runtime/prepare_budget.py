@@ -11,10 +11,10 @@ from eventbridge.stages.runtime.runtime import Runtime
 class PrepareBudget:
     """Says when a stage has to stop; never before it recorded something, so that every try comes further."""
 
-    def __init__(self, work: Runtime, stage: str, batch_id: str) -> None:
-        self._clock = work.clock
-        self._seconds = work.settings.prepare_timeout
-        self._until = work.clock() + timedelta(seconds=self._seconds)
+    def __init__(self, runtime: Runtime, stage: str, batch_id: str) -> None:
+        self._clock = runtime.clock
+        self._seconds = runtime.settings.prepare_timeout
+        self._until = runtime.clock() + timedelta(seconds=self._seconds)
         self._stage = stage
         self._batch_id = batch_id
         self._recorded = 0

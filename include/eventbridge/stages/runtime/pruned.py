@@ -8,24 +8,24 @@ from eventbridge.errors import UserError
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def refuse_pruned(work: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
+def refuse_pruned(runtime: Runtime, bus: str, since: datetime, until: datetime, *, outcomes: bool = False) -> None:
     """Raise UserError if batches of a bus and time lost their archive or, if `outcomes` are asked for, these.
 
     `since` is included, `until` is not.
     """
-    gone = work.ledger.pruned_at(bus, since, until, "archive")
+    gone = runtime.ledger.pruned_at(bus, since, until, "archive")
     if gone is not None:
         raise UserError(
             f"the archive of bus {bus!r} up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention and was "
             "removed: ask for events from a later time. `retention` of the bus in its rule file says how long"
         )
-    oldest = work.ledger.now() - timedelta(seconds=work.settings.retention_manifests)
+    oldest = runtime.ledger.now() - timedelta(seconds=runtime.settings.retention_manifests)
     if until <= oldest:
         raise UserError(
             f"nothing is kept of batches planned before {oldest:%Y-%m-%dT%H:%M:%S} (UTC): their retention is over. "
             "`retention` of the bus in its rule file says how long its archive is kept"
         )
-    gone = work.ledger.pruned_at(bus, since, until, "all") if outcomes else None
+    gone = runtime.ledger.pruned_at(bus, since, until, "all") if outcomes else None
     if gone is not None:
         raise UserError(
             f"what became of deliveries up to {gone:%Y-%m-%dT%H:%M:%S} (UTC) is past its retention, "

@@ -17,55 +17,55 @@ log = logging.getLogger(__name__)
 COUNT_HOLDS = timedelta(days=1)
 
 
-def count_batch(work: Runtime, batch: Batch) -> None:
+def count_batch(runtime: Runtime, batch: Batch) -> None:
     """Count what a batch that is about to be committed left in the store; it costs five short listings.
 
     What lost attempts left of it is in it too. Without a quota, of the store or of an owner, nothing is measured.
     """
-    quotas = work.rules_of(batch).quotas.values()
-    if work.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
+    quotas = runtime.rules_of(batch).quotas.values()
+    if runtime.settings.store_max_size is None and all(each.stored_bytes is None for each in quotas):
         return
     at, name = batch.planned_at, batch.batch_id
-    archive = work.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
-    deliveries = sum(work.store.size(prefix) for prefix in layout.files_of_batch(at, name))
-    letters = work.store.size(layout.dead_letters_of_batch(at, name))
-    work.ledger.add_batch_size(batch, BatchSize(deliveries, archive, letters))
+    archive = runtime.store.size(layout.archive_of_batch(batch.bus, at, name)) if batch.bus else 0
+    deliveries = sum(runtime.store.size(prefix) for prefix in layout.files_of_batch(at, name))
+    letters = runtime.store.size(layout.dead_letters_of_batch(at, name))
+    runtime.ledger.add_batch_size(batch, BatchSize(deliveries, archive, letters))
 
 
-def is_count_due(work: Runtime, now: datetime) -> bool:
+def is_count_due(runtime: Runtime, now: datetime) -> bool:
     """Return whether everything is to be measured: there is a quota, and it has stopped intake or a day is over."""
-    if work.settings.store_max_size is None:
+    if runtime.settings.store_max_size is None:
         return False
-    counted_at, stop = work.ledger.store_count().counted_at, work.ledger.intake_stop()
+    counted_at, stop = runtime.ledger.store_count().counted_at, runtime.ledger.intake_stop()
     is_stopped = stop is not None and stop.cause == "quota"
     return counted_at is None or is_stopped or now - counted_at >= COUNT_HOLDS
 
 
-def count_store(work: Runtime) -> int:
+def count_store(runtime: Runtime) -> int:
     """Measure every file of the store, and note what is beside that which batches are counted with; return the bytes.
 
     What is written while it measures may be counted twice until the next count, and is never left out.
     """
-    counted = sum(each.size for each in work.ledger.store_count().sizes if each.area != "other")
-    measured = work.store.size("")
-    work.ledger.set_store_count(measured - counted, work.ledger.now())
-    log.info("the store %s holds %s bytes", work.store.uri, f"{measured:,}")
+    counted = sum(each.size for each in runtime.ledger.store_count().sizes if each.area != "other")
+    measured = runtime.store.size("")
+    runtime.ledger.set_store_count(measured - counted, runtime.ledger.now())
+    log.info("the store %s holds %s bytes", runtime.store.uri, f"{measured:,}")
     return measured
 
 
-def store_quota(work: Runtime) -> StoreQuota | None:
+def store_quota(runtime: Runtime) -> StoreQuota | None:
     """Return how the store stands to its quota, by what was counted; None without one. It measures nothing."""
-    quota, resume = work.settings.store_max_size, work.settings.store_resume_size
+    quota, resume = runtime.settings.store_max_size, runtime.settings.store_resume_size
     if quota is None or resume is None:
         return None
-    found = work.ledger.store_count()
+    found = runtime.ledger.store_count()
     return StoreQuota(found.total, quota, resume, found.counted_at)
 
 
-def room_in_quota(work: Runtime) -> Room | None:
+def room_in_quota(runtime: Runtime) -> Room | None:
     """Return how much of the quota is free; None without one. A store that never was counted is counted now."""
-    found = store_quota(work)
+    found = store_quota(runtime)
     if found is not None and found.counted_at is None:
-        count_store(work)
-        found = store_quota(work)
+        count_store(runtime)
+        found = store_quota(runtime)
     return None if found is None else quota_room(found.held, found.quota, found.resume)

@@ -33,19 +33,19 @@ def told(
         function: Callable[Concatenate[Runtime, Rest], Result],
     ) -> Callable[Concatenate[Runtime, Rest], Result]:
         @wraps(function)
-        def run(work: Runtime, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
-            if work.telemetry is NO_TELEMETRY:
-                return function(work, *args, **kwargs)
+        def run(runtime: Runtime, /, *args: Rest.args, **kwargs: Rest.kwargs) -> Result:
+            if runtime.telemetry is NO_TELEMETRY:
+                return function(runtime, *args, **kwargs)
             named = args[0] if args else next(iter(kwargs.values()), None)
             subject = named if isinstance(named, str) else None
-            started = work.clock()
+            started = runtime.clock()
             runner, batch_id = (subject, None) if of == "runner" else (None, subject if of == "batch" else None)
             try:
-                result = function(work, *args, **kwargs)
+                result = function(runtime, *args, **kwargs)
             except BaseException as error:
-                _tell_stage(work, stage, runner, batch_id, started, type(error).__name__)
+                _tell_stage(runtime, stage, runner, batch_id, started, type(error).__name__)
                 raise
-            _tell_stage(work, stage, runner, batch_id or _batch_of(result), started, None)
+            _tell_stage(runtime, stage, runner, batch_id or _batch_of(result), started, None)
             return result
 
         return run
@@ -62,9 +62,9 @@ def tell(take: Callable[[Ended], None], ended: Ended) -> None:
 
 
 def _tell_stage(
-    work: Runtime, stage: str, runner: str | None, batch_id: str | None, started: datetime, error: str | None
+    runtime: Runtime, stage: str, runner: str | None, batch_id: str | None, started: datetime, error: str | None
 ) -> None:
-    tell(work.telemetry.stage_ended, StageEnded(stage, runner, batch_id, started, work.clock(), error))
+    tell(runtime.telemetry.stage_ended, StageEnded(stage, runner, batch_id, started, runtime.clock(), error))
 
 
 def _batch_of(result: Any) -> str | None:

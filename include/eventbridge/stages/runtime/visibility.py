@@ -36,21 +36,21 @@ class Visibility:
         return self.rule(record["rule"]) if record["rule"] else self.bus(record["bus"])
 
 
-def check_seen(work: Runtime, rules: Iterable[str | None]) -> None:
+def check_seen(runtime: Runtime, rules: Iterable[str | None]) -> None:
     """Raise UserError if what somebody asks for is not of rules alone that are named and seen."""
-    if not visibility_of(work).all_rules(rules):
+    if not visibility_of(runtime).all_rules(rules):
         raise UserError("Name the rules that it is for, all of them of your own")
 
 
-def visibility_of(work: Runtime) -> Visibility:
+def visibility_of(runtime: Runtime) -> Visibility:
     """Return what is seen by those for whom a runtime works.
 
     Operational events tell of everybody's rules: only who owns the bus `eventbridge` sees them.
     """
-    if work.owners is None:
+    if runtime.owners is None:
         return Visibility()
-    rules = work.rule_set()
-    own = rules.buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS).owner in work.owners
+    rules = runtime.rule_set()
+    own = rules.buses.get(OPERATIONS_BUS.name, OPERATIONS_BUS).owner in runtime.owners
     return Visibility(
         frozenset(rules.rules), frozenset(name for name in rules.buses if own or name != OPERATIONS_BUS.name)
     )

@@ -53,7 +53,7 @@ def is_of_streaming_task(file: BatchFile) -> bool:
 
 
 def write_open_segment(
-    work: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
+    runtime: Runtime, batch: Batch, number: int, ends: Mapping[Partition, int], rows: pa.Table, cpu: int = 0
 ) -> bool:
     """Make rows of schema OUTCOME of an open batch durable, record them with how far it has read; False = it is lost.
 
@@ -62,10 +62,10 @@ def write_open_segment(
     segment = None
     if rows.num_rows:
         path = layout.open_outcomes(batch.planned_at, batch.batch_id, number)
-        write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
+        write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
         key = f"{_OF_STREAMING_TASK}{number:06d}"
         segment = BatchFile(batch.batch_id, "outcome", key, path, rows.num_rows, _spent(rows, cpu))
-    return work.ledger.record_open(batch.batch_id, ends, segment)
+    return runtime.ledger.record_open(batch.batch_id, ends, segment)
 
 
 def _spent(rows: pa.Table, cpu: int) -> Spent | None:
@@ -77,7 +77,7 @@ def _spent(rows: pa.Table, cpu: int) -> Spent | None:
 
 
 def write_segment(
-    work: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
+    runtime: Runtime, batch: Batch, chunk_id: int, claim: int, number: int, rows: pa.Table, cpu: int = 0
 ) -> bool:
     """Make rows of schema OUTCOME durable and record them under a claim; False = it is lost.
 
@@ -86,11 +86,11 @@ def write_segment(
     that it took.
     """
     path = layout.outcomes(batch.planned_at, batch.batch_id, chunk_id, claim, number)
-    write_table(work.store, path, rows, row_group_rows=_GROUP_ROWS)
+    write_table(runtime.store, path, rows, row_group_rows=_GROUP_ROWS)
     file = BatchFile(batch.batch_id, "outcome", segment_key(chunk_id, claim, number), path, rows.num_rows)
-    if work.ledger.record_segment(file, chunk_id, claim, cpu):
+    if runtime.ledger.record_segment(file, chunk_id, claim, cpu):
         return True
-    counts = work.ledger.record_late_segment(file)
+    counts = runtime.ledger.record_late_segment(file)
     log.warning(
         "chunk %s of batch %s: another push or the settlement took claim %s over; the last %d responses are %s",
         *(chunk_id, batch.batch_id, claim, rows.num_rows, "recorded" if counts else "too late, and not recorded"),
@@ -98,22 +98,22 @@ def write_segment(
     return False
 
 
-def segments(work: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
+def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = None) -> list[BatchFile]:
     """Return the recorded segments of a batch, in order of their keys; or those that may show some chunks of it.
 
     Ask for several chunks at once: a segment of a streaming task may show any chunk, and is returned once for all of
     them.
     """
-    files = work.ledger.files(batch_id, "outcome")
+    files = runtime.ledger.files(batch_id, "outcome")
     if chunk_ids is None:
         return files
     prefixes = tuple(f"{chunk_id:06d}-" for chunk_id in chunk_ids)
     return [file for file in files if prefixes and (file.key.startswith(prefixes) or is_of_streaming_task(file))]
 
 
-def answers_in(work: Runtime, files: Iterable[BatchFile]) -> Answers:
+def answers_in(runtime: Runtime, files: Iterable[BatchFile]) -> Answers:
     """Return what segments show, as columns."""
-    return read_answers(work.store, (file.path for file in files if file.path is not None))
+    return read_answers(runtime.store, (file.path for file in files if file.path is not None))
 
 
 def shown(rows: pa.Table) -> dict[bytes, Shown]:

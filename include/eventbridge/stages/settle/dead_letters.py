@@ -50,67 +50,69 @@ Record = dict[str, Any]
 
 
 @told("write_dead_letters")
-def write_dead_letters(work: Runtime, batch_id: str) -> None:
+def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     """Settle a routed batch and write a record for each dead_lettered delivery and each malformed or unroutable event.
 
     Does nothing before the batch is routed or after it is committed; running it again writes the same files.
     Raises BooksError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
-        batch = settle(work, work.ledger.batch(batch_id))
+        batch = settle(runtime, runtime.ledger.batch(batch_id))
         if batch.state == "settling":
-            _write(work, batch)
-            publish_operational_events(work)
+            _write(runtime, batch)
+            publish_operational_events(runtime)
 
 
-def dead_letters_again(work: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[BatchFile, pa.Table]]:
+def dead_letters_again(
+    runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
+) -> Iterator[tuple[BatchFile, pa.Table]]:
     """Yield dead letter files of a settled batch with what they held, made again, one file at a time.
 
     One that nothing comes out for has no rows. Raises StoreFileMissing or StoreFileDamaged for what they are made of
     and cannot be read, BooksError for dead letters of another batch that this one delivered again.
     """
     wanted = {file.key: file for file in files}
-    for key, rows in _numbered(work, batch, first_settlement(work, batch)) if wanted else ():
+    for key, rows in _numbered(runtime, batch, first_settlement(runtime, batch)) if wanted else ():
         if file := wanted.pop(key, None):
             yield file, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER)
     yield from ((file, schemas.DEAD_LETTER.empty_table()) for file in wanted.values())
 
 
-def _write(work: Runtime, batch: Batch) -> None:
+def _write(runtime: Runtime, batch: Batch) -> None:
     batch_id = batch.batch_id
     news = DeadLetterNews(batch)
-    known = {file.key for file in work.ledger.files(batch_id, "dead_letter")}
-    first = first_settlement(work, batch)
-    for key, rows in _numbered(work, batch, first):
+    known = {file.key for file in runtime.ledger.files(batch_id, "dead_letter")}
+    first = first_settlement(runtime, batch)
+    for key, rows in _numbered(runtime, batch, first):
         news.add(rows)
         if key in known:
             continue
         path = layout.dead_letters(batch.planned_at, batch_id, int(key))
         # the content follows from the settlement alone, so whoever created the file wrote the same
-        write_table(work.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
-        work.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
+        write_table(runtime.store, path, pa.Table.from_pylist(rows, schema=schemas.DEAD_LETTER), create=True)
+        runtime.ledger.record_file(BatchFile(batch_id, "dead_letter", key, path, len(rows)), "settling", first)
     # Before it returns, and so before the batch can be committed: a task that dies here is repeated, and says it again.
     if events := news.events():
-        work.ledger.queue_operational_events(events)
+        runtime.ledger.queue_operational_events(events)
 
 
-def _numbered(work: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
+def _numbered(runtime: Runtime, batch: Batch, first: str) -> Iterator[tuple[str, list[Record]]]:
     """Yield the rows of each file with its key; both follow from the settlement, in every process the same."""
     # a batch that was settled again has other dead letters: their files need other names than those of the first ones
-    for number, rows in enumerate(_parts(work, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
+    for number, rows in enumerate(_parts(runtime, batch), _NUMBERS_PER_SETTLEMENT * int(first)):
         yield f"{number:06d}", rows
 
 
-def _parts(work: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    tables = [table for _, table in settled_as(work, batch.batch_id, ["dead_lettered"], schemas.SETTLEMENT.names)]
+def _parts(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
+    tables = [table for _, table in settled_as(runtime, batch.batch_id, ["dead_lettered"], schemas.SETTLEMENT.names)]
     if tables:
         dead = _sorted(pa.concat_tables(tables))
-        attempts = _Attempts(work, batch)
+        attempts = _Attempts(runtime, batch)
         for start in range(0, dead.num_rows, _RECORDS_PER_FILE):
             some = list(records(dead.slice(start, _RECORDS_PER_FILE)))
-            yield _records(work, batch, some, attempts.of(some))
-    yield from _malformed(work, batch)
-    yield from _unroutable(work, batch)
+            yield _records(runtime, batch, some, attempts.of(some))
+    yield from _malformed(runtime, batch)
+    yield from _unroutable(runtime, batch)
 
 
 def _sorted(verdicts: pa.Table) -> pa.Table:
@@ -121,10 +123,10 @@ def _sorted(verdicts: pa.Table) -> pa.Table:
 
 
 def _records(
-    work: Runtime, batch: Batch, dead: Sequence[Verdict], attempts: Mapping[bytes, list[Record]]
+    runtime: Runtime, batch: Batch, dead: Sequence[Verdict], attempts: Mapping[bytes, list[Record]]
 ) -> list[Record]:
     made = []
-    for verdict, delivery in zip(dead, _delivery_rows(work, dead), strict=True):
+    for verdict, delivery in zip(dead, _delivery_rows(runtime, dead), strict=True):
         tries = [*delivery["before"], *attempts.get(verdict.delivery_id, [])]
         sent = [entry["started_at"] for entry in tries]
         made.append(
@@ -147,15 +149,15 @@ def _records(
     return made
 
 
-def _delivery_rows(work: Runtime, dead: Sequence[Verdict]) -> list[Record]:
+def _delivery_rows(runtime: Runtime, dead: Sequence[Verdict]) -> list[Record]:
     """Return the delivery rows of verdicts, in their order, each with its event under `event` and, if it
     was redriven, the attempts that its dead letter had under `before`.
     """
-    rows = _rows_of(work, [(verdict.file, verdict.row) for verdict in dead], None)
+    rows = _rows_of(runtime, [(verdict.file, verdict.row) for verdict in dead], None)
     landed = [row for row in rows if not _is_redriven(row)]
     redriven = [row for row in rows if _is_redriven(row)]
-    bodies = _rows_of(work, [_event_place(row) for row in landed], ["body"])
-    letters = _rows_of(work, [_event_place(row) for row in redriven], ["event", "attempts"])
+    bodies = _rows_of(runtime, [_event_place(row) for row in landed], ["body"])
+    letters = _rows_of(runtime, [_event_place(row) for row in redriven], ["event", "attempts"])
     events = {
         _event_place(row): {"event": body["body"], "before": []} for row, body in zip(landed, bodies, strict=True)
     }
@@ -173,14 +175,14 @@ def _is_redriven(row: Record) -> bool:
     return is_dead_letter(str(row["event_file"]))
 
 
-def _rows_of(work: Runtime, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
+def _rows_of(runtime: Runtime, places: list[tuple[str, int]], columns: list[str] | None) -> list[Record]:
     by_file: dict[str, set[int]] = defaultdict(set)
     for file, number in places:
         by_file[file].add(number)
     found: dict[tuple[str, int], Record] = {}
     for file, numbers in by_file.items():
         read = read_dead_letters if is_dead_letter(file) else read_rows
-        table = read(work.store, file, rowset.encode(numbers), columns)
+        table = read(runtime.store, file, rowset.encode(numbers), columns)
         found |= {(file, number): row for number, row in zip(sorted(numbers), table.to_pylist(), strict=True)}
     return [found[place] for place in places]
 
@@ -188,11 +190,11 @@ def _rows_of(work: Runtime, places: list[tuple[str, int]], columns: list[str] | 
 class _Attempts:
     """Finds the attempts made at dead deliveries of a batch, in its own segments and in those of earlier batches."""
 
-    def __init__(self, work: Runtime, batch: Batch) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
         self._lineage: dict[int, set[tuple[str, int]]] = {
             chunk.chunk_id: {(batch.batch_id, chunk.chunk_id)}.union(*(each.lineage for each in chunk.pieces))
-            for chunk in work.ledger.chunks(batch.batch_id)
+            for chunk in runtime.ledger.chunks(batch.batch_id)
         }
         self._segments: dict[tuple[str, frozenset[int]], list[str]] = {}
 
@@ -206,7 +208,7 @@ class _Attempts:
             chunks_of[batch_id].add(chunk_id)
         for batch_id in sorted(chunks_of):
             for path in self._paths(batch_id, frozenset(chunks_of[batch_id])):
-                table = read_table(self._work.store, path, columns=_ATTEMPT_COLUMNS)
+                table = read_table(self._runtime.store, path, columns=_ATTEMPT_COLUMNS)
                 for row in table.filter(pc.is_in(table["delivery_id"], value_set=wanted)).to_pylist():
                     if row.pop("sent"):
                         found[row.pop("delivery_id")].append({"number": row.pop("attempt")} | row)
@@ -216,28 +218,28 @@ class _Attempts:
 
     def _paths(self, batch_id: str, chunk_ids: frozenset[int]) -> list[str]:
         if (batch_id, chunk_ids) not in self._segments:
-            files = segments(self._work, batch_id, chunk_ids)
+            files = segments(self._runtime, batch_id, chunk_ids)
             self._segments[batch_id, chunk_ids] = [file.path for file in files if file.path is not None]
         return self._segments[batch_id, chunk_ids]
 
 
-def _malformed(work: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    for file in work.ledger.files(batch.batch_id, "buffer"):
+def _malformed(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
+    for file in runtime.ledger.files(batch.batch_id, "buffer"):
         if file.path is None or not isinstance(file.detail, LandedRange) or not file.detail.malformed:
             continue
-        table = read_table(work.store, file.path)
+        table = read_table(runtime.store, file.path)
         table = table.filter(pc.equal(table["status"], "malformed"))
         for start in range(0, table.num_rows, _RECORDS_PER_FILE):
             rows = table.slice(start, _RECORDS_PER_FILE).to_pylist()
             yield [_event_record(batch, row, "Malformed", row["reason"]) for row in rows]
 
 
-def _unroutable(work: Runtime, batch: Batch) -> Iterator[list[Record]]:
-    files = work.ledger.files(batch.batch_id, "delivery")
+def _unroutable(runtime: Runtime, batch: Batch) -> Iterator[list[Record]]:
+    files = runtime.ledger.files(batch.batch_id, "delivery")
     found = [file.detail for file in files if isinstance(file.detail, UnroutableEvent)]
     for start in range(0, len(found), _RECORDS_PER_FILE):
         some = found[start : start + _RECORDS_PER_FILE]
-        rows = _rows_of(work, [(event.file, event.row) for event in some], None)
+        rows = _rows_of(runtime, [(event.file, event.row) for event in some], None)
         yield [_event_record(batch, row, "RouteFailed", event.error) for event, row in zip(some, rows, strict=True)]
 
 

@@ -20,7 +20,7 @@ from eventbridge.store.parquet import read_table
 _TEXTS = ("rule", "target", "failure")
 
 
-def batch_deliveries(work: Runtime, batch: Batch, columns: Sequence[str]) -> Iterator[tuple[str, Rows, pa.Table]]:
+def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> Iterator[tuple[str, Rows, pa.Table]]:
     """Yield (file, row numbers, rows) of everything the batch has to account for; rule, target, failure are coded.
 
     A batch that was routed accounts for all rows of its delivery files,
@@ -28,15 +28,15 @@ def batch_deliveries(work: Runtime, batch: Batch, columns: Sequence[str]) -> Ite
     """
     coded = [name for name in columns if name in _TEXTS]
     if batch.routes:
-        for file in work.ledger.files(batch.batch_id, "delivery"):
+        for file in runtime.ledger.files(batch.batch_id, "delivery"):
             if file.path is not None:
-                table = read_table(work.store, file.path, columns, coded=coded)
+                table = read_table(runtime.store, file.path, columns, coded=coded)
                 yield file.path, np.arange(table.num_rows), table
         return
-    for path, pieces in _by_file(work.ledger.chunks(batch.batch_id)).items():
+    for path, pieces in _by_file(runtime.ledger.chunks(batch.batch_id)).items():
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
-        table = read_deliveries(work.store, path, row_vectors.encode(wanted), columns, coded=coded)
+        table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
         # a row that is named twice is there twice: a doubled delivery must show in the books
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 

@@ -43,12 +43,12 @@ ENDS = frozenset(
 class OrderedPending:
     """Says of the verdicts of one batch which are of ordered targets, and how these become pending."""
 
-    def __init__(self, work: Runtime, batch: Batch) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
         self._batch = batch
-        self._rule_set = work.rules_of(batch)
+        self._rule_set = runtime.rules_of(batch)
         self._notes: dict[str, list[tuple[str, Rows]]] = defaultdict(list)
-        for taken in work.ledger.pending_taken_by(batch.batch_id):
+        for taken in runtime.ledger.pending_taken_by(batch.batch_id):
             for file, rows in taken.files if is_marked(taken.held) else ():
                 self._notes[file].append((taken.held, row_vectors.decode(rows)))
 
@@ -68,7 +68,7 @@ class OrderedPending:
     def _place(self, waiting: Waiting, file: str, at: Rows) -> None:
         rows = waiting.row[at]
         wanted = np.unique(rows)
-        table = read_deliveries(self._work.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
+        table = read_deliveries(self._runtime.store, file, row_vectors.encode(wanted), [*PLACE_COLUMNS, "order_key"])
         table = table.take(column_of(np.searchsorted(wanted, rows), pa.int64()))
         key_of, keys = codes_of(table["order_key"])
         waiting.shard[at] = np.array([*map(shard_of, keys), NO_CODE])[key_of]
@@ -104,7 +104,7 @@ def may_be_ordered(rules: RuleSet, rule: str, target: str) -> bool:
     return found is None or target not in found.destinations or found.destinations[target].ordered
 
 
-def release_after_progress(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
+def release_after_progress(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> None:
     """Make due what waits behind its keys in the shards in which a retry batch gave something its verdict.
 
     To be called before the batch commits, any number of times: until then nobody else takes rows of these shards.
@@ -112,7 +112,7 @@ def release_after_progress(work: Runtime, batch: Batch, pending: Sequence[Pendin
     if batch.routes:
         return
     taken: Counter[tuple[str, str, int]] = Counter()
-    for row in work.ledger.pending_taken_by(batch.batch_id):
+    for row in runtime.ledger.pending_taken_by(batch.batch_id):
         if row.order_shard is not None:
             taken[row.rule, row.target, row.order_shard] += row.count
     for row in pending:
@@ -120,4 +120,4 @@ def release_after_progress(work: Runtime, batch: Batch, pending: Sequence[Pendin
             taken[row.rule, row.target, row.order_shard] -= row.count
     for (rule, target, shard), settled in taken.items():
         if settled > 0:
-            work.ledger.release_shard(rule, target, shard)
+            runtime.ledger.release_shard(rule, target, shard)

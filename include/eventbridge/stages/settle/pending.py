@@ -28,25 +28,25 @@ from eventbridge.store.columns import time_at
 
 
 @told("schedule_retries")
-def schedule_retries(work: Runtime, batch_id: str) -> None:
+def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     """Record what a settled batch tries again, with due time, attempts and lane as the settlement says.
 
     And a copy of each of its dead letters for the dead letter queue of its target, if that has one.
     The only inserter of pending rows. Does nothing before the batch is settled or after it is committed;
     running it again, or twice at once, inserts nothing new.
     """
-    batch = work.ledger.batch(batch_id)
+    batch = runtime.ledger.batch(batch_id)
     if batch.state == "settling":
-        first = first_settlement(work, batch)
-        rows = pending_rows(work, batch)
-        work.ledger.add_pending([*rows, *pending_copies(work, batch)], first)
-        release_after_progress(work, batch, rows)
+        first = first_settlement(runtime, batch)
+        rows = pending_rows(runtime, batch)
+        runtime.ledger.add_pending([*rows, *pending_copies(runtime, batch)], first)
+        release_after_progress(runtime, batch, rows)
         # A task that dies here is repeated before the batch can be committed, and says it again.
-        if held := _on_hold_events(work, batch, rows):
-            work.ledger.queue_operational_events(held)
+        if held := _on_hold_events(runtime, batch, rows):
+            runtime.ledger.queue_operational_events(held)
 
 
-def _on_hold_events(work: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
+def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
     """Return an event for each delivery that a rule is on hold at: when it was last answered, or found without payload.
 
     What they say follows from the settlement alone, however often they are made.
@@ -55,7 +55,7 @@ def _on_hold_events(work: Runtime, batch: Batch, pending: Sequence[PendingDelive
     if not held:
         return []
     columns = ["delivery_id", "settled_at", "due_at"]
-    found = (table.to_pylist() for _, table in settled_as(work, batch.batch_id, ["retry_scheduled"], columns))
+    found = (table.to_pylist() for _, table in settled_as(runtime, batch.batch_id, ["retry_scheduled"], columns))
     rows = ((delivery_id_text(row["delivery_id"]), row) for some in found for row in some)
     times = {name: row["settled_at"] or row["due_at"] for name, row in rows if name in held}
     return [
@@ -69,11 +69,11 @@ def _place(row: PendingDeliveries) -> str:
     return f"{span.partition.topic}/{span.partition.partition_id}/{span.first}"
 
 
-def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
+def pending_rows(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
     """Return the pending rows that follow from a batch's settlement, supplements included."""
     rows = []
-    order, spans, context = OrderedPending(work, batch), SpanPending(work, batch), _Context(work, batch)
-    for number, table in settled_as(work, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
+    order, spans, context = OrderedPending(runtime, batch), SpanPending(runtime, batch), _Context(runtime, batch)
+    for number, table in settled_as(runtime, batch.batch_id, ["retry_scheduled", "unknown"], COLUMNS):
         waiting = Waiting(table)
         order.enter(waiting)
         spans.enter(waiting)
@@ -84,17 +84,17 @@ def pending_rows(work: Runtime, batch: Batch) -> list[PendingDeliveries]:
 class _Context:
     """What pending rows inherit from the chunks they come from: lineage, time on hold, runner, size."""
 
-    def __init__(self, work: Runtime, batch: Batch) -> None:
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
         self._batch = batch
-        self._rule_set = work.rules_of(batch)
-        files = segments(work, batch.batch_id)
+        self._rule_set = runtime.rules_of(batch)
+        files = segments(runtime, batch.batch_id)
         self._tried = {int(file.key.split("-", 1)[0]) for file in files if not is_of_streaming_task(file)}
         self._in_streaming_task = any(map(is_of_streaming_task, files))
         self._pieces: dict[tuple[int, str, str], list[Piece]] = defaultdict(list)
-        for chunk in work.ledger.chunks(batch.batch_id):
+        for chunk in runtime.ledger.chunks(batch.batch_id):
             for piece in chunk.pieces:
                 self._pieces[chunk.chunk_id, piece.rule, piece.target].append(piece)
-        self._runner_of = {row.pending_id: row.runner for row in work.ledger.pending_taken_by(batch.batch_id)}
+        self._runner_of = {row.pending_id: row.runner for row in runtime.ledger.pending_taken_by(batch.batch_id)}
 
     def pending(self, settlement: int, waiting: Waiting, group: Group, at: Rows) -> PendingDeliveries:
         pieces = self._pieces[group.chunk_id, group.rule, group.target]

@@ -26,60 +26,60 @@ def settlement_key(number: int) -> str:
     return f"{number:06d}"
 
 
-def first_settlement(work: Runtime, batch: Batch) -> str:
+def first_settlement(runtime: Runtime, batch: Batch) -> str:
     """Return the key of a batch's first settlement; "" if it has none.
 
     To be read before anything that follows from a settlement, and given to the ledger with it: a batch that is settled
     again has another one.
     """
-    return next((file.key for file in work.ledger.files(batch.batch_id, "settlement")), "")
+    return next((file.key for file in runtime.ledger.files(batch.batch_id, "settlement")), "")
 
 
-def publish_settlement(work: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
+def publish_settlement(runtime: Runtime, batch: Batch, number: int, tables: Iterable[pa.Table], first: str) -> None:
     """Create settlement `number` (0, or a supplement of `first`) unless it exists, and record the one that does.
 
     The tables have the columns of schema SETTLEMENT, their texts coded.
     """
     path = layout.settlement(batch.planned_at, batch.batch_id, number)
-    create_settlement(work, path, tables)
-    file = BatchFile(batch.batch_id, "settlement", settlement_key(number), path, count_rows(work.store, path))
-    work.ledger.record_file(file, "settling", first)
+    create_settlement(runtime, path, tables)
+    file = BatchFile(batch.batch_id, "settlement", settlement_key(number), path, count_rows(runtime.store, path))
+    runtime.ledger.record_file(file, "settling", first)
 
 
-def create_settlement(work: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
+def create_settlement(runtime: Runtime, path: str, tables: Iterable[pa.Table]) -> bool:
     """Write tables as one settlement file; False if there is one already."""
-    writer = TableWriter(work.store, path, _GROUP_ROWS)
+    writer = TableWriter(runtime.store, path, _GROUP_ROWS)
     for table in tables:
         writer.write(table)
     if writer.rows:
         return writer.close(create=True)
-    return write_table(work.store, path, schemas.SETTLEMENT.empty_table(), create=True)
+    return write_table(runtime.store, path, schemas.SETTLEMENT.empty_table(), create=True)
 
 
-def settlements(work: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
+def settlements(runtime: Runtime, batch_id: str, columns: Sequence[str]) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) of the settlement (0) and its supplements (1, 2, ...); texts are coded."""
-    for file in work.ledger.files(batch_id, "settlement"):
+    for file in runtime.ledger.files(batch_id, "settlement"):
         if file.path is not None:
-            yield int(file.key), read_table(work.store, file.path, columns, coded=_coded(columns))
+            yield int(file.key), read_table(runtime.store, file.path, columns, coded=_coded(columns))
 
 
 def settled_as(
-    work: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
+    runtime: Runtime, batch_id: str, verdicts: Sequence[StatusName], columns: Sequence[str]
 ) -> Iterator[tuple[int, pa.Table]]:
     """Yield (number, rows) as `settlements` does, of these verdicts only; a file without any is hardly read."""
-    for file in work.ledger.files(batch_id, "settlement"):
+    for file in runtime.ledger.files(batch_id, "settlement"):
         if file.path is None:
             continue
-        codes, names = codes_of(_verdicts(work, file.path))
+        codes, names = codes_of(_verdicts(runtime, file.path))
         chosen = np.array([name in verdicts for name in [*names, ""]])[codes]
         if chosen.any():
-            table = read_table(work.store, file.path, columns, coded=_coded(columns))
+            table = read_table(runtime.store, file.path, columns, coded=_coded(columns))
             yield int(file.key), table.filter(flag_column(chosen))
 
 
-def read_verdicts(work: Runtime, batch_id: str) -> Iterator[Verdict]:
+def read_verdicts(runtime: Runtime, batch_id: str) -> Iterator[Verdict]:
     """Yield every verdict of a batch as a record, those of supplements last."""
-    for _, table in settlements(work, batch_id, schemas.SETTLEMENT.names):
+    for _, table in settlements(runtime, batch_id, schemas.SETTLEMENT.names):
         yield from records(table)
 
 
@@ -88,8 +88,8 @@ def records(table: pa.Table) -> Iterator[Verdict]:
     return (Verdict(**row) for row in table.to_pylist())
 
 
-def _verdicts(work: Runtime, path: str) -> pa.ChunkedArray:
-    return read_table(work.store, path, ["verdict"], coded=["verdict"])["verdict"]
+def _verdicts(runtime: Runtime, path: str) -> pa.ChunkedArray:
+    return read_table(runtime.store, path, ["verdict"], coded=["verdict"])["verdict"]
 
 
 def _coded(columns: Sequence[str]) -> list[str]:

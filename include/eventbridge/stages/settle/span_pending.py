@@ -18,16 +18,16 @@ from eventbridge.stages.settle.waiting import Waiting
 class SpanPending:
     """Knows the pieces of a batch's chunks that are of targets which take spans."""
 
-    def __init__(self, work: Runtime, batch: Batch) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, batch: Batch) -> None:
+        self._runtime = runtime
         self._batch = batch
-        self._takes_spans = partial(takes_spans, work.rules_of(batch))
+        self._takes_spans = partial(takes_spans, runtime.rules_of(batch))
 
     @cached_property
     def _pieces(self) -> list[tuple[int, int, Piece]]:
         return [
             (chunk.chunk_id, number, piece)
-            for chunk in self._work.ledger.chunks(self._batch.batch_id)
+            for chunk in self._runtime.ledger.chunks(self._batch.batch_id)
             for number, piece in enumerate(chunk.pieces)
             if self._takes_spans(piece.rule, piece.target)
         ]

@@ -65,7 +65,7 @@ _SETTLEMENT = with_codes(schemas.SETTLEMENT)
 _Flags = npt.NDArray[np.bool_]
 
 
-def settle(work: Runtime, batch: Batch) -> Batch:
+def settle(runtime: Runtime, batch: Batch) -> Batch:
     """Freeze the verdicts of a routed batch and return it in state `settling`; later calls change nothing.
 
     Waits until no push of the batch is at work. Raises every claim then, so that no segment can be recorded once the
@@ -73,44 +73,44 @@ def settle(work: Runtime, batch: Batch) -> Batch:
     Of two that settle at once the first to create the file wins; the other one's verdicts are thrown away.
     """
     if batch.state == "routed":
-        begin_settlement(work, batch.batch_id)
-        batch = work.ledger.batch(batch.batch_id)
-    if batch.state == "settling" and not work.ledger.files(batch.batch_id, "settlement"):
-        publish_settlement(work, batch, 0, verdicts_of(work, batch), settlement_key(0))
+        begin_settlement(runtime, batch.batch_id)
+        batch = runtime.ledger.batch(batch.batch_id)
+    if batch.state == "settling" and not runtime.ledger.files(batch.batch_id, "settlement"):
+        publish_settlement(runtime, batch, 0, verdicts_of(runtime, batch), settlement_key(0))
     return batch
 
 
-def verdicts_of(work: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
+def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -> Iterator[pa.Table]:
     """Yield the verdicts of a batch as its segments show them, but for those of the keys `without`.
 
     A table for each delivery file, with the columns of schema SETTLEMENT, the texts coded.
     """
-    files = (file for file in segments(work, batch.batch_id) if file.key not in without)
-    judge = Judge(work, batch, read_answers(work.store, (file.path for file in files if file.path is not None)))
-    for file, rows, table in batch_deliveries(work, batch, MATCHED_COLUMNS):
+    files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
+    judge = Judge(runtime, batch, read_answers(runtime.store, (file.path for file in files if file.path is not None)))
+    for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
         yield judge.verdicts(file, rows, table)
 
 
 class Judge:
     """Gives deliveries of a batch their verdicts: from the answers, and else from their chunks, targets and rules."""
 
-    def __init__(self, work: Runtime, batch: Batch, answers: Answers | None = None) -> None:
+    def __init__(self, runtime: Runtime, batch: Batch, answers: Answers | None = None) -> None:
         """Without `answers` every delivery that could be sent is unknown."""
-        chunks = work.ledger.chunks(batch.batch_id)
-        self._answers = answers or read_answers(work.store, ())
+        chunks = runtime.ledger.chunks(batch.batch_id)
+        self._answers = answers or read_answers(runtime.store, ())
         self._places = Places(chunks)
-        self._rules = work.rules_of(batch)
+        self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
         # what was pending, or is redriven as it was, was routed to a target that was real then
         self._shadows = self._rules.shadows() if batch.routes else frozenset()
-        statuses = work.ledger.target_statuses()
+        statuses = runtime.ledger.target_statuses()
         self._disabled = {target for target, status in statuses.items() if status.state == "disabled"}
-        self._failures = _failure_reasons(work, batch)
-        self._now = time_code(work.clock())
+        self._failures = _failure_reasons(runtime, batch)
+        self._now = time_code(runtime.clock())
         # one value more than there are chunks: that of a row in none, whose place is NO_CODE
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
-        self._said = work.ledger.said_by_operators()
+        self._said = runtime.ledger.said_by_operators()
         reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
         self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
@@ -218,11 +218,11 @@ def _pause(chunk: Chunk) -> int:
     return _PAUSE // timedelta(microseconds=1) if failed else 0
 
 
-def _failure_reasons(work: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
+def _failure_reasons(runtime: Runtime, batch: Batch) -> Mapping[str, Mapping[str, str]]:
     """Return why failed rows of delivery files failed: row sets by reason, by path; any other: TransformFailed."""
     return {
         file.path: file.detail.failure_reasons
-        for file in work.ledger.files(batch.batch_id, "delivery")
+        for file in runtime.ledger.files(batch.batch_id, "delivery")
         if file.path is not None and isinstance(file.detail, RoutedShare)
     }
 

@@ -30,7 +30,7 @@ def prune_batches(run: Run, retentions: Retentions) -> None:
     pruning = _Pruning(run)
     pruning.go_on()
     for kept in STEPS[:-1]:
-        for group in run.work.ledger.batch_groups(kept):
+        for group in run.runtime.ledger.batch_groups(kept):
             retention = retentions.of(kept, group)
             if retention is not None:
                 pruning.prune(kept, group, retention)
@@ -43,7 +43,7 @@ class _Pruning:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._ledger = run.work.ledger
+        self._ledger = run.runtime.ledger
         self._repairs = lru_cache(maxsize=2)(self._repairs_of)
         self._know_requests()
 
@@ -99,7 +99,7 @@ class _Pruning:
             yield layout.rule_set(batch.rule_set)
 
     def _repairs_of(self, day: str) -> list[str]:
-        return self._run.work.store.list(day)
+        return self._run.runtime.store.list(day)
 
     def _know_requests(self) -> None:
         self._requests = self._ledger.open_requests()

@@ -28,14 +28,14 @@ def trim_buses(run: Run) -> None:
 
     The bus `eventbridge` is not among them: whoever publishes to it trims it.
     """
-    known = run.work.ledger.deliverers()
-    rules = run.work.rule_set()
+    known = run.runtime.ledger.deliverers()
+    rules = run.runtime.rule_set()
     for bus in rules.buses.values():
         left = known.left({rule.name for rule in rules.rules.values() if rule.bus == bus.name})
         rows = [row for row in known.offsets if row.bus == bus.name and row.partition.topic in bus.source.topics]
         if bus.name != OPERATIONS_BUS.name and rows and not run.is_over():
             try:
-                with closing(run.work.open_source(bus)) as source:
+                with closing(run.runtime.open_source(bus)) as source:
                     _trim(run, bus, source, rows, left)
             except (BusError, UserError) as error:
                 log.warning("the bus %s keeps what is past its retention for now: %s", bus.name, error)

@@ -42,7 +42,7 @@ def index_events(run: Run) -> None:
 
 def _forget_lost(run: Run) -> None:
     """Forget days of which a file is missing, and remove files that nobody recorded, once their writers are gone."""
-    ledger, store = run.work.ledger, run.work.store
+    ledger, store = run.runtime.ledger, run.runtime.store
     there = set(store.list(layout.event_indexes()))
     recorded: set[str] = set()
     for file in ledger.index_files():
@@ -57,7 +57,7 @@ def _forget_lost(run: Run) -> None:
 
 def _forget(run: Run, file: IndexFile, why: str) -> None:
     log.warning("%s of the index of event ids %s: that day is indexed again", file.path, why)
-    run.work.ledger.forget_index(file.day)
+    run.runtime.ledger.forget_index(file.day)
 
 
 def _made_at(path: str) -> datetime:
@@ -66,9 +66,9 @@ def _made_at(path: str) -> datetime:
 
 def _remove_old(run: Run) -> None:
     """Remove the files of days of which no event is archived any more."""
-    for day, files in groupby(run.work.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
-        if not run.work.ledger.has_archive(day, day + _DAY):
-            run.work.ledger.drop_index(day)
+    for day, files in groupby(run.runtime.ledger.index_files(until=run.now - LEAST_AGE), key=lambda each: each.day):
+        if not run.runtime.ledger.has_archive(day, day + _DAY):
+            run.runtime.ledger.drop_index(day)
             run.remove([path for each in files for path in (each.path, layout.indexed_files(each.path))])
 
 
@@ -90,14 +90,14 @@ def _add(run: Run) -> None:
 
 
 def _unindexed(run: Run, damaged: Collection[str]) -> list[Batch]:
-    found = run.work.ledger.batches_to_index(_BATCHES + len(damaged))
+    found = run.runtime.ledger.batches_to_index(_BATCHES + len(damaged))
     return [each for each in found if each.batch_id not in damaged]
 
 
 def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
     """Return the index of batches, None if a file of theirs cannot be read."""
     try:
-        return index_of(run.work.store, run.work.ledger.archive_of([each.batch_id for each in batches]))
+        return index_of(run.runtime.store, run.runtime.ledger.archive_of([each.batch_id for each in batches]))
     except (StoreFileMissing, StoreFileDamaged) as error:
         log.warning("events are not indexed, and are looked for in the archive itself: %s", error)
         return None
@@ -105,7 +105,7 @@ def _index(run: Run, batches: Sequence[Batch]) -> Index | None:
 
 def _join(run: Run) -> None:
     """Join the files of each day that is over, and of one that has too many."""
-    for day, group in groupby(run.work.ledger.index_files(), key=lambda each: each.day):
+    for day, group in groupby(run.runtime.ledger.index_files(), key=lambda each: each.day):
         files = list(group)
         if len(files) < 2 or (len(files) <= _MOST_FILES and day + _DAY > run.now):
             continue
@@ -114,7 +114,7 @@ def _join(run: Run) -> None:
         indexes = []
         for file in files:
             try:
-                indexes.append(read_index(run.work.store, file.path))
+                indexes.append(read_index(run.runtime.store, file.path))
             except (StoreFileMissing, StoreFileDamaged):
                 _forget(run, file, "cannot be read")
                 break
@@ -125,9 +125,9 @@ def _join(run: Run) -> None:
 
 def _publish(run: Run, day: datetime, index: Index, batches: Sequence[Batch], instead_of: Sequence[IndexFile]) -> bool:
     path = layout.event_index(day, new_batch_id(run.now))
-    write_index(run.work.store, path, index)
+    write_index(run.runtime.store, path, index)
     file = IndexFile(path, day, index.rows.num_rows)
-    return run.work.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
+    return run.runtime.ledger.publish_index(file, [each.batch_id for each in batches], instead_of)
 
 
 def _day_of(batch: Batch) -> datetime:

@@ -31,13 +31,13 @@ def fold_figures(run: Run, most_rows: int = MOST_ROWS) -> None:
             for grain, age in kept.items():
                 if not _fold(run, scope, grain, age / 2**halved):
                     return
-            if run.work.ledger.figure_rows(scope) <= most_rows:
+            if run.runtime.ledger.figure_rows(scope) <= most_rows:
                 break
 
 
 def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
     """Fold what of a grain is older than an age; False: the time of the run is over."""
-    while run.work.ledger.fold_figures(scope, grain, _LONGER[grain], run.now - age) is not None:
+    while run.runtime.ledger.fold_figures(scope, grain, _LONGER[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():
             return False

@@ -36,9 +36,9 @@ def sweep_expired(run: Run, retentions: Retentions) -> None:
 
 def _sweep(run: Run, name: SweepName, until: datetime) -> None:
     """List the days that have batches, one after the other; `until`: the end of the last one."""
-    day = _day_of(run.work.ledger.swept_through(name) or _EARLIEST)
+    day = _day_of(run.runtime.ledger.swept_through(name) or _EARLIEST)
     while not run.is_over():
-        first = run.work.ledger.first_batch_at(day)
+        first = run.runtime.ledger.first_batch_at(day)
         if first is None or _day_of(first) + _DAY > until:
             return
         day = _day_of(first)
@@ -47,7 +47,7 @@ def _sweep(run: Run, name: SweepName, until: datetime) -> None:
         run.done.lost_files += len(lost)
         day += _DAY
         if not run.dry_run:
-            run.work.ledger.move_sweep(name, day)
+            run.runtime.ledger.move_sweep(name, day)
             run.progressed()
 
 
@@ -56,7 +56,7 @@ def _day_of(at: datetime) -> datetime:
 
 
 def _lost_files(run: Run, day: datetime) -> Iterator[str]:
-    store, ledger = run.work.store, run.work.ledger
+    store, ledger = run.runtime.store, run.runtime.ledger
     buses = {group.bus for kept in STEPS for group in ledger.batch_groups(kept)} - {""}
     repaired = _by_batch(store.list(layout.repairs_of_day(day)))
     for prefix in layout.folders_of_day(day, sorted(buses)):
@@ -66,12 +66,12 @@ def _lost_files(run: Run, day: datetime) -> Iterator[str]:
 
 
 def _unnamed(run: Run, day: datetime, batch_id: str, paths: list[str]) -> Iterable[str]:
-    ledger = run.work.ledger
+    ledger = run.runtime.ledger
     try:
         batch = ledger.batch(batch_id)
     except NotFoundError:
         # it was never planned; if there is a manifest, another ledger knows it, and an audit tells
-        return () if run.work.store.exists(layout.manifest(day, batch_id)) else paths
+        return () if run.runtime.store.exists(layout.manifest(day, batch_id)) else paths
     if batch.state != "committed":
         return ()
     named = {path for _, path in ledger.paths(batch_id)}

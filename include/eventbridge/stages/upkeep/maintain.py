@@ -25,17 +25,17 @@ from eventbridge.stages.upkeep.run import Maintained, Run
 
 
 @told("maintain", of="")
-def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
+def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
     """Remove what is past its retention and return what that was; `budget` None: that of the settings.
 
     Raises LedgerLostError, and removes nothing, if ledger and store do not belong together.
     """
-    for runner in sorted({row.group for row in work.ledger.consumer_offsets()}):
-        claim_runner(work, runner)
-    refuse_lost_ledger(work, always=True)
-    seconds = work.settings.maintain_timeout if budget is None else budget.total_seconds()
-    run = Run(work, seconds, dry_run=dry_run)
-    retentions = Retentions(work, run.now)
+    for runner in sorted({row.group for row in runtime.ledger.consumer_offsets()}):
+        claim_runner(runtime, runner)
+    refuse_lost_ledger(runtime, always=True)
+    seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
+    run = Run(runtime, seconds, dry_run=dry_run)
+    retentions = Retentions(runtime, run.now)
     fold_figures(run)  # first: it is quick, and what is pruned may take all the time there is
     prune_batches(run, retentions)
     prune_history(run, retentions)
@@ -49,5 +49,5 @@ def maintain(work: Runtime, *, dry_run: bool = False, budget: timedelta | None =
 
 def _count(run: Run) -> None:
     """Measure the store for its quota, once what was removed is gone."""
-    if not run.dry_run and is_count_due(run.work, run.now):
-        run.done.store_bytes = count_store(run.work)
+    if not run.dry_run and is_count_due(run.runtime, run.now):
+        run.done.store_bytes = count_store(run.runtime)

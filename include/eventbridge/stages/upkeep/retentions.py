@@ -17,10 +17,10 @@ log = logging.getLogger(__name__)
 class Retentions:
     """The retention of each group of batches, as rule files and settings say."""
 
-    def __init__(self, work: Runtime, now: datetime) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, now: datetime) -> None:
+        self._runtime = runtime
         self._now = now
-        self._rules = work.rule_set()
+        self._rules = runtime.rule_set()
         self._runners = self._rules.runners()
         self.buses: tuple[Bus, ...] = tuple(self._rules.buses.values())
 
@@ -31,7 +31,7 @@ class Retentions:
 
     def of_bus(self, bus: Bus) -> Retention:
         """Return the retention of a bus."""
-        settings = self._work.settings
+        settings = self._runtime.settings
         return Retention.of(
             archive=timedelta(seconds=bus.retention_seconds),
             deliveries=timedelta(seconds=settings.retention_deliveries),
@@ -42,7 +42,7 @@ class Retentions:
     @property
     def of_history(self) -> timedelta:
         """Return how long it is told what was: changes of rules, replays and redrives that ended."""
-        return max(LEAST_AGE, timedelta(seconds=self._work.settings.retention_manifests))
+        return max(LEAST_AGE, timedelta(seconds=self._runtime.settings.retention_manifests))
 
     @property
     def longest_of_files(self) -> timedelta:
@@ -50,11 +50,11 @@ class Retentions:
         return max((self.of_bus(bus).dead_letters for bus in self.buses), default=LEAST_AGE)
 
     def _last_bus_of(self, kept: Kept, group: BatchGroup) -> Bus | None:
-        last = self._work.ledger.expired_batches(kept, group, self._now - LEAST_AGE, limit=1)
+        last = self._runtime.ledger.expired_batches(kept, group, self._now - LEAST_AGE, limit=1)
         if not last:
             return None
         try:
-            rules = self._work.rules_of(last[0])
+            rules = self._runtime.rules_of(last[0])
         except StoreError as error:
             log.warning("what runner %s delivered is kept, as its retention cannot be told: %s", group.runner, error)
             return None

@@ -37,9 +37,9 @@ class Maintained:
 class Run:
     """What the parts of a run share."""
 
-    def __init__(self, work: Runtime, seconds: float, *, dry_run: bool) -> None:
-        self.work = work
-        self.now: datetime = work.ledger.now()
+    def __init__(self, runtime: Runtime, seconds: float, *, dry_run: bool) -> None:
+        self.runtime = runtime
+        self.now: datetime = runtime.ledger.now()
         self.dry_run = dry_run
         self.done = Maintained(dry_run=dry_run)
         self._until = time.monotonic() + seconds
@@ -59,5 +59,5 @@ class Run:
     def remove(self, paths: Sequence[str]) -> None:
         """Remove files from the store, unless it is a dry run, and count them."""
         if paths and not self.dry_run:
-            self.work.store.delete_all(paths)
+            self.runtime.store.delete_all(paths)
         self.done.files += len(paths)

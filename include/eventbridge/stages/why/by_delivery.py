@@ -50,22 +50,24 @@ def delivery_bytes(text: str) -> bytes | None:
     return found.bytes if found.version == _DELIVERY_VERSION and text.lower() == str(found) else None
 
 
-def find_delivery(work: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
+def find_delivery(runtime: Runtime, delivery: bytes, since: datetime, until: datetime) -> DeliverySearch:
     """Search the delivery files of batches planned from `since` to before `until`, the newest first."""
     wanted = pa.scalar(delivery, pa.binary(16))
     oldest: datetime | None = None
     unreadable: list[str] = []
-    for file in islice(newest_files(work, "delivery", "all"), MOST_FILES):
+    for file in islice(newest_files(runtime, "delivery", "all"), MOST_FILES):
         if file.planned_at < since:
             break
         if file.planned_at >= until:
             continue
         oldest = file.planned_at
         try:
-            row = pc.index(read_table(work.store, file.path, ["delivery_id"])["delivery_id"], wanted).as_py()
+            row = pc.index(read_table(runtime.store, file.path, ["delivery_id"])["delivery_id"], wanted).as_py()
             if row < 0:
                 continue
-            found = read_rows(work.store, file.path, rowset.encode([row]), ["event_id", "rule", "target"]).to_pylist()
+            found = read_rows(
+                runtime.store, file.path, rowset.encode([row]), ["event_id", "rule", "target"]
+            ).to_pylist()
         except StoreError as error:
             unreadable.append(f"batch {file.batch_id}: {error}")
             continue

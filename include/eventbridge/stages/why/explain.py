@@ -34,7 +34,7 @@ class _Asked(NamedTuple):
 
 
 def why(
-    work: Runtime,
+    runtime: Runtime,
     event_id: str,
     *,
     bus: str | None = None,
@@ -52,31 +52,33 @@ def why(
     """
     if not event_id:
         raise UserError("the id is empty, and no event has an empty id. Write the `id` of the event")
-    today = _today(work)
-    _check_bus(work, bus, today)
-    search = Search(work, Wanted(event_id, since or _FIRST, until or work.clock() + timedelta(days=1), bus or ""))
+    today = _today(runtime)
+    _check_bus(runtime, bus, today)
+    search = Search(runtime, Wanted(event_id, since or _FIRST, until or runtime.clock() + timedelta(days=1), bus or ""))
     buses = [] if today is None else [each for each in today.buses.values() if bus in (None, each.name)]
-    visibility = visibility_of(work)
-    waiting = list(on_buses(work, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
+    visibility = visibility_of(runtime)
+    waiting = list(on_buses(runtime, event_id, buses, search.notes))  # before the archive: it may be landed meanwhile
     messages = {place: found for place, found in _by_place(search.run()).items() if visibility.bus(place.bus)}
     places = [place for place in waiting if place not in messages and visibility.bus(place.bus)]
     before: list[BeforeStart] = []
     if not messages and not places:
-        found_before = before_starts(work, event_id, buses, search.notes)
+        found_before = before_starts(runtime, event_id, buses, search.notes)
         before = [each for each in found_before if visibility.bus(each.place.bus)]
     if not messages and not places and not before:
         delivery = delivery_bytes(event_id)
         if delivery is None:
             raise (PartlySearched if search.unreadable else NotFoundError)(_not_found(event_id, bus, search))
-        found = find_delivery(work, delivery, search.wanted.since, search.wanted.until)
+        found = find_delivery(runtime, delivery, search.wanted.since, search.wanted.until)
         search.unreadable += found.unreadable
         if found.event_id is None or not visibility.rule(found.rule or ""):
             said = _not_found(event_id, bus, search) + _not_delivered(found)
             raise (PartlySearched if search.unreadable else NotFoundError)(said)
-        answer = why(work, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule)
+        answer = why(
+            runtime, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule
+        )
         return replace(answer, notes=(note_of(delivery, found), *answer.notes))
     asked = _Asked(today, most_unmatched, rule)
-    answers = [_answer(work, place, found, asked, search.unreadable) for place, found in messages.items()]
+    answers = [_answer(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
     answers = [_seen(each, visibility) for each in answers]
     return Why(
         event_id=event_id,
@@ -89,10 +91,10 @@ def why(
     )
 
 
-def landed_bodies(work: Runtime, event_id: str) -> list[str]:
+def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     """Return the messages with an id that lie in the archive, in the order of `why`, which is asked where none does."""
-    search = Search(work, Wanted(event_id, _FIRST, work.clock() + timedelta(days=1), ""))
-    visibility = visibility_of(work)
+    search = Search(runtime, Wanted(event_id, _FIRST, runtime.clock() + timedelta(days=1), ""))
+    visibility = visibility_of(runtime)
     messages = _by_place(search.run())
     return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
 
@@ -107,20 +109,20 @@ def _seen(answer: EventAnswer, visibility: Visibility) -> EventAnswer:
     )
 
 
-def _today(work: Runtime) -> RuleSet | None:
+def _today(runtime: Runtime) -> RuleSet | None:
     try:
-        return work.rule_set()
+        return runtime.rule_set()
     except EventBridgeError:  # rule files are being mended: what happened can be told without them
         return None
 
 
-def refuse_unknown_bus(work: Runtime, bus: str) -> None:
+def refuse_unknown_bus(runtime: Runtime, bus: str) -> None:
     """Raise NotFoundError, with the nearest name, for a bus that no rule file names and no runner has read."""
-    _check_bus(work, bus, _today(work))
+    _check_bus(runtime, bus, _today(runtime))
 
 
-def _check_bus(work: Runtime, bus: str | None, today: RuleSet | None) -> None:
-    known = {each.bus for each in work.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
+def _check_bus(runtime: Runtime, bus: str | None, today: RuleSet | None) -> None:
+    known = {each.bus for each in runtime.ledger.consumer_offsets()} | set(today.buses if today is not None else ())
     if bus is not None and bus not in known:
         raise NotFoundError(f"there is no bus {bus!r}. {meant('Buses', bus, known)}")
 
@@ -140,7 +142,7 @@ def _place(found: Found) -> EventPlace:
 
 
 def _answer(
-    work: Runtime,
+    runtime: Runtime,
     place: EventPlace,
     found: Sequence[Found],
     asked: _Asked,
@@ -150,12 +152,12 @@ def _answer(
     landings = tuple(map(_landing, found))
     valid = record["status"] == "valid"
     source, event_id = (record["source"], record["event_id"]) if valid else ("", "")
-    trail = Trail(work, EventName(place, source, event_id, asked.rule))
+    trail = Trail(runtime, EventName(place, source, event_id, asked.rule))
     trail.follow(landings)
     unreadable += trail.unreadable
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
     routed = {each.rule for each in trail.deliveries.values()} | trail.referred
-    rules = _rules(work, place.bus, found, asked, unreadable) if valid else []
+    rules = _rules(runtime, place.bus, found, asked, unreadable) if valid else []
     return EventAnswer(
         place=place,
         status=record["status"],
@@ -163,7 +165,7 @@ def _answer(
         source=record["source"],
         type=record["type"],
         published_at=record["published_at"],
-        duplicate_of=_kept_instead(work, found[0]) if record["status"] == "duplicate" else None,
+        duplicate_of=_kept_instead(runtime, found[0]) if record["status"] == "duplicate" else None,
         landings=landings,
         rules=tuple(_with_where(each, routed, landings) for each in rules),
         deliveries=tuple(
@@ -199,12 +201,14 @@ def _landed(found: Found) -> Step:
     )
 
 
-def _rules(work: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]) -> list[RuleAnswer]:
+def _rules(
+    runtime: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]
+) -> list[RuleAnswer]:
     """Return what the rules that the batches were pinned to say, and those of today."""
     then: dict[str, Rule] = {}
     for each in found:
         try:
-            then |= _of_bus(work.rules_of(each.batch), bus, asked.rule)
+            then |= _of_bus(runtime.rules_of(each.batch), bus, asked.rule)
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
     now = None if asked.today is None else _of_bus(asked.today, bus, asked.rule)
@@ -226,9 +230,9 @@ def _with_where(answer: RuleAnswer, routed: set[str], landings: Sequence[Landing
     return replace(answer, where_met=False if settled else None)
 
 
-def _kept_instead(work: Runtime, found: Found) -> str | None:
+def _kept_instead(runtime: Runtime, found: Found) -> str | None:
     """Return where the message lies that a batch kept instead of a duplicate."""
-    for each in Search(work, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
+    for each in Search(runtime, Wanted(found.record["event_id"], found.batch.planned_at, _NEVER)).of_batch(found.batch):
         if each.record["status"] == "valid" and each.record["source"] == found.record["source"]:
             return str(_place(each))
     return None

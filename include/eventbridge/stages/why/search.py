@@ -59,7 +59,7 @@ class Found:
 class Search:
     """Goes through index and archive; afterwards says how far it looked, and what it could not read."""
 
-    work: Runtime
+    runtime: Runtime
     wanted: Wanted
     files: int = 0
     notes: list[str] = field(default_factory=list)
@@ -68,7 +68,7 @@ class Search:
     def run(self) -> list[Found]:
         """Return what the archive holds, in the order in which batches were planned."""
         # First: what is indexed after this is in both, and so never in neither.
-        unindexed = self.work.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
+        unindexed = self.runtime.ledger.unindexed_batches(self.wanted.since, self.wanted.until)
         batches, paths = self._indexed()
         for each in unindexed:
             batches[each.batch_id] = each
@@ -78,7 +78,7 @@ class Search:
 
     def looked(self) -> Looked:
         """Return how far was looked."""
-        of_time = self.work.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
+        of_time = self.runtime.ledger.archived_batches(self.wanted.since, self.wanted.until, self.wanted.bus)
         return Looked(of_time.batches, of_time.pruned, self.files, of_time.oldest, of_time.newest)
 
     def of_batch(self, batch: Batch, paths: set[str] | None = None) -> Iterator[Found]:
@@ -86,7 +86,7 @@ class Search:
         if not is_kept(batch.kept, "archive"):
             self._tell_pruned(batch)
             return
-        for file in self.work.ledger.files(batch.batch_id, "buffer"):
+        for file in self.runtime.ledger.files(batch.batch_id, "buffer"):
             if file.path is None or (paths is not None and file.path not in paths):
                 continue
             try:
@@ -101,17 +101,17 @@ class Search:
         batches: dict[str, Batch] = {}
         paths: dict[str, set[str]] = {}
         first = _day_of(self.wanted.since)
-        for day, group in groupby(self.work.ledger.index_files(first, self.wanted.until), key=lambda each: each.day):
+        for day, group in groupby(self.runtime.ledger.index_files(first, self.wanted.until), key=lambda each: each.day):
             found: list[IndexedFile] = []
             try:
                 for file in group:
-                    found += look_up(self.work.store, file.path, self.wanted.event_id)
+                    found += look_up(self.runtime.store, file.path, self.wanted.event_id)
             except StoreError as error:
                 self._without_index(day, error, batches)
                 continue
             for each in found:
                 try:
-                    batches[each.batch_id] = self.work.ledger.batch(each.batch_id)
+                    batches[each.batch_id] = self.runtime.ledger.batch(each.batch_id)
                 except NotFoundError:  # retention has removed all that was known of it
                     continue
                 paths.setdefault(each.batch_id, set()).add(each.path)
@@ -119,7 +119,7 @@ class Search:
 
     def _without_index(self, day: datetime, error: StoreError, batches: dict[str, Batch]) -> None:
         """Look through a day whose index cannot be read; maintenance joined it a moment ago, or it is lost."""
-        found = self.work.ledger.batches_between(day, day + _DAY)
+        found = self.runtime.ledger.batches_between(day, day + _DAY)
         batches |= {each.batch_id: each for each in found if is_kept(each.kept, "archive")}
         self.notes.append(
             f"the index of {day:%Y-%m-%d} cannot be read, so that day was looked through; "
@@ -128,13 +128,13 @@ class Search:
 
     def _of_file(self, batch: Batch, file: BatchFile, path: str) -> Iterator[Found]:
         self.files += 1
-        table = read_table(self.work.store, path, ["event_id"])
+        table = read_table(self.runtime.store, path, ["event_id"])
         found = pc.indices_nonzero(pc.is_in(table["event_id"], value_set=one_text(self.wanted.event_id))).to_pylist()
         if not isinstance(file.detail, LandedRange) or file.detail.malformed:
-            claiming = (row for row, each in claimed_ids(self.work.store, path) if each == self.wanted.event_id)
+            claiming = (row for row, each in claimed_ids(self.runtime.store, path) if each == self.wanted.event_id)
             found = sorted({*found, *claiming})
         if found:
-            records = plain_rows(read_rows(self.work.store, path, rowset.encode(found), BUFFER.names))
+            records = plain_rows(read_rows(self.runtime.store, path, rowset.encode(found), BUFFER.names))
             for row, record in zip(found, records, strict=True):
                 yield Found(batch, path, row, record)
 
@@ -147,7 +147,7 @@ class Search:
     def _tell_missing(self, batch: Batch, error: StoreFileMissing) -> None:
         """Note that a file is missing, unless retention took it meanwhile."""
         try:
-            gone = not is_kept(self.work.ledger.batch(batch.batch_id).kept, "archive")
+            gone = not is_kept(self.runtime.ledger.batch(batch.batch_id).kept, "archive")
         except NotFoundError:
             gone = True
         if not gone:

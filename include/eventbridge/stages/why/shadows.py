@@ -12,9 +12,9 @@ from eventbridge.model.why import Step
 from eventbridge.stages.runtime.runtime import Runtime
 
 
-def shadows_of(work: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
+def shadows_of(runtime: Runtime, batch: Batch) -> frozenset[tuple[str, str]]:
     """Return the targets that were shadows in a batch; what is pending or redriven was routed to real ones."""
-    return frozenset(work.rules_of(batch).shadows()) if batch.routes else frozenset()
+    return frozenset(runtime.rules_of(batch).shadows()) if batch.routes else frozenset()
 
 
 def failed_shadow(

@@ -53,8 +53,8 @@ _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": 
 class Trail:
     """All that was done with one event, as far as it can be read; see `follow`."""
 
-    def __init__(self, work: Runtime, name: EventName) -> None:
-        self._work = work
+    def __init__(self, runtime: Runtime, name: EventName) -> None:
+        self._runtime = runtime
         self._name = name
         self._replay_of: dict[bytes, str] = {}  # the ids that its deliveries can have, and the replay each is of
         self._rows: dict[str, set[int]] = defaultdict(set)  # where it, its deliveries and its dead letters lie
@@ -83,7 +83,7 @@ class Trail:
 
     def _batch(self, batch_id: str) -> None:
         try:
-            batch = self._work.ledger.batch(batch_id)
+            batch = self._runtime.ledger.batch(batch_id)
         except NotFoundError:
             self.steps.append(Step(None, "pruned", batch_id, detail="the retention of all that the batch kept is over"))
             return
@@ -100,16 +100,16 @@ class Trail:
         if batch.bus != self._name.place.bus or not self._name.event_id:
             return
         replays = {"", batch.replay_id} if batch.kind == "replay" else {""}
-        for rule in self._work.rules_of(batch).rules.values():
+        for rule in self._runtime.rules_of(batch).rules.values():
             if rule.bus == batch.bus and self._name.rule in (None, rule.name):
                 for target in rule.targets:
                     for replay in replays:
                         name = delivery_id(batch.bus, self._name.source, self._name.event_id, rule.name, target, replay)
                         self._replay_of[name] = replay
         if batch.kind in ("replay", "redrive") and is_kept(batch.kept, "archive"):
-            for file in self._work.ledger.files(batch.batch_id, "buffer"):
+            for file in self._runtime.ledger.files(batch.batch_id, "buffer"):
                 if file.path is not None:
-                    table = read_table(self._work.store, file.path, ["topic", "broker", "partition_id", "offset"])
+                    table = read_table(self._runtime.store, file.path, ["topic", "broker", "partition_id", "offset"])
                     self._rows[file.path].update(self._at_place(table))
 
     def _settled(self, batch: Batch) -> None:
@@ -117,11 +117,15 @@ class Trail:
         if not is_kept(batch.kept, "all"):
             self._tell_pruned(batch)
             return
-        files = [each.path for each in self._work.ledger.files(batch.batch_id, "settlement") if each.path is not None]
+        files = [
+            each.path for each in self._runtime.ledger.files(batch.batch_id, "settlement") if each.path is not None
+        ]
         if not files:
             self._under_way(batch)
             return
-        rows = [row for path in files for row in self._of_event(read_table(self._work.store, path, SETTLEMENT.names))]
+        rows = [
+            row for path in files for row in self._of_event(read_table(self._runtime.store, path, SETTLEMENT.names))
+        ]
         chunks = {row["chunk_id"] for row in rows if row["chunk_id"] is not None}
         tried = {row["delivery_id"]: row for row in self._attempts(batch, chunks)}
         for row in rows:
@@ -135,10 +139,10 @@ class Trail:
     def _under_way(self, batch: Batch) -> None:
         """Tell of deliveries that are routed, or taken up, and not settled."""
         if batch.routes:
-            for file in self._work.ledger.files(batch.batch_id, "delivery"):
+            for file in self._runtime.ledger.files(batch.batch_id, "delivery"):
                 if file.path is not None:
                     for row in self._of_event(
-                        read_table(self._work.store, file.path, ["delivery_id", "rule", "target"])
+                        read_table(self._runtime.store, file.path, ["delivery_id", "rule", "target"])
                     ):
                         self._stands(batch, row, "under way", 0, None)
         last = {row["delivery_id"]: row for row in self._attempts(batch, None)}
@@ -146,16 +150,16 @@ class Trail:
             self._stands(batch, row, "under way", row["attempt"], row["reason"])
 
     def _attempts(self, batch: Batch, chunk_ids: Collection[int] | None) -> list[dict[str, Any]]:
-        files = segments(self._work, batch.batch_id, chunk_ids)
+        files = segments(self._runtime, batch.batch_id, chunk_ids)
         found = [row for file in files if file.path is not None for row in self._tried(file.path)]
-        shadows = shadows_of(self._work, batch) if found else frozenset()
+        shadows = shadows_of(self._runtime, batch) if found else frozenset()
         self.steps += (as_shadow(attempt_step(batch, row), failed_shadow(shadows, row, row)) for row in found)
         return found
 
     def _verdict(self, batch: Batch, row: dict[str, Any], attempt: dict[str, Any] | None) -> None:
         """Note how a delivery stands; the verdict is a step of its own where no attempt (the last) tells it."""
         state = _STATES.get(row["verdict"], "on_hold" if row["held"] else "scheduled")
-        failed = failed_shadow(shadows_of(self._work, batch), row, attempt) if state == "delivered" else None
+        failed = failed_shadow(shadows_of(self._runtime, batch), row, attempt) if state == "delivered" else None
         state = state if failed is None else "shadow"
         self._stands(
             batch, row, state, row["attempts"], failed or row["reason"], due_at=row["due_at"], held=row["held"]
@@ -187,16 +191,16 @@ class Trail:
     def _letters(self, batch: Batch) -> None:
         if not is_kept(batch.kept, "dead_letters"):
             return
-        for file in self._work.ledger.files(batch.batch_id, "dead_letter"):
+        for file in self._runtime.ledger.files(batch.batch_id, "dead_letter"):
             if file.path is None:
                 continue
             names = read_dead_letters(
-                self._work.store, file.path, None, ["delivery_id", "topic", "broker", "partition_id", "offset"]
+                self._runtime.store, file.path, None, ["delivery_id", "topic", "broker", "partition_id", "offset"]
             )
             rows = sorted({*self._rows_of_event(names), *self._malformed(names)})
             if rows:
                 letters = plain_rows(
-                    read_dead_letters(self._work.store, file.path, rowset.encode(rows), _DEAD_LETTER_COLUMNS)
+                    read_dead_letters(self._runtime.store, file.path, rowset.encode(rows), _DEAD_LETTER_COLUMNS)
                 )
                 for number, letter in zip(rows, letters, strict=True):
                     self._letter(batch, file.path, number, letter)
@@ -214,13 +218,13 @@ class Trail:
                 self.steps += (dead_letter_attempt_step(batch, letter, each) for each in letter["attempts"])
                 self._stands(batch, letter, "dead_lettered", len(letter["attempts"]), letter["reason"])
         self.steps.append(dead_letter_step(batch, letter))
-        for taken in self._work.ledger.redriven_of(file):
+        for taken in self._runtime.ledger.redriven_of(file):
             if _holds(taken.rows, {row}):
                 self._go_on(taken.batch_id)
                 self.steps.append(redrive_step(taken, self._planned_at(taken.batch_id), letter))
 
     def _pending(self, batch_id: str) -> None:
-        for row in self._work.ledger.pending_of(batch_id):
+        for row in self._runtime.ledger.pending_of(batch_id):
             if self._is_here(row.files):
                 self._go_on(row.taken_by, row.closed_by)
                 self.steps.append(pending_step(row))
@@ -239,7 +243,7 @@ class Trail:
                 self.deliveries[name] = DeliveryAnswer(**vars(each) | changed)
 
     def _references(self, batch: Batch) -> None:
-        for row in self._work.ledger.references_of(batch.batch_id):
+        for row in self._runtime.ledger.references_of(batch.batch_id):
             if self._is_here(row.files):
                 self.referred.add(row.rule)
                 self._go_on(row.taken_by, row.closed_by)
@@ -247,24 +251,24 @@ class Trail:
 
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.place.bus, landing.planned_at
-        for replay in self._work.ledger.replays():
+        for replay in self._runtime.ledger.replays():
             if replay.bus != bus or not replay.since <= at < replay.until:
                 continue
-            for taken in self._work.ledger.replayed_of(replay.replay_id, landing.file):
+            for taken in self._runtime.ledger.replayed_of(replay.replay_id, landing.file):
                 if taken.batch_id is not None and _holds(taken.rows, {landing.row}):
                     self._go_on(taken.batch_id)
                     self.steps.append(replay_step(replay, taken, self._planned_at(taken.batch_id)))
 
     def _planned_at(self, batch_id: str) -> Any:
         try:
-            return self._work.ledger.batch(batch_id).planned_at
+            return self._runtime.ledger.batch(batch_id).planned_at
         except NotFoundError:
             return None
 
     def _tried(self, path: str) -> list[dict[str, Any]]:
         """Return the attempts of a segment; the answers of other deliveries, which may be long, are not read."""
-        rows = self._rows_of_event(read_table(self._work.store, path, ["delivery_id"]))
-        return plain_rows(read_rows(self._work.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
+        rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
+        return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
 
     def _of_event(self, table: pa.Table) -> list[dict[str, Any]]:
         return plain_rows(table.filter(self._is_of_event(table)))

@@ -18,22 +18,22 @@ from eventbridge.stages.runtime.runtime import Runtime
 _MOST = 20_000
 
 
-def on_buses(work: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
+def on_buses(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[EventPlace]:
     """Yield where messages with an id lie that no group has committed; adds to `notes` what was not looked at."""
     for bus in buses:
         try:
-            with closing(work.open_source(bus)) as source:
-                yield from _on_bus(work, event_id, bus, source, notes)
+            with closing(runtime.open_source(bus)) as source:
+                yield from _on_bus(runtime, event_id, bus, source, notes)
         except EventBridgeError as error:
             notes.append(f"bus {bus.name} was not looked at: {error}")
 
 
-def before_starts(work: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[BeforeStart]:
+def before_starts(runtime: Runtime, event_id: str, buses: Iterable[Bus], notes: list[str]) -> Iterator[BeforeStart]:
     """Yield messages with an id that lie where no runner of their bus begins; adds to `notes` as `on_buses` does."""
     for bus in buses:
         try:
-            starts = work.ledger.first_offsets(bus.name)
-            with closing(work.open_source(bus)) as source:
+            starts = runtime.ledger.first_offsets(bus.name)
+            with closing(runtime.open_source(bus)) as source:
                 for partition, runners in starts.items():
                     end = min(runners.values())
                     begins = tuple(RunnerStart(name, offset) for name, offset in sorted(runners.items()))
@@ -45,9 +45,9 @@ def before_starts(work: Runtime, event_id: str, buses: Iterable[Bus], notes: lis
             notes.append(f"bus {bus.name} was not looked at: {error}")
 
 
-def _on_bus(work: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
+def _on_bus(runtime: Runtime, event_id: str, bus: Bus, source: LogSource, notes: list[str]) -> Iterator[EventPlace]:
     committed: dict[Partition, int] = {}
-    for each in work.ledger.consumer_offsets():
+    for each in runtime.ledger.consumer_offsets():
         if each.bus == bus.name:
             committed[each.partition] = min(each.offset, committed.get(each.partition, each.offset))
     for partition, end in source.ends().items():

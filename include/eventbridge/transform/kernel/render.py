@@ -79,11 +79,11 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     wanted[deliveries.events[first:last][group.has_paths[targets]]] = True
     row_of_event = np.cumsum(wanted, dtype=np.int64) - 1
     parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
-    work = _Work(group, events, deliveries, parts, row_of_event)
+    runtime = _Work(group, events, deliveries, parts, row_of_event)
     size = int(events.texts.end[-1] - events.texts.start[0])
     room = min(ROOM, _LEAST_ROOM + 4 * size)  # to map all of it takes longer than to render a few
     while first < last:
-        payloads = work.run(first, last, room)
+        payloads = runtime.run(first, last, room)
         if payloads.last == first and room < _MOST_ROOM:
             room *= 4  # a single payload is larger
             continue
