@@ -166,7 +166,7 @@ check: $(INSTALLED) ## format, lint, types, layers, architecture
 screenshots: setup ## take the pictures of docs/images again, of Airflow's pages in a real browser; needs Chromium
 	@TEST_SCREENSHOTS=docs/images exec $(BIN)/pytest -q tests/end_to_end/test_operators_use_airflow.py tests/api/deep_pictures.py
 
-oracle: setup ## compare 200,000 generated answers with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
+oracle: setup ## compare 200,000 generated results with AWS Event Ruler's; ORACLE="--seed 7" for others; needs a JDK and Maven
 	@PYTHONPATH=tests exec $(BIN)/python -m oracle.compare $(ORACLE)
 
 fix: setup ## mend what formatter and linter can mend

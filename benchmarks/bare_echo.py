@@ -16,13 +16,13 @@ app = FastAPI()
 
 @app.post("/raw")
 async def raw(request: Request) -> Response:
-    """Answer with the body, unread."""
+    """Respond with the body, unread."""
     return Response(await request.body(), media_type="application/json")
 
 
 @app.post("/json")
 async def parsed(events: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Answer with the events, read and written by FastAPI."""
+    """Respond with the events, read and written by FastAPI."""
     return events
 
 

@@ -1,6 +1,6 @@
 """`make bench-api`: how many events the HTTP API takes per CPU-second of its server, beside a bare FastAPI echo.
 
-Several connections send batches of CloudEvents of 1 KiB to `eventbridge serve`, whose answers say that they are on
+Several connections send batches of CloudEvents of 1 KiB to `eventbridge serve`, whose responses say that they are on
 disk. The same bodies go to an application that gives them back. CPU time is that of the server's process alone.
 """
 
@@ -103,10 +103,10 @@ class _Send(NamedTuple):
         connection = http.client.HTTPConnection(str(parts.hostname), parts.port, timeout=60)
         for body in bodies:
             connection.request("POST", parts.path, body, dict(headers))
-            answer = connection.getresponse()
-            said = answer.read()
-            if answer.status != 200:
-                raise RuntimeError(f"{url}: {answer.status}: {said[:500]!r}")
+            response = connection.getresponse()
+            said = response.read()
+            if response.status != 200:
+                raise RuntimeError(f"{url}: {response.status}: {said[:500]!r}")
         connection.close()
 
 

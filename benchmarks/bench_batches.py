@@ -78,7 +78,7 @@ def main() -> int:
     try:
         with compiled_receiver() as receiver, site(large=False) as place:
             load = Load("streaming", "http", 0, 0)
-            write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
+            write_rules(place.folder / "rules", receiver, place.folder / "responses", {RUNNER: load})
             batches = _Batches(place, options.batches)
             publisher = threading.Thread(target=batches.publish)
             began, cpu = time.monotonic(), time.process_time()

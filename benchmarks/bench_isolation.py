@@ -1,12 +1,12 @@
 """`make bench-isolation`: what three bad targets cost seven good ones, and push's memory while deliveries wait.
 
-Ten rules at equal load, events published at a steady rate. In every second run one target hangs, one answers after
+Ten rules at equal load, events published at a steady rate. In every second run one target hangs, one responds after
 2 s, one fails by turns; runs with and without them take turns, as a machine's speed changes in minutes. The runner, the
 watcher, and four retry runs, as many as the DAG has at a time, are processes of their own, without Airflow. The first
 seconds, in which the bad ones are found out, have a line of their own.
 
 Then one of ten healthy targets begins to hang, for a runner of each mode: what its neighbours got in the ten seconds
-from its last answer on, beside the ten before.
+from its last response on, beside the ten before.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ _END_SECONDS = 5.0
 
 
 class Heard(NamedTuple):
-    """When one delivery of a good rule was published and answered."""
+    """When one delivery of a good rule was published and responded to."""
 
     published: datetime
-    answered: datetime
+    responded: datetime
 
 
 class Load(NamedTuple):
@@ -79,7 +79,7 @@ class Load(NamedTuple):
 
 
 class Line(NamedTuple):
-    """One line of the table: deliveries of the others a second, and their seconds from publish to answer."""
+    """One line of the table: deliveries of the others a second, and their seconds from publish to response."""
 
     what: str
     per_second: float
@@ -201,7 +201,7 @@ def _beginnings(receiver: CompiledReceiver, options: argparse.Namespace) -> bool
 
 
 def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) -> Load:
-    """Publish before and after a target's last answer; return when that was, and what was heard of its neighbours."""
+    """Publish before and after a target's last response; return when that was, and what was heard of its neighbours."""
 
     def write(place: Site) -> None:
         target = {"type": "http", "allow_http": True, "connection": "signed"}
@@ -217,7 +217,7 @@ def _begins(receiver: CompiledReceiver, options: argparse.Namespace, mode: str) 
     there = _in_airflow(write) if options.airflow else _in_processes(write, mode)
     with there as (runtime, bus):
         _publish(bus, 0, 1)
-        _until_answered(runtime)
+        _wait_for_response(runtime)
         published = _feed(bus, options.rate, options.warm / 2 + options.begins, 1)
         _ask(receiver, "begin")
         began = datetime.now(UTC)
@@ -249,12 +249,12 @@ def _in_processes(write: Callable[[Site], None], mode: str) -> Iterator[tuple[Ru
 
 
 def _ask(receiver: CompiledReceiver, what: str) -> None:
-    with urllib.request.urlopen(receiver.url(f"/{what}/now")) as answer:
-        answer.read()
+    with urllib.request.urlopen(receiver.url(f"/{what}/now")) as response:
+        response.read()
 
 
-def _until_answered(runtime: Runtime) -> None:
-    """Wait until the first event has been answered: of an open batch only its segments tell."""
+def _wait_for_response(runtime: Runtime) -> None:
+    """Wait until the first event has got a response: of an open batch only its segments tell."""
     end = time.monotonic() + _LAST_SECONDS
     while not any(runtime.ledger.files(batch.batch_id, "outcome") for batch in runtime.ledger.batches()):
         if time.monotonic() > end:
@@ -342,17 +342,17 @@ def _heard(runtime: Runtime) -> Iterator[Heard]:
 
 
 def _line(what: str, loads: Sequence[Load], first: float, last: float) -> Line:
-    """Return a line of what was published, or answered, between two times after the first event of each load."""
-    answered = 0
+    """Return a line of what was published, or responded to, between two times after the first event of each load."""
+    responded = 0
     took: list[float] = []
     for began, heard in loads:
         start, end = began + timedelta(seconds=first), began + timedelta(seconds=last)
-        answered += sum(start <= each.answered < end for each in heard)
-        took += [(each.answered - each.published).total_seconds() for each in heard if start <= each.published < end]
+        responded += sum(start <= each.responded < end for each in heard)
+        took += [(each.responded - each.published).total_seconds() for each in heard if start <= each.published < end]
     if not took:
         return Line(what, 0.0, math.nan, math.nan, math.nan)
     took.sort()
-    per_second = answered / (last - first) / len(loads)
+    per_second = responded / (last - first) / len(loads)
     return Line(what, per_second, _quantile(took, 0.5), _quantile(took, 0.99), took[-1])
 
 

@@ -37,7 +37,7 @@ PARTS = (
     ("landed", "until buffer had read it"),
     ("routed", "until its chunk was published"),
     ("push started", "until its push task claimed the chunk"),
-    ("delivered", "until the target's answer was there"),
+    ("delivered", "until the target's response was there"),
 )
 
 

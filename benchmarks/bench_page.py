@@ -250,9 +250,9 @@ def _batches(browser: httpx.Client) -> str:
 
 def _asked(browser: httpx.Client, server: psutil.Process, path: str, rounds: int) -> Asked:
     for _ in range(2):
-        answer = browser.get(path)
-        if answer.status_code != 200:
-            raise SystemExit(f"{path} answers {answer.status_code}: {answer.text[-600:]}")
+        response = browser.get(path)
+        if response.status_code != 200:
+            raise SystemExit(f"{path} responds with {response.status_code}: {response.text[-600:]}")
     times = []
     before = sum(server.cpu_times()[:2])
     for _ in range(rounds):

@@ -124,8 +124,8 @@ async def _aiohttp(url: str, body: bytes, count: int, in_flight: int) -> None:
 
         async def send() -> None:
             for _ in left:
-                async with client.post(url, data=body, headers=_TYPE) as answer:
-                    assert answer.status == 200
+                async with client.post(url, data=body, headers=_TYPE) as response:
+                    assert response.status == 200
 
         await asyncio.gather(*(send() for _ in range(in_flight)))
 
@@ -137,8 +137,8 @@ async def _httpx(url: str, body: bytes, count: int, in_flight: int) -> None:
 
         async def send() -> None:
             for _ in left:
-                answer = await client.post(url, content=body, headers=_TYPE)
-                assert answer.status_code == 200
+                response = await client.post(url, content=body, headers=_TYPE)
+                assert response.status_code == 200
 
         await asyncio.gather(*(send() for _ in range(in_flight)))
 

@@ -63,7 +63,7 @@ OpenRouter = Callable[[Runtime], Router]
 
 
 class Round(NamedTuple):
-    """One run of live traffic: deliveries a second, and the seconds from publish to answer of each."""
+    """One run of live traffic: deliveries a second, and the seconds from publish to response of each."""
 
     per_second: float
     took: list[float]
@@ -225,8 +225,8 @@ def _round(place: Site, rate: float, warm: float, seconds: float, open_router: O
                 time.sleep(0.5)
     since = began + timedelta(seconds=warm)
     until = since + timedelta(seconds=seconds)
-    took = sorted((answered - at).total_seconds() for at, answered in found if since <= at < until)
-    return Round(sum(since <= answered < until for _, answered in found) / seconds, took)
+    took = sorted((responded - at).total_seconds() for at, responded in found if since <= at < until)
+    return Round(sum(since <= responded < until for _, responded in found) / seconds, took)
 
 
 def _heard(runtime: Runtime, began: datetime) -> list[tuple[datetime, datetime]]:

@@ -193,8 +193,8 @@ def measured_together(works: Iterable[Callable[[], Any]], at_once: int, limit: f
     costs: list[Cost] = []
     while waiting or running:
         while waiting and len(running) < at_once:
-            process, answers = _begun(waiting.popleft(), None, limit)
-            running[answers] = process
+            process, responses = _begun(waiting.popleft(), None, limit)
+            running[responses] = process
         costs += [_ended(running.pop(each), each) for each in wait(list(running)) if isinstance(each, Connection)]
     return costs
 
@@ -233,9 +233,9 @@ def _begun(work: Callable[[], Any], core: int | None, limit: float | None = None
     return process, ours
 
 
-def _ended(process: BaseProcess, answers: Connection) -> Cost:
+def _ended(process: BaseProcess, responses: Connection) -> Cost:
     try:
-        cost: Cost = answers.recv()
+        cost: Cost = responses.recv()
     except EOFError:
         raise RuntimeError("the measured process failed: see above") from None
     process.join()

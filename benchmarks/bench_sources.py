@@ -114,7 +114,7 @@ def _kafka() -> Iterator[Broker]:
 def _rocketmq() -> Iterator[Broker]:
     with (
         tempfile.TemporaryDirectory(dir=".", prefix=".bench-rocketmq-") as folder,
-        rocketmq.RocketMQ(Path(folder).absolute(), file_bytes=64 << 20, answers_large=True) as server,
+        rocketmq.RocketMQ(Path(folder).absolute(), file_bytes=64 << 20, responses_large=True) as server,
     ):
         rocketmq.make_topics(server, _TOPIC, partitions=_PARTITIONS)
         source = {"type": "rocketmq", "connection": "broker", "topics": [_TOPIC], "start_at": "earliest"}

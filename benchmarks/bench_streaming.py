@@ -1,8 +1,8 @@
 """`make bench-streaming`: publish to delivered in streaming and batch mode, and what a runner costs and leaves.
 
 Each line is a runner of its own, fed at a steady rate with events of 510 bytes of which half match. The clock of a
-delivery starts when the bus has its event and stops at the target's answer. `eventbridge deliver` runs as a process of
-its own, and its CPU time is that of this process and its children; batch lines call the stages in a loop, batch by
+delivery starts when the bus has its event and stops at the target's response. `eventbridge deliver` runs as a process
+of its own, and its CPU time is that of this process and its children; batch lines call the stages in a loop, batch by
 batch. A line of a change is one of streaming mode in which, after a third, a second process takes the runner over.
 Airflow is in none of them, or with --airflow in all (bench_streaming_airflow).
 """
@@ -119,7 +119,7 @@ def _loads(options: argparse.Namespace) -> Iterator[Load]:
 
 def _measured(receiver: CompiledReceiver, load: Load) -> Found:
     with site(large=False) as place:
-        write_rules(place.folder / "rules", receiver, place.folder / "answers", {RUNNER: load})
+        write_rules(place.folder / "rules", receiver, place.folder / "responses", {RUNNER: load})
         place.publish(2, _SIZE)  # the first event of a process takes seconds; it is not counted
         with _running(place, load.mode) as process, closing(place.open()) as runtime:
             _until(lambda: _is_warm(runtime, load.mode))
@@ -155,7 +155,7 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
 
 @contextmanager
 def _running(place: Site, mode: str) -> Iterator[psutil.Process]:
-    """Deliver until the block ends, and a little longer: what is read is answered, and the last batch closed."""
+    """Deliver until the block ends, and a little longer: what is read gets a response, and the last batch closed."""
     program = [str(Path(sys.executable).with_name("eventbridge")), "deliver", "--runner", RUNNER, "--streaming"]
     if mode == "batch":
         program = [sys.executable, "-m", "benchmarks.bench_streaming_batches"]
@@ -246,7 +246,7 @@ def cpu_seconds(process: psutil.Process) -> float:
 
 
 def deliveries(runtime: Runtime, runner: str) -> Iterator[tuple[datetime, datetime]]:
-    """Yield when each event that was delivered was published, and when it was answered."""
+    """Yield when each event that was delivered was published, and when it got a response."""
     for batch in runtime.ledger.batches(limit=None, runner=runner):
         for _, table in settled_as(runtime, batch.batch_id, ["delivered"], ["published_at", "settled_at"]):
             for row in table.to_pylist():
@@ -320,7 +320,7 @@ def goals_of(found: Found) -> Iterator[tuple[str, float, float]]:
     load = found.load
     yield f"{load.mode}, {load.target}, {load.rate:,.0f}/s: differences of the audit", found.differences, 0
     if load.mode == "change":
-        yield f"handover, {load.rate:,.0f}/s: latest answer, ms", found.quantile(1.0), 300
+        yield f"handover, {load.rate:,.0f}/s: latest response, ms", found.quantile(1.0), 300
     if load.mode != "streaming":
         return
     name = f"streaming, {load.target}, {load.rate:,.0f}/s" if load.rate else "streaming, idle"

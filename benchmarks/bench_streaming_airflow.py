@@ -46,7 +46,7 @@ def through_airflow(receiver: CompiledReceiver, loads: Sequence[Load]) -> list[F
     runners = {_runner(load): load for load in lines}
 
     def write(folder: Path) -> None:
-        write_rules(folder / "rules", receiver, folder / "answers", runners)
+        write_rules(folder / "rules", receiver, folder / "responses", runners)
 
     with airflow(write, len(runners)) as runtime:
         return [_measured(runtime, load) for load in lines]

@@ -43,7 +43,7 @@ class _Collector(BaseHTTPRequestHandler):
     """Takes what is posted, and says so."""
 
     def do_POST(self) -> None:
-        """Read and answer 200."""
+        """Read and respond with 200."""
         self.rfile.read(int(self.headers.get("content-length", 0)))
         self.send_response(200)
         self.send_header("content-length", "0")

@@ -1,12 +1,12 @@
 /* The receiver of the push benchmarks: HTTP/1.1 over keep-alive connections, one thread, epoll, nothing kept.
  *
- * The first part of the path decides the answer:
+ * The first part of the path decides the response:
  *   /ok/...       200 at once
  *   /delay/MS/... 200 after MS milliseconds
  *   /hang/...     never
  *   /flap/MS/...  by turns of MS milliseconds 200 and 503
  *   /later/...    200, and never again once somebody has asked for /begin/
- *   /begin/...    200 at once; /end/... lets them answer again
+ *   /begin/...    200 at once; /end/... lets them respond again
  * Prints its port; ends when standard input closes, then prints how many requests came.
  *
  *   cc -O2 -o receiver compiled_receiver.c && ./receiver
@@ -36,8 +36,8 @@ static const char BUSY[] = "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 
 struct connection {
     char *data;
     size_t used, room;
-    int64_t due_ms; /* when the answer that is owed goes out; 0 = none is owed */
-    int silent;     /* it is never answered again */
+    int64_t due_ms; /* when the response that is owed goes out; 0 = none is owed */
+    int silent;     /* it never gets a response again */
 };
 
 static struct connection *connections[MOST_CONNECTIONS];
@@ -97,12 +97,12 @@ static ssize_t whole(const char *data, size_t used) {
     return used >= head + body ? (ssize_t)(head + body) : 0;
 }
 
-static int answer(int fd, const char *text, size_t length) {
-    /* an answer is smaller than any socket buffer: what does not fit means a client that does not read */
+static int response(int fd, const char *text, size_t length) {
+    /* a response is smaller than any socket buffer: what does not fit means a client that does not read */
     return write(fd, text, length) == (ssize_t)length;
 }
 
-/* Answers, or owes an answer for, the request at `path`; returns 0 if the connection is to be closed. */
+/* Responds to, or owes a response for, the request at `path`; returns 0 if the connection is to be closed. */
 static int take(int fd, struct connection *c, const char *path) {
     requests++;
     if (!strncmp(path, "/begin/", 7)) ill = 1;
@@ -118,12 +118,12 @@ static int take(int fd, struct connection *c, const char *path) {
     }
     if (!strncmp(path, "/flap/", 6)) {
         int turn = atoi(path + 6);
-        if (turn > 0 && now_ms() / turn % 2) return answer(fd, BUSY, sizeof BUSY - 1);
+        if (turn > 0 && now_ms() / turn % 2) return response(fd, BUSY, sizeof BUSY - 1);
     }
-    return answer(fd, OK, sizeof OK - 1);
+    return response(fd, OK, sizeof OK - 1);
 }
 
-/* Takes all whole requests that need not wait for an answer owed; returns 0 if the connection is to be closed. */
+/* Takes all whole requests that need not wait for a response owed; returns 0 if the connection is to be closed. */
 static int work(int fd, struct connection *c) {
     size_t done = 0;
     while (!c->due_ms && !c->silent && done < c->used) {
@@ -163,7 +163,7 @@ static void pay(void) {
         if (!c || !c->due_ms || c->due_ms > now) continue;
         c->due_ms = 0;
         owed--;
-        if (!answer(fd, OK, sizeof OK - 1) || !work(fd, c)) forget(fd);
+        if (!response(fd, OK, sizeof OK - 1) || !work(fd, c)) forget(fd);
     }
 }
 

@@ -9,7 +9,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 from demo.places import USER
 
-#: On SQLite a write that meets another one fails at once, whatever the time-out, and Airflow answers 500.
+#: On SQLite a write that meets another one fails at once, whatever the time-out, and Airflow responds with 500.
 _BUSY_SECONDS = 30.0
 
 
@@ -42,7 +42,7 @@ class Airflow:
 
     @retry(retry=retry_if_exception(_is_busy), stop=stop_after_delay(_BUSY_SECONDS), wait=wait_fixed(0.3), reraise=True)
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """Return the JSON of an answer, asked for again while Airflow's database is busy: every call may come twice.
+        """Return the JSON of a response, asked for again while Airflow's database is busy: every call may come twice.
 
         Raises httpx.HTTPStatusError unless it is a success.
         """

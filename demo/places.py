@@ -335,7 +335,7 @@ def product_settings(places: Places) -> dict[str, str]:
 
 
 def shell_settings(places: Places) -> dict[str, str]:
-    """Return what a person's shell gets: the product's settings, its Spark, and the receiver, for `demo.answer`."""
+    """Return what a person's shell gets: the product's settings, its Spark, and the receiver, for `demo.respond`."""
     return {
         **product_settings(places),
         "EVENTBRIDGE_SPARK_REMOTE": places.spark_url,

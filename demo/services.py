@@ -97,7 +97,7 @@ class Services:
     def start_spark_again(self) -> None:
         """Start Spark again where it was, once it has died; returns when it has run a job. Raises SparkError."""
         stop_groups({"spark": self.groups.pop("spark")})  # its workers may have outlived it
-        self._sparks[-1].stop()  # waits for its last thread: until then its port still answers
+        self._sparks[-1].stop()  # waits for its last thread: until then its port still responds
         spark = self._spark()
         spark.start()
         self._add("spark", spark.pid)
@@ -110,7 +110,7 @@ class Services:
     def start_again(self, name: str) -> None:
         """Start a service other than Spark again, where it was, once it has died; what is left of its group is ended.
 
-        Returns once an S3 server answers, for others at once.
+        Returns once an S3 server responds, for others at once.
         """
         if name in self.groups:
             self.end(name)
@@ -160,10 +160,10 @@ class Services:
 
     def _wait_for_s3(self) -> None:
         until = time.monotonic() + _READY_SECONDS
-        while not _answers(f"http://127.0.0.1:{self.places.s3_port}/{BUCKET}"):
+        while not _is_up(f"http://127.0.0.1:{self.places.s3_port}/{BUCKET}"):
             self.check()
             if time.monotonic() > until:
-                raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not answer.")
+                raise DemoError(f"After {_READY_SECONDS:g} s the S3 server does not respond.")
             time.sleep(0.1)
 
     def _start_postgresql(self) -> None:
@@ -175,7 +175,7 @@ class Services:
         while not listens(port):
             self.check()
             if time.monotonic() > until:
-                raise DemoError(f"After {_READY_SECONDS:g} s the PostgreSQL server does not answer.")
+                raise DemoError(f"After {_READY_SECONDS:g} s the PostgreSQL server does not respond.")
             time.sleep(0.1)
 
     def _start_broker(self) -> None:
@@ -188,7 +188,7 @@ class Services:
         while not (folder / "ready").exists():
             self.check()
             if time.monotonic() > until:
-                raise DemoError(f"After {_READY_SECONDS:g} s the {bus} broker does not answer.")
+                raise DemoError(f"After {_READY_SECONDS:g} s the {bus} broker does not respond.")
             time.sleep(0.1)
 
     def _make_ledger(self) -> None:
@@ -322,7 +322,7 @@ def _started(pid: int) -> float | None:
         return None
 
 
-def _answers(url: str) -> bool:
+def _is_up(url: str) -> bool:
     try:
         return httpx.head(url, timeout=5).is_success
     except httpx.HTTPError:

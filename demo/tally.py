@@ -60,7 +60,7 @@ def _take(found: Tally, verdict: Verdict) -> None:
     webhook_id = delivery_id_text(verdict.delivery_id)
     if verdict.verdict == "delivered":
         found.delivered.add(webhook_id)
-        assert verdict.settled_at is not None, "what is delivered was answered"
+        assert verdict.settled_at is not None, "what is delivered got a response"
         found.seconds.append((verdict.settled_at - verdict.published_at).total_seconds())
     elif verdict.verdict == "dead_lettered":
         found.dead.add(webhook_id)

@@ -1,7 +1,7 @@
 """Tells a health check by its exit code whether a service is well; it imports little, for it runs every few seconds.
 
 healthy.py tcp://HOST:PORT          somebody listens there
-healthy.py http://HOST:PORT/PATH    it answers with success
+healthy.py http://HOST:PORT/PATH    it responds with success
 healthy.py URL COMPONENT            it is Airflow's health, and this component of it is healthy
 """
 
@@ -22,8 +22,8 @@ def main(url: str, component: str = "") -> None:
     if address.scheme == "tcp":
         socket.create_connection((address.hostname or "", address.port or 0), _SECONDS).close()
         return
-    with urllib.request.urlopen(url, timeout=_SECONDS) as answer:
-        found = json.load(answer) if component else {}
+    with urllib.request.urlopen(url, timeout=_SECONDS) as response:
+        found = json.load(response) if component else {}
     if component and found[component]["status"] != "healthy":
         raise SystemExit(f"{component} is {found[component]['status']}")
 

@@ -62,12 +62,12 @@ def s3_process() -> Iterator[S3Server]:
 
 @pytest.fixture
 def s3_server(s3_process: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Server]:
-    """The S3 server with a bucket `tests`, which answers well; EVENTBRIDGE_CONN_S3 is the connection to it."""
+    """The S3 server with a bucket `tests`, which responds well; EVENTBRIDGE_CONN_S3 is the connection to it."""
     monkeypatch.setenv("EVENTBRIDGE_CONN_S3", s3_process.connection)
     s3_process.requests.clear()
     yield s3_process
     s3_process.refuse = lambda request: None
-    s3_process.lose_answer = lambda request: False
+    s3_process.lose_response = lambda request: False
 
 
 @pytest.fixture(scope="session")

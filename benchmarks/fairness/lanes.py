@@ -170,7 +170,7 @@ def _push(load: _Load, batch_id: str, chunk_id: int) -> None:
 
 
 def _found(runtime: Runtime, lane: str, settled: int, end: datetime) -> LaneFound:
-    waits = [(answered - published).total_seconds() for published, answered in _settled(runtime, lane)]
+    waits = [(responded - published).total_seconds() for published, responded in _settled(runtime, lane)]
     open_since = _oldest_open(runtime, lane)
     if open_since is not None:
         waits.append((end - open_since).total_seconds())

@@ -26,7 +26,7 @@ _LAST_SECONDS: Final = 120.0
 def measure_topic(
     receiver: CompiledReceiver, seconds: float, quiet_rate: float, hot_rate: float, *, burst: int
 ) -> list[float]:
-    """Publish to both topics for so long and return the seconds from publish to answer of the quiet one's events.
+    """Publish to both topics for so long and return the seconds from publish to response of the quiet one's events.
 
     `hot_rate` 0: the quiet topic is alone. `burst` events of the hot topic wait before all others.
     """

@@ -1,8 +1,8 @@
 """`make bench-match`: our matcher, Event Ruler, and both on Spark, in CPU-seconds of the whole tree of processes.
 
 About ten minutes on two quiet cores; `QUICK=1 make bench-match` about two, for a first look.
-The exit code is 1 if an answer is wrong or something is missing here. A goal or a floor that is not kept is only
-shown, as they are numbers of one machine; what would be the same on any, the answers, is what can fail here.
+The exit code is 1 if a response is wrong or something is missing here. A goal or a floor that is not kept is only
+shown, as they are numbers of one machine; what would be the same on any, the responses, is what can fail here.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def report(work: Workload, results: Results) -> int:
         _say("A first look: passes of a few thousand events, too short to judge anything by.")
     for line in verdict(found):
         _say(line)
-    _say("Answers compared:")
+    _say("Results compared:")
     for line in results.checks.lines:
         _say(f"  {line}")
     return 1 if results.checks.failures else 0

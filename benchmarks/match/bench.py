@@ -71,7 +71,7 @@ def run(work: Workload) -> Results:
                 if number != WARM:
                     results.passes[key].append(measured)
             if number == WARM:
-                _say("checking answers")
+                _say("checking results")
                 check_rule_sets(work, subjects, results.checks)
                 subjects.spark.call("stay")
                 check_route(work, subjects, results.checks)
@@ -181,9 +181,9 @@ def _size(key: Key) -> Size:
 _T = TypeVar("_T")
 
 
-def _expect(kind: type[_T], answer: Any) -> _T:
-    assert isinstance(answer, kind)
-    return answer
+def _expect(kind: type[_T], response: Any) -> _T:
+    assert isinstance(response, kind)
+    return response
 
 
 def _measure_shares(work: Workload, subjects: Subjects, results: Results, number: int) -> None:

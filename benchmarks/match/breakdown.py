@@ -93,8 +93,8 @@ def _through_a_clock(spent: dict[str, int]) -> Iterator[None]:
 def _timed(function: Callable[..., Any], name: str, spent: dict[str, int]) -> Callable[..., Any]:
     def timed(*arguments: Any) -> Any:
         begun = time.thread_time_ns()
-        answer = function(*arguments)
+        result = function(*arguments)
         spent[name] += time.thread_time_ns() - begun
-        return answer
+        return result
 
     return timed

@@ -1,4 +1,4 @@
-"""Whether what is measured gives the right answers; asked once, of the events that warm up."""
+"""Whether what is measured gives the right results; asked once, of the events that warm up."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ def check_rule_sets(work: Workload, subjects: Subjects, checks: Checks) -> None:
     pairs = matched = differing = 0
     for rule_set, count, events in (*sets, *hard):
         asked = _checked(work, rule_set, count, events)
-        answer = subjects.kernel.call("differences", f"{rule_set}-{count}", events, *asked)
-        pairs, matched, differing = pairs + answer[0], matched + answer[1], differing + answer[2]
+        result = subjects.kernel.call("differences", f"{rule_set}-{count}", events, *asked)
+        pairs, matched, differing = pairs + result[0], matched + result[1], differing + result[2]
     checks.add(f"kernel and reference matcher, {pairs:,} pairs of event and rule, {matched:,} match", differing)
 
     ours = theirs = differing = 0
     for rule_set, count, events in sets:
         number = max(50, work.scale.checked_events // (10 if count > 1_000 else 1))
         name = f"{rule_set}-{count}"
-        answers = (subjects.kernel.call("counts", name, events, number), subjects.ruler.counts(name, events, number))
+        results = (subjects.kernel.call("counts", name, events, number), subjects.ruler.counts(name, events, number))
         rules = work.rules(rule_set, count).read_text(encoding="utf-8").splitlines()
-        for rule, mine, other in zip(rules, *answers, strict=True):
+        for rule, mine, other in zip(rules, *results, strict=True):
             if not _is_known_to_differ(json.loads(rule)):
                 ours, theirs, differing = ours + mine, theirs + other, differing + (mine != other)
     checks.add(f"kernel and Event Ruler, rules without exists: false, {ours:,} and {theirs:,} matches", differing)

@@ -95,10 +95,10 @@ class EventRuler:
         assert self._process.stdout is not None
         self._process.stdin.write(" ".join(map(str, words)) + "\n")
         self._process.stdin.flush()
-        answer = self._process.stdout.readline()
-        if not answer:
+        result = self._process.stdout.readline()
+        if not result:
             raise BenchError(f"Event Ruler's process ended at the command {words[0]}; its error is above.")
-        return answer.strip()
+        return result.strip()
 
     def __enter__(self) -> Self:
         return self

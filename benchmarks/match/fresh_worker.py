@@ -35,8 +35,8 @@ def main() -> int:
 
 def _route(asked: str) -> int:
     first = pa.RecordBatch.from_pydict({"id": [0]})
-    (answer,) = route_numbers(route_task, asked.encode(), None, iter([first]))
-    return 0 if SliceResult.from_json(answer.column("result")[0].as_py().encode()).rows else 1
+    (response,) = route_numbers(route_task, asked.encode(), None, iter([first]))
+    return 0 if SliceResult.from_json(response.column("result")[0].as_py().encode()).rows else 1
 
 
 if __name__ == "__main__":

@@ -94,7 +94,7 @@ class KernelSubject:
         return [int(count) for count in np.bincount(found.rules, minlength=len(self._rules[rules]))]
 
     def differences(self, rules: str, events: str, number: int, most_rules: int) -> tuple[int, int, int]:
-        """Ask the reference matcher too; return pairs of event and rule, how many match, how many answers differ.
+        """Ask the reference matcher too; return pairs of event and rule, how many match, how many results differ.
 
         It is asked about the first `number` events and the first `most_rules` rules.
         """

@@ -30,7 +30,7 @@ class Remote:
         self._process = _CONTEXT.Process(target=_serve, args=(theirs, make, arguments))
         self._process.start()
         theirs.close()
-        self._answer()
+        self._response()
 
     @property
     def pid(self) -> int:
@@ -40,18 +40,18 @@ class Remote:
     def call(self, method: str, *arguments: Any) -> Any:
         """Return what the method returns; raises BenchError with its traceback if it fails."""
         self._ours.send((method, arguments))
-        return self._answer()
+        return self._response()
 
-    def _answer(self) -> Any:
+    def _response(self) -> Any:
         try:
-            failure, answer = self._ours.recv()
+            failure, response = self._ours.recv()
         except EOFError:
             self._process.join(_STOP_SECONDS)
             how = f"ended by itself, exit code {self._process.exitcode}; -9 is lack of memory, -11 a bug"
             raise BenchError(f"The process of {self._name} {how}.") from None
         if failure:
             raise BenchError(failure)
-        return answer
+        return response
 
     def __enter__(self) -> Self:
         return self
@@ -72,13 +72,13 @@ def _serve(pipe: Connection, make: Callable[..., Any], arguments: tuple[Any, ...
         method = ""
         while True:
             try:
-                answer = getattr(subject, method)(*arguments) if subject is not None else None
+                response = getattr(subject, method)(*arguments) if subject is not None else None
                 if subject is None:
                     subject = make(*arguments)
             except Exception:
                 pipe.send((traceback.format_exc(), None))
             else:
-                pipe.send(("", answer))
+                pipe.send(("", response))
             method, arguments = pipe.recv()
     close = getattr(subject, "close", None)
     if close is not None:

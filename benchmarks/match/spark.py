@@ -75,10 +75,12 @@ class SparkSubject:
         work = JobTasks.from_json(asked.encode())
         pieces = [task for task in work.tasks if isinstance(task, Slice)]
         before = tree_seconds(os.getpid())
-        answers = routed_frame(self._spark, work.job, pieces).collect()
+        responses = routed_frame(self._spark, work.job, pieces).collect()
         seconds = tree_seconds(os.getpid()) - before
         count = sum(piece.row_to - piece.row_from for piece in pieces)
-        return Pass(count, seconds, sum(SliceResult.from_json(answer["result"].encode()).rows for answer in answers))
+        return Pass(
+            count, seconds, sum(SliceResult.from_json(response["result"].encode()).rows for response in responses)
+        )
 
     def _measure(self, matched, files: Sequence[Path]) -> Pass:  # type: ignore[no-untyped-def]
         import pyarrow.parquet as pq

@@ -129,9 +129,9 @@ class _Run:
 
     def _send(self, client: httpx.Client, url: str, batch: Sequence[dict[str, Any]]) -> None:
         content = json.dumps(batch, separators=(",", ":"))
-        answer = client.post(url, content=content, headers={"Content-Type": "application/cloudevents-batch+json"})
-        if not answer.is_success or answer.json()["published"] != len(batch):
-            raise DemoError(f"{url} answers {answer.status_code}: {answer.text[:300]}")
+        response = client.post(url, content=content, headers={"Content-Type": "application/cloudevents-batch+json"})
+        if not response.is_success or response.json()["published"] != len(batch):
+            raise DemoError(f"{url} responds with {response.status_code}: {response.text[:300]}")
         for event in batch:
             self._proof.expect(event)
         self._published += len(batch)

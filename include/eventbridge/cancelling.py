@@ -44,7 +44,7 @@ def check_cancelled() -> None:
     """Raise Cancelled if the work of this thread is cancelled, TimeSpent if its time is over."""
     stop = cancelled.get()
     if stop is not None and stop.is_set():
-        raise Cancelled("the call was cancelled: nobody waits for its answer")
+        raise Cancelled("the call was cancelled: nobody waits for its response")
     ends_at = _ends_at.get()
     if ends_at is not None and time.thread_time() > ends_at:
         raise TimeSpent("this takes more processor time than one call may have. Send a smaller pattern or event")

@@ -1,4 +1,4 @@
-"""The environment of child processes that need no secret: they evaluate what users wrote, or answer one question."""
+"""The environment of child processes that need no secret: they evaluate users' words, or respond to one question."""
 
 from __future__ import annotations
 

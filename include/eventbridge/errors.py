@@ -250,7 +250,7 @@ class SettledAnewError(InfrastructureError):
 
 
 class BusError(InfrastructureError):
-    """An event bus cannot be reached or answers with an error."""
+    """An event bus cannot be reached or responds with an error."""
 
 
 class StreamingLeaseTakenError(InfrastructureError):

@@ -34,7 +34,7 @@ def test_a_pattern_is_tried_on_given_and_landed_events(acting: httpx.Client) -> 
 
 
 def test_a_target_is_checked_sent_to_and_enabled(acting: httpx.Client) -> None:
-    """Each answers what it came to; of a target that is none 404."""
+    """Each responds with what it came to; of a target that is none 404."""
     place = "/targets/all-orders/archive"
     checked = acting.post(f"{place}/check").json()
     sent = acting.post(f"{place}/send", json={"event": order(8)}).json()
@@ -78,9 +78,9 @@ def test_lists_come_some_at_a_time(acting: httpx.Client) -> None:
         names = []
         following: str | None = f"{path}?limit=1"
         while following:
-            answer = acting.get(following)
-            names += names_in(answer.json())
-            following = answer.links.get("next", {}).get("url")
+            response = acting.get(following)
+            names += names_in(response.json())
+            following = response.links.get("next", {}).get("url")
         assert sorted(names) == sorted(names_in(acting.get(path).json())), path
         assert len(names) > 1
     assert acting.get("/targets?cursor=nonsense").status_code == 400
@@ -137,7 +137,7 @@ def test_a_rule_file_is_checked_among_the_others(told: Server, acting: httpx.Cli
 
 
 def test_who_asked_for_what_is_kept(told: Server, acting: httpx.Client) -> None:
-    """Each call by its token, without the event, with what it was answered; a refused one too; page by page."""
+    """Each call by its token, without the event, with what response it got; a refused one too; page by page."""
     place = "/targets/all-orders/archive"
     told.installation.run("tokens", "create", "by-command", "--scope", "read")
     acting.post(f"{place}/send", json={"event": order(9)})

@@ -14,8 +14,10 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import BusError
 
 
-def test_calls_that_found_a_bus_before_it_changed_are_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Calls with the bus as it was and as it is come together: each is answered, and the bus is as it is now."""
+def test_calls_that_found_a_bus_before_it_changed_get_a_response(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls with the bus as it was and as it is come together: each gets a response, and the bus is as it is now."""
     made = Installation(tmp_path)
     for name, value in made.environ.items():
         monkeypatch.setenv(name, value)
@@ -40,7 +42,7 @@ def test_calls_that_found_a_bus_before_it_changed_are_answered(tmp_path: Path, m
 
 
 def test_a_closed_writer_takes_no_call() -> None:
-    """Nobody would answer it."""
+    """Nobody would respond to it."""
 
     def never() -> None:
         raise AssertionError("nothing is published")

@@ -57,10 +57,10 @@ def test_what_github_signs_is_an_event(hooked: Server) -> None:
     """Id and type by its headers, the subject by the mapping, the JSON as data."""
     body = b'{"repository": {"name": "shop"}, "size": 1.10}'
     with hooked.client() as client:
-        answer = client.post("/hooks/code", content=body, headers=github(body))
+        response = client.post("/hooks/code", content=body, headers=github(body))
 
-    assert answer.status_code == 200, answer.text
-    made = event(hooked, answer.json()["results"][0])
+    assert response.status_code == 200, response.text
+    made = event(hooked, response.json()["results"][0])
     assert (made["id"], made["type"], made["source"]) == ("72d3162e", "github.push", "/hooks/code")
     assert (made["subject"], made["data"]) == ("shop", {"repository": {"name": "shop"}, "size": 1.1})
 
@@ -69,10 +69,10 @@ def test_what_stripe_signs_is_an_event(hooked: Server) -> None:
     """Id and type are those of its own event, the source is the mapping's."""
     body = b'{"id": "evt_1", "type": "invoice.paid"}'
     with hooked.client() as client:
-        answer = client.post("/hooks/money", content=body, headers=stripe(body, int(time.time())))
+        response = client.post("/hooks/money", content=body, headers=stripe(body, int(time.time())))
 
-    assert answer.status_code == 200, answer.text
-    made = event(hooked, answer.json()["results"][0])
+    assert response.status_code == 200, response.text
+    made = event(hooked, response.json()["results"][0])
     assert (made["id"], made["type"], made["source"]) == ("evt_1", "invoice.paid", "/stripe")
 
 
@@ -81,14 +81,14 @@ def test_who_is_not_believed_publishes_nothing(hooked: Server) -> None:
     body = b'{"id": "evt_2", "type": "invoice.paid"}'
     before = len(hooked.installation.bodies())
     with hooked.client() as client:
-        answers = [
+        responses = [
             client.post("/hooks/code", content=body, headers=github(body, b"guessed")),
             client.post("/hooks/money", content=body, headers=stripe(body, int(time.time()) - 600)),
             client.post("/hooks/money", content=body),
         ]
 
-    assert [answer.status_code for answer in answers] == [403, 403, 403]
-    assert len({answer.text for answer in answers}) == 1
+    assert [response.status_code for response in responses] == [403, 403, 403]
+    assert len({response.text for response in responses}) == 1
     assert len(hooked.installation.bodies()) == before
 
 
@@ -98,7 +98,9 @@ def test_a_packed_call_is_signed_as_it_was_sent(coding: str, pack: Callable[[byt
     body = json.dumps({"id": f"evt_{coding}", "type": "invoice.paid"}).encode()
     packed = {"content-encoding": coding}
     with hooked.client() as client:
-        answer = client.post("/hooks/money", content=pack(body), headers=stripe(pack(body), int(time.time())) | packed)
+        response = client.post(
+            "/hooks/money", content=pack(body), headers=stripe(pack(body), int(time.time())) | packed
+        )
         unsigned = client.post("/hooks/money", content=pack(body), headers=stripe(body, int(time.time())) | packed)
         bomb = gzip.compress(bytes(64 << 20), mtime=0)
         refused = [
@@ -106,8 +108,8 @@ def test_a_packed_call_is_signed_as_it_was_sent(coding: str, pack: Callable[[byt
             client.post("/hooks/code", content=body, headers=github(body) | {"content-encoding": "br"}),
         ]
 
-    assert answer.status_code == 200, answer.text
-    assert event(hooked, answer.json()["results"][0])["data"] == {"id": f"evt_{coding}", "type": "invoice.paid"}
+    assert response.status_code == 200, response.text
+    assert event(hooked, response.json()["results"][0])["data"] == {"id": f"evt_{coding}", "type": "invoice.paid"}
     assert unsigned.status_code == 403
     assert [each.status_code for each in refused] == [413, 415]
     assert refused[1].headers["accept-encoding"] == "gzip, deflate"
@@ -118,11 +120,11 @@ def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
     form, body = b"payload=%7B%22zen%22%3A%22x%22%7D", b'{"repository": {"name": "shop"}}'
     kind = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
     with hooked.client() as client:
-        answer = client.post("/hooks/code", content=form, headers=github(form) | kind)
+        response = client.post("/hooks/code", content=form, headers=github(form) | kind)
         labelled = client.post("/hooks/code", content=body, headers=github(body) | kind)
 
-    assert (answer.status_code, labelled.status_code) == (400, 200)
-    assert "Set the content type of the webhook to application/json" in answer.json()["results"][0]["error"]
+    assert (response.status_code, labelled.status_code) == (400, 200)
+    assert "Set the content type of the webhook to application/json" in response.json()["results"][0]["error"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_a_form_says_where_json_is_chosen(hooked: Server) -> None:
 def test_what_cannot_be_an_event_says_why(name: str, body: bytes, status: int, said: str, hooked: Server) -> None:
     """What is not JSON, a path to nothing, an unknown webhook, a connection without a secret."""
     with hooked.client() as client:
-        answer = client.post(f"/hooks/{name}", content=body, headers=github(body))
+        response = client.post(f"/hooks/{name}", content=body, headers=github(body))
 
-    assert answer.status_code == status
-    assert said in answer.text
+    assert response.status_code == status
+    assert said in response.text

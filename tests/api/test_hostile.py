@@ -61,13 +61,13 @@ def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server
     """Each is refused in words, or finds nothing."""
     asked = list(addresses(told))
     with ThreadPoolExecutor(4) as threads:
-        answers = list(threads.map(everything.get, asked))
+        responses = list(threads.map(everything.get, asked))
 
     assert len(asked) > 400
     assert {
-        f"{answer.status_code} {path[:200]}"
-        for path, answer in zip(asked, answers, strict=True)
-        if answer.is_server_error
+        f"{response.status_code} {path[:200]}"
+        for path, response in zip(asked, responses, strict=True)
+        if response.is_server_error
     } == set()
 
 
@@ -82,9 +82,9 @@ def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client)
     """Numbers, texts and shapes that no page ever gave."""
     cursors = [base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in CURSORS]
     pages = [f"/page{path}"] if path in routes("GET") else []
-    answers = [everything.get(each, params={"cursor": cursor}) for each in [path, *pages] for cursor in cursors]
+    responses = [everything.get(each, params={"cursor": cursor}) for each in [path, *pages] for cursor in cursors]
 
-    assert {answer.status_code for answer in answers} <= {200, 400, 422}
+    assert {response.status_code for response in responses} <= {200, 400, 422}
 
 
 @pytest.mark.parametrize(
@@ -106,13 +106,15 @@ def test_no_body_is_a_fault_of_the_server(body: bytes, everything: httpx.Client)
     """What only some readers of JSON take is refused as what no caller may send, or is taken as text."""
     headers = {"content-type": "application/json"}
     paths = ["/redrives", "/replays", "/operate", "/rules/check", "/rules/refused/test", "/targets/refused/crm/check"]
-    answers = [everything.post(path, content=body, headers=headers) for path in paths]
+    responses = [everything.post(path, content=body, headers=headers) for path in paths]
 
-    assert {answer.status_code for answer in answers} <= {200, 400, 404, 422}, [answer.text for answer in answers]
+    assert {response.status_code for response in responses} <= {200, 400, 404, 422}, [
+        response.text for response in responses
+    ]
 
 
 def test_a_call_that_is_sent_many_times_at_once_records_one_redrive(everything: httpx.Client) -> None:
-    """With one key; with another body under it nothing is done, also after the first answer."""
+    """With one key; with another body under it nothing is done, also after the first response."""
     call = {"rule": "refused", "again": True}
     key = {"Idempotency-Key": "many"}
 
@@ -120,12 +122,12 @@ def test_a_call_that_is_sent_many_times_at_once_records_one_redrive(everything: 
         return everything.post("/redrives", json=call | ({"rate": 1.0} if number % 2 else {}), headers=key)
 
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(begin, range(16)))
-    begun = {answer.json()["redrive_id"] for answer in answers if answer.status_code == 200}
+        responses = list(threads.map(begin, range(16)))
+    begun = {response.json()["redrive_id"] for response in responses if response.status_code == 200}
     for each in begun:
         everything.post(f"/redrives/{each}/cancel")
 
-    assert {answer.status_code for answer in answers} <= {200, 409, 422}
+    assert {response.status_code for response in responses} <= {200, 409, 422}
     assert len(begun) == 1
 
 
@@ -184,5 +186,5 @@ def test_who_may_not_is_refused_whatever_the_body(told: Server) -> None:
                 nobody += [client.post(path, json={}) for path in refused]
 
         assert {path: status for path, status in refused.items() if status not in (403, 422)} == {}
-        assert {answer.status_code for answer in nobody} <= {401, 422}
+        assert {response.status_code for response in nobody} <= {401, 422}
         assert eyes.get("/actions").json() == before

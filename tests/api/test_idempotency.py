@@ -1,4 +1,4 @@
-"""`Idempotency-Key`: a call that is sent again is answered as it was, and publishes nothing twice."""
+"""`Idempotency-Key`: a call that is sent again gets as it was, and publishes nothing twice."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def on_bus(made: Installation, kind: str) -> list[str]:
     return [event["id"] for event in events if event["type"] == kind]
 
 
-def test_the_same_call_again_gets_the_same_answer(server: Server, client: httpx.Client) -> None:
-    """One event is on the bus; the second answer says that it was kept."""
+def test_the_same_call_again_gets_the_same_response(server: Server, client: httpx.Client) -> None:
+    """One event is on the bus; the second response says that it was kept."""
     content = json.dumps(order(1, type="again"))
 
     first, second = post(client, "again", content), post(client, "again", content)
@@ -41,10 +41,10 @@ def test_the_same_key_for_another_call_is_422(server: Server, client: httpx.Clie
     content = json.dumps(order(1, type="other"))
     assert post(client, "other", content).status_code == 200
 
-    answers = [post(client, "other", content + " "), post(client, "other", content, f"{PATH}?topic=paid")]
+    responses = [post(client, "other", content + " "), post(client, "other", content, f"{PATH}?topic=paid")]
 
-    assert [answer.status_code for answer in answers] == [422, 422]
-    assert "was used for another call" in answers[0].json()["detail"]
+    assert [response.status_code for response in responses] == [422, 422]
+    assert "was used for another call" in responses[0].json()["detail"]
     assert on_bus(server.installation, "other") == ["o1"]
 
 
@@ -65,7 +65,7 @@ def test_a_refusal_is_not_kept(server: Server, client: httpx.Client) -> None:
     assert post(client, "mended", json.dumps(order(1, type="mended"))).status_code == 200
 
 
-def test_the_answer_that_no_event_was_published_is_not_kept(server: Server, client: httpx.Client) -> None:
+def test_the_response_that_no_event_was_published_is_not_kept(server: Server, client: httpx.Client) -> None:
     """An invalid event is refused each time it is sent, and the corrected one is published under the same key."""
     event = order(1, type="corrected")
     invalid = json.dumps({"x": 1})
@@ -81,18 +81,18 @@ def test_the_answer_that_no_event_was_published_is_not_kept(server: Server, clie
 
 
 def test_many_at_once_publish_once(server: Server, client: httpx.Client) -> None:
-    """Of calls of one key that come together one is made; the others are told to wait, or get its answer."""
+    """Of calls of one key that come together one is made; the others are told to wait, or get its response."""
     content = json.dumps(order(1, type="together"))
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda _: post(client, "together", content), range(32)))
+        responses = list(threads.map(lambda _: post(client, "together", content), range(32)))
 
-    assert {answer.status_code for answer in answers} <= {200, 409}
-    assert all(answer.headers["retry-after"] == "1" for answer in answers if answer.status_code == 409)
+    assert {response.status_code for response in responses} <= {200, 409}
+    assert all(response.headers["retry-after"] == "1" for response in responses if response.status_code == 409)
     assert on_bus(server.installation, "together") == ["o1"]
 
 
-def test_an_answer_that_was_lost_makes_no_other_event(server: Server, client: httpx.Client) -> None:
-    """A server that died before it kept its answer publishes again, under the id that it gave before."""
+def test_a_response_that_was_lost_makes_no_other_event(server: Server, client: httpx.Client) -> None:
+    """A server that died before it kept its response publishes again, under the id that it gave before."""
     event = order(type="lost")
     del event["id"]
     first = post(client, "lost", json.dumps(event))

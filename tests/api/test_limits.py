@@ -29,8 +29,8 @@ def test_a_body_that_does_not_come_is_408(monkeypatch: pytest.MonkeyPatch) -> No
     assert (raised.value.status, raised.value.headers) == (408, {"connection": "close"})
 
 
-def test_connections_beyond_the_most_are_answered_503(server: Server) -> None:
-    """Once others have gone, the server answers again."""
+def test_connections_beyond_the_most_get_503(server: Server) -> None:
+    """Once others have gone, the server responds again."""
     port = int(server.url.rpartition(":")[2])
     call = b"GET /health HTTP/1.1\r\nhost: here\r\n\r\n"
     with ExitStack() as held:

@@ -20,9 +20,9 @@ def pages(looking: httpx.Client, path: str, name: str, **parameters: Any) -> lis
     found: list[Any] = []
     cursor: str | None = ""
     while cursor is not None:
-        answer = looking.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
-        found += answer[name]
-        cursor = answer["cursor"]
+        response = looking.get(path, params={"limit": 1, "cursor": cursor, **parameters}).json()
+        found += response[name]
+        cursor = response["cursor"]
     return found
 
 
@@ -124,6 +124,6 @@ def test_replays_are_those_of_the_command_line(looking: httpx.Client, told: Serv
 @pytest.mark.parametrize("path", ["/batches", "/dead-letters", "/events"])
 def test_what_is_no_cursor_is_a_problem(path: str, looking: httpx.Client) -> None:
     """It says where to take one from."""
-    answer = looking.get(path, params={"cursor": "next"})
+    response = looking.get(path, params={"cursor": "next"})
 
-    assert (answer.status_code, "not a cursor" in answer.json()["detail"]) == (400, True)
+    assert (response.status_code, "not a cursor" in response.json()["detail"]) == (400, True)

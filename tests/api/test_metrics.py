@@ -39,12 +39,12 @@ def scraper(server: Server, tmp_path: Path) -> Iterator[httpx.Client]:
         yield opened
 
 
-def values(answer: httpx.Response) -> dict[tuple[str, ...], float]:
-    """Return the samples of an answer by name and the values of their labels, in the order of the labels' names."""
-    assert answer.status_code == 200, answer.text
+def values(response: httpx.Response) -> dict[tuple[str, ...], float]:
+    """Return the samples of a response by name and the values of their labels, in the order of the labels' names."""
+    assert response.status_code == 200, response.text
     return {
         (sample.name.removeprefix(OUR_OWN), *(value for _, value in sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(answer.text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
 
@@ -91,18 +91,18 @@ def test_a_scrape_is_what_was_delivered(
 def test_openmetrics_is_spoken(scraper: httpx.Client) -> None:
     """To a scraper that asks for it, as Prometheus does."""
     accept = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-    answer = scraper.get("/metrics", headers={"accept": accept})
+    response = scraper.get("/metrics", headers={"accept": accept})
 
-    assert answer.headers["content-type"].startswith("application/openmetrics-text")
-    names = {family.name for family in openmetrics.text_string_to_metric_families(answer.text)}
+    assert response.headers["content-type"].startswith("application/openmetrics-text")
+    names = {family.name for family in openmetrics.text_string_to_metric_families(response.text)}
     assert {"eventbridge_events", "eventbridge_books_difference"} <= names
 
 
 def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
     """docs/monitoring/metrics.md names each family, and no other."""
     page = (Path(__file__).parents[2] / "docs" / "monitoring" / "metrics.md").read_text()
-    answer = scraper.get("/metrics", params={"targets": "true"})
-    found = {line.split()[2] for line in answer.text.splitlines() if line.startswith("# TYPE")}
+    response = scraper.get("/metrics", params={"targets": "true"})
+    found = {line.split()[2] for line in response.text.splitlines() if line.startswith("# TYPE")}
 
     named = {"eventbridge_" + part.partition("`")[0] for part in page.split("| `eventbridge_")[1:]}
     assert named == found

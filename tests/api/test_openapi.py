@@ -1,4 +1,4 @@
-"""openapi.json says what the API answers: Schemathesis calls it with all kinds of data, right and wrong."""
+"""openapi.json says what the API responds with: Schemathesis calls it with all kinds of data, right and wrong."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_each_command_is_a_call_or_not_for_a_reason(described: Server) -> None:
 
 
 def test_every_call_is_described(described: Server) -> None:
-    """Each operation has a summary, a text, its answers and, where it needs one, the token."""
+    """Each operation has a summary, a text, its responses and, where it needs one, the token."""
     with described.client(described.installation.token("reader", "metrics")) as client:
         paths = client.get("/openapi.json").json()["paths"]
 

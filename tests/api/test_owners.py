@@ -46,7 +46,7 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
         "type": "order.placed",
     }
     paths = [path for path, calls in crm.get("/openapi.json").json()["paths"].items() if "get" in calls]
-    answers = {
+    responses = {
         path: crm.get(path.format_map(given | dict.fromkeys(("name", "batch", "replay"), "0"))) for path in paths
     }
     with told.client() as browser:
@@ -54,12 +54,12 @@ def test_nothing_tells_of_the_rules_of_others(told: Server, token: str, crm: htt
         asked = pages_of(told) | {path: path for path in ("/events?bus=orders", f"/rules/{OTHER}")}
         pages = {route: browser.get(f"/page{path}") for route, path in asked.items()}
 
-    refused = sorted(path for path, answer in answers.items() if answer.status_code == 403)
+    refused = sorted(path for path, response in responses.items() if response.status_code == 403)
     assert refused == [
         *("/actions", "/audit", "/batches", "/batches/{batch}", "/chunks", "/metrics", "/pools"),
         *("/quality", "/quality/{hour}", "/rule-changes"),
     ]
-    told_of = [path for path, answer in (answers | pages).items() if OTHER in answer.text]
+    told_of = [path for path, response in (responses | pages).items() if OTHER in response.text]
     assert told_of == [f"/rules/{OTHER}"]  # which says that there is none
     assert {route: page.status_code for route, page in pages.items() if page.status_code != 200} == {
         **dict.fromkeys(("/actions", "/backtests", "/batches", "/batches/{batch_id}"), 403),

@@ -174,10 +174,10 @@ def test_without_login_one_sees_the_form_alone(told: Server) -> None:
 def test_a_form_of_another_site_changes_nothing(headers: dict[str, str], told: Server) -> None:
     """Neither logs in nor out, whichever way a browser says where the form comes from."""
     with told.client() as browser:
-        answers = [browser.post(f"/page/{form}", data={"token": "ebt_x"}, headers=headers) for form in FORMS]
+        responses = [browser.post(f"/page/{form}", data={"token": "ebt_x"}, headers=headers) for form in FORMS]
 
-    assert [answer.status_code for answer in answers] == [403, 403]
-    assert not any("set-cookie" in answer.headers for answer in answers)
+    assert [response.status_code for response in responses] == [403, 403]
+    assert not any("set-cookie" in response.headers for response in responses)
 
 
 def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> None:
@@ -185,9 +185,9 @@ def test_a_form_may_come_by_a_proxy_that_gives_another_host(told: Server) -> Non
     token = told.installation.token("proxied", "read")
     headers = {"origin": "https://events.example", "sec-fetch-site": "same-origin"}
     with told.client() as browser:
-        answer = browser.post("/page/login", data={"token": token}, headers=headers)
+        response = browser.post("/page/login", data={"token": token}, headers=headers)
 
-    assert (answer.status_code, answer.headers["location"]) == (303, "/page")
+    assert (response.status_code, response.headers["location"]) == (303, "/page")
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ PAUSE = {"action": "pause rule"}
 
 
 def asked_for(browser: httpx.Client) -> list[tuple[str, str]]:
-    """Return what operators asked for and what they were answered, the newest first."""
+    """Return what operators asked for and what response they got, the newest first."""
     row = r'<td class="name">((?:POST|eventbridge) [^<]*)</td>.*?<td class="number">([^<]*)'
     return re.findall(row, browser.get("/page/actions").text)
 
@@ -142,9 +142,9 @@ def test_no_form_that_does_not_prove_where_it_comes_from_changes_anything(
     """None of the page's forms does, not even with the key of the login; nothing is noted as asked for."""
     forms = forms_of(told).values()
     key, before = key_of(operator), asked_for(operator)
-    answers = [operator.post(f"/page{path}", data={"key": key} | fields, headers=headers) for path, fields in forms]
+    responses = [operator.post(f"/page{path}", data={"key": key} | fields, headers=headers) for path, fields in forms]
 
-    assert {answer.status_code for answer in answers} == {403}
+    assert {response.status_code for response in responses} == {403}
     assert asked_for(operator) == before
 
 
@@ -156,9 +156,9 @@ def test_who_may_only_look_changes_nothing_by_any_form(told: Server) -> None:
         )
         forms = forms_of(told).items()
         before = asked_for(viewer)
-        answers = {route: post(viewer, path, **fields) for route, (path, fields) in forms}
+        responses = {route: post(viewer, path, **fields) for route, (path, fields) in forms}
 
-        assert {route for route, answer in answers.items() if answer.status_code != 403} == {"/rules/{name}/test"}
+        assert {route for route, response in responses.items() if response.status_code != 403} == {"/rules/{name}/test"}
         assert asked_for(viewer) == before
 
 
@@ -167,7 +167,7 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
     with told.client() as viewer:
         viewer.post("/page/login", data={"token": told.installation.token("eyes", "read")}, headers=OWN)
         foreign = {"key": key_of(viewer), **PAUSE}
-        answers = [
+        responses = [
             operator.post("/page/rules/all-orders/operate", data=PAUSE, headers=OWN),
             operator.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
             viewer.post("/page/rules/all-orders/operate", data=foreign, headers=OWN),
@@ -175,8 +175,8 @@ def test_a_form_without_the_key_of_the_login_changes_nothing(told: Server, opera
         ]
         buttons = viewer.get("/page/rules/all-orders").text.count("<button>")
 
-    assert [answer.status_code for answer in answers] == [403] * 4
-    assert "may look, but change nothing" in answers[-1].text
+    assert [response.status_code for response in responses] == [403] * 4
+    assert "may look, but change nothing" in responses[-1].text
     assert buttons == 1  # Log out
     assert "by op" not in operator.get("/page/rules/all-orders").text
 
@@ -220,7 +220,7 @@ def test_dead_letters_are_chosen_to_be_delivered_again(operator: httpx.Client) -
 
 def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
     """A browser gets no bare JSON, and still has the menu."""
-    answers = [
+    responses = [
         operator.get("/page/dead-letters?limit=x"),
         operator.get("/page/rules/none"),
         operator.get("/page/dead-letters?since=yesterday"),
@@ -229,9 +229,9 @@ def test_what_cannot_be_read_is_told_on_a_page(operator: httpx.Client) -> None:
     ]
     assert asked_for(operator)[0] == ("POST /page/rules/all-orders/operate", "400")
 
-    assert [answer.status_code for answer in answers] == [422, 404, 400, 404, 400]
-    assert all(answer.headers["content-type"].startswith("text/html") for answer in answers)
-    assert all("<h1>" in answer.text for answer in answers)
+    assert [response.status_code for response in responses] == [422, 404, 400, 404, 400]
+    assert all(response.headers["content-type"].startswith("text/html") for response in responses)
+    assert all("<h1>" in response.text for response in responses)
     deep = post(operator, "/rules/refused/test", body="[" * 50_000, pattern="[" * 50_000)
     assert (deep.status_code, "nested deeper than" in deep.text) == (200, True)
 
@@ -268,9 +268,9 @@ def test_the_cookie_is_secure_where_the_browser_spoke_tls(headers: dict[str, str
     """Also where a proxy ends TLS before this server."""
     token = told.installation.token(f"tls{len(headers)}{secure}", "read")
     with told.client() as browser:
-        answer = browser.post("/page/login", data={"token": token}, headers=headers)
+        response = browser.post("/page/login", data={"token": token}, headers=headers)
 
-    assert ("; Secure" in answer.headers["set-cookie"]) is secure
+    assert ("; Secure" in response.headers["set-cookie"]) is secure
 
 
 def test_a_program_does_what_the_page_does(told: Server) -> None:

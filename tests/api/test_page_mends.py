@@ -115,7 +115,7 @@ def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Pa
     assert window.title() == "Overview - EventBridge"  # no script of an event ran
 
 
-def test_the_time_line_has_request_and_answer_of_each_attempt(desk: Server, window: Page) -> None:
+def test_the_time_line_has_request_and_response_of_each_attempt(desk: Server, window: Page) -> None:
     """As text, whatever they hold; a request that cannot be made is explained, and who may not see payloads is told."""
     window.goto(f"{desk.url}/page/event?id=letter-1")
     attempt = window.get_by_role("row").filter(has_text="told/desk").filter(has_text="attempt")

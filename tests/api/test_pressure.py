@@ -25,9 +25,9 @@ def until(client: httpx.Client, status: int) -> httpx.Response:
     """Publish until the status comes; a look at the bus counts for a second, and rule files for two."""
     end = time.monotonic() + 30
     while time.monotonic() < end:
-        answer = post(client)
-        if answer.status_code == status:
-            return answer
+        response = post(client)
+        if response.status_code == status:
+            return response
     raise AssertionError(f"{status} never came")
 
 
@@ -35,10 +35,10 @@ def test_a_full_disk_is_429(tmp_path: Path) -> None:
     """Below the water line nothing is taken, of any bus, and the caller learns when to try again."""
     made = Installation(tmp_path, EVENTBRIDGE_DISK_MIN_FREE_SIZE="1000000GiB")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
-        answer = post(client)
+        response = post(client)
 
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "60")
-    assert "its disk has" in answer.json()["detail"]
+    assert (response.status_code, response.headers["retry-after"]) == (429, "60")
+    assert "its disk has" in response.json()["detail"]
     assert made.bodies() == {}
 
 
@@ -49,17 +49,17 @@ def test_a_store_at_its_quota_is_429(tmp_path: Path) -> None:
         before = post(client)
         with closing(Ledger.open(f"sqlite:///{tmp_path / 'home' / 'ledger.sqlite'}")) as ledger:
             ledger.set_store_count(10, ledger.now())
-        answer = until(client, 429)
+        response = until(client, 429)
 
-    assert (before.status_code, answer.headers["retry-after"]) == (200, "60")
-    assert "the store holds 10 bytes, its quota is 10" in answer.json()["detail"]
+    assert (before.status_code, response.headers["retry-after"]) == (200, "60")
+    assert "the store holds 10 bytes, its quota is 10" in response.json()["detail"]
 
 
 def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) -> None:
     """Nobody delivers here, so what is published waits; other buses take theirs."""
     made = Installation(tmp_path, more=", max_backlog: 10")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
-        answer = until(client, 429)
+        response = until(client, 429)
         before = len(made.bodies())
         other = post(client, "invoices")
         refused = post(client)
@@ -67,8 +67,8 @@ def test_a_backlog_beyond_max_backlog_is_429_until_it_is_raised(tmp_path: Path) 
         made.write_rules(", max_backlog: 1000000")
         until(client, 200)
 
-    assert answer.headers["retry-after"] == "10"
-    assert "more than its max_backlog of 10" in answer.json()["detail"]
+    assert response.headers["retry-after"] == "10"
+    assert "more than its max_backlog of 10" in response.json()["detail"]
     assert (other.status_code, refused.status_code) == (200, 429)
     assert before == between > 10
 
@@ -80,21 +80,21 @@ def test_an_owner_publishes_no_more_than_its_rate(tmp_path: Path) -> None:
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         began = time.monotonic()
         first = client.post(PATH, json=[order(number) for number in range(20)], headers=BATCHED)
-        answer, other = post(client), post(client, "invoices")
+        response, other = post(client), post(client, "invoices")
         took = time.monotonic() - began
 
     assert (first.status_code, first.json()["published"]) == (200, 20)
-    assert (answer.status_code, other.status_code) == (429, 200)
-    assert "'shop' may publish 1 events a second" in answer.json()["detail"]
-    assert 15 - took <= int(answer.headers["retry-after"]) <= 20
+    assert (response.status_code, other.status_code) == (429, 200)
+    assert "'shop' may publish 1 events a second" in response.json()["detail"]
+    assert 15 - took <= int(response.headers["retry-after"]) <= 20
 
 
 def test_health_needs_no_token(server: Server) -> None:
     """Everything is well."""
     with server.client() as client:
-        answer = client.get("/health")
+        response = client.get("/health")
 
-    assert (answer.status_code, answer.json()) == (200, {"status": "ok", "ledger": "ok", "rules": "ok"})
+    assert (response.status_code, response.json()) == (200, {"status": "ok", "ledger": "ok", "rules": "ok"})
 
 
 def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
@@ -121,10 +121,10 @@ def test_who_has_no_token_is_not_told_of_the_ledger(tmp_path: Path) -> None:
     with Server(made) as server, server.client("ebt_guessed") as client:
         with sqlite3.connect(tmp_path / "home" / "ledger.sqlite") as ledger:
             ledger.execute("DROP TABLE api_token")
-        answer = post(client)
+        response = post(client)
         _, said = server.end()
 
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    assert "its log says what is wrong" in answer.json()["detail"]
-    assert "ledger" not in answer.text
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert "its log says what is wrong" in response.json()["detail"]
+    assert "ledger" not in response.text
     assert "POST /buses/orders/events: " in said

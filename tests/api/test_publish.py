@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events` on a server in a process of its own: what is answered lies on the bus."""
+"""`POST /buses/{bus}/events` on a server in a process of its own: what is responded to lies on the bus."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def place(result: dict[str, Any]) -> tuple[int, int]:
     return result["partition"], result["offset"]
 
 
-def test_a_batch_lies_where_its_answer_says(server: Server, client: httpx.Client) -> None:
+def test_a_batch_lies_where_its_response_says(server: Server, client: httpx.Client) -> None:
     """Batched mode: one result for each event in their order, and the bodies are on the bus, not a digit changed."""
     texts = [json.dumps(order(number)).replace('"amount": ', '"amount": 1.10e') for number in range(5)]
 
-    answer = client.post(PATH, content=f"[{', '.join(texts)} ]", headers=BATCHED)
+    response = client.post(PATH, content=f"[{', '.join(texts)} ]", headers=BATCHED)
 
-    assert answer.status_code == 200
-    told = answer.json()
+    assert response.status_code == 200
+    told = response.json()
     lying = server.installation.bodies()
     assert (told["published"], told["failed"]) == (5, 0)
     assert [each["id"] for each in told["results"]] == [f"o{number}" for number in range(5)]
@@ -43,9 +43,9 @@ def test_a_structured_event_goes_to_the_topic_that_is_named(server: Server, clie
     """Structured mode: the body is the event; `topic` names another topic than the first."""
     text = json.dumps(order(10))
 
-    answer = client.post(PATH, content=text, headers=STRUCTURED, params={"topic": "paid"})
+    response = client.post(PATH, content=text, headers=STRUCTURED, params={"topic": "paid"})
 
-    (result,) = answer.json()["results"]
+    (result,) = response.json()["results"]
     assert result["topic"] == "paid"
     assert server.installation.bodies("paid")[place(result)].decode() == text
 
@@ -72,10 +72,10 @@ def test_a_binary_event_becomes_a_structured_one(
         "content-type": content_type,
     }
 
-    answer = client.post(PATH, content=body, headers=headers)
+    response = client.post(PATH, content=body, headers=headers)
 
-    assert answer.status_code == 200, answer.text
-    event = json.loads(server.installation.bodies()[place(answer.json()["results"][0])])
+    assert response.status_code == 200, response.text
+    event = json.loads(server.installation.bodies()[place(response.json()["results"][0])])
     assert event[member] == value
     assert (event["id"], event["subject"], event["datacontenttype"]) == (content_type, "Grüße", content_type)
 
@@ -84,10 +84,10 @@ def test_binary_data_cannot_write_attributes(client: httpx.Client) -> None:
     """A body that ends its JSON value and goes on is not JSON."""
     headers = {"ce-specversion": "1.0", "ce-id": "1", "ce-source": "/s", "ce-type": "t", "content-type": "text/json"}
 
-    answer = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
+    response = client.post(PATH, content=b'1, "source": "/elsewhere"', headers=headers)
 
-    assert answer.status_code == 400
-    assert "The call is not what its headers say: data: " in answer.json()["detail"]
+    assert response.status_code == 400
+    assert "The call is not what its headers say: data: " in response.json()["detail"]
 
 
 def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Client) -> None:
@@ -95,10 +95,10 @@ def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Clien
     before = len(server.installation.bodies())
     events = [order(20), {"id": "21"}, order(22, time="noon"), 7, order(20), order(23)]
 
-    answer = client.post(PATH, json=events, headers=BATCHED)
+    response = client.post(PATH, json=events, headers=BATCHED)
 
-    assert answer.status_code == 207
-    told = answer.json()
+    assert response.status_code == 207
+    told = response.json()
     assert (told["published"], told["failed"]) == (2, 4)
     assert [each.get("error", "") for each in told["results"]] == [
         "",
@@ -113,14 +113,14 @@ def test_what_is_no_event_is_told_one_by_one(server: Server, client: httpx.Clien
 
 def test_a_call_without_any_event_is_400(client: httpx.Client) -> None:
     """Whoever looks at the status only sees that nothing was published."""
-    answer = client.post(PATH, content="{}", headers=STRUCTURED)
+    response = client.post(PATH, content="{}", headers=STRUCTURED)
 
-    assert answer.status_code == 400
-    assert answer.json()["results"] == [{"error": "$.id: a CloudEvent must have it, and it is missing"}]
+    assert response.status_code == 400
+    assert response.json()["results"] == [{"error": "$.id: a CloudEvent must have it, and it is missing"}]
 
 
 def test_an_event_without_id_gets_one(server: Server, client: httpx.Client) -> None:
-    """The answer tells the id that the event has on the bus."""
+    """The response tells the id that the event has on the bus."""
     event = order()
     del event["id"]
 
@@ -157,12 +157,12 @@ def test_what_cannot_be_published_at_all_says_why(
     path: str, headers: dict[str, str], content: bytes, status: int, said: str, client: httpx.Client
 ) -> None:
     """A call that is refused as a whole is a problem with status and remedy."""
-    answer = client.post(path, content=content, headers=headers)
+    response = client.post(path, content=content, headers=headers)
 
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["status"] == status
-    assert said in answer.json()["detail"]
+    assert response.status_code == status
+    assert response.headers["content-type"] == "application/problem+json"
+    assert response.json()["status"] == status
+    assert said in response.json()["detail"]
 
 
 def text_of_packed(mode: str, event: dict[str, Any]) -> tuple[bytes, dict[str, str]]:
@@ -184,30 +184,30 @@ def test_a_packed_body_is_unpacked(
     body, headers = text_of_packed(mode, order(40, id=f"{mode}-{coding}"))
     headers = {**headers, "content-encoding": coding, "idempotency-key": f"{mode}-{coding}"}
 
-    answer, again = (client.post(PATH, content=pack(body), headers=headers) for _ in range(2))
+    response, again = (client.post(PATH, content=pack(body), headers=headers) for _ in range(2))
     other = client.post(PATH, content=pack(body), headers={**headers, "content-encoding": "identity"})
 
-    assert answer.status_code == 200, answer.text
-    event = json.loads(server.installation.bodies()[place(answer.json()["results"][0])])
+    assert response.status_code == 200, response.text
+    event = json.loads(server.installation.bodies()[place(response.json()["results"][0])])
     assert (event["id"], event["data"]) == (f"{mode}-{coding}", {"amount": 40})
-    assert (again.json(), other.status_code) == (answer.json(), 422)
+    assert (again.json(), other.status_code) == (response.json(), 422)
 
 
 def test_a_coding_that_is_not_taken_says_which_are(client: httpx.Client) -> None:
     """415 with Accept-Encoding."""
-    answer = client.post(PATH, content=b"x", headers={**STRUCTURED, "content-encoding": "br"})
+    response = client.post(PATH, content=b"x", headers={**STRUCTURED, "content-encoding": "br"})
 
-    assert (answer.status_code, answer.headers["accept-encoding"]) == (415, "gzip, deflate")
-    assert "The content coding 'br' is not taken" in answer.json()["detail"]
+    assert (response.status_code, response.headers["accept-encoding"]) == (415, "gzip, deflate")
+    assert "The content coding 'br' is not taken" in response.json()["detail"]
 
 
 def test_a_bomb_is_too_large(client: httpx.Client) -> None:
     """413, as a body of that size."""
     bomb = gzip.compress(bytes(64 << 20), mtime=0)
-    answer = client.post(PATH, content=bomb, headers={**STRUCTURED, "content-encoding": "gzip"})
+    response = client.post(PATH, content=bomb, headers={**STRUCTURED, "content-encoding": "gzip"})
 
-    assert answer.status_code == 413
-    assert "unpacks to more than 8,388,608 bytes" in answer.json()["detail"]
+    assert response.status_code == 413
+    assert "unpacks to more than 8,388,608 bytes" in response.json()["detail"]
 
 
 def test_an_event_that_is_too_large_is_413(server: Server, client: httpx.Client) -> None:
@@ -228,23 +228,23 @@ def test_an_attribute_that_is_there_twice_is_refused(client: httpx.Client) -> No
     headers = [*binary, ("ce-subject", "a"), ("ce-subject", "b")]
     twice = json.dumps(order(60)).replace('"id"', '"id": "other", "id"', 1)
 
-    answers = [client.post(PATH, headers=headers), client.post(PATH, content=twice, headers=STRUCTURED)]
+    responses = [client.post(PATH, headers=headers), client.post(PATH, content=twice, headers=STRUCTURED)]
 
-    assert [answer.status_code for answer in answers] == [400, 400]
-    assert "the attribute subject is there twice" in answers[0].text
-    assert "$.id: the event has it twice" in answers[1].text
+    assert [response.status_code for response in responses] == [400, 400]
+    assert "the attribute subject is there twice" in responses[0].text
+    assert "$.id: the event has it twice" in responses[1].text
 
 
 def test_a_path_has_no_slash_at_its_end(client: httpx.Client) -> None:
     """No redirect: behind a proxy it would name http:// and take the token there."""
-    answer = client.post(f"{PATH}/", json=order(), headers=STRUCTURED)
+    response = client.post(f"{PATH}/", json=order(), headers=STRUCTURED)
 
-    assert answer.status_code == 404
-    assert "location" not in answer.headers
+    assert response.status_code == 404
+    assert "location" not in response.headers
 
 
 @pytest.mark.parametrize("path", ["/health", "/openapi.json", "/page/login"])
-def test_head_is_answered_as_get_without_a_body(path: str, client: httpx.Client) -> None:
+def test_head_gets_the_response_of_get_without_a_body(path: str, client: httpx.Client) -> None:
     """Load balancers ask whether a server is well by HEAD."""
     head, got = client.head(path), client.get(path)
 
@@ -256,10 +256,10 @@ def test_head_is_answered_as_get_without_a_body(path: str, client: httpx.Client)
 def test_the_products_own_bus_takes_nothing(server: Server) -> None:
     """Operational events are made by the product alone, whatever a token allows."""
     with server.client(server.installation.token("everything", "publish:*")) as client:
-        answer = client.post("/buses/eventbridge/events", json=[order()], headers=BATCHED)
+        response = client.post("/buses/eventbridge/events", json=[order()], headers=BATCHED)
         unknown = client.post("/buses/order/events", json=[order()], headers=BATCHED)
 
-    assert (answer.status_code, unknown.status_code) == (403, 404)
+    assert (response.status_code, unknown.status_code) == (403, 404)
     assert "Did you mean orders?" in unknown.json()["detail"]
 
 

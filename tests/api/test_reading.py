@@ -24,11 +24,11 @@ from api.server import Server
 def test_a_document_is_that_of_the_command_line(
     path: str, command: list[str], told: Server, looking: httpx.Client
 ) -> None:
-    """What `--json` prints is what the API answers."""
-    answer = looking.get(path)
+    """What `--json` prints is what the API responds with."""
+    response = looking.get(path)
 
-    assert answer.status_code == 200
-    assert answer.json() == json.loads(told.installation.run(*command, "--json"))
+    assert response.status_code == 200
+    assert response.json() == json.loads(told.installation.run(*command, "--json"))
 
 
 def test_status_is_that_of_the_command_line(told: Server, looking: httpx.Client) -> None:
@@ -109,10 +109,10 @@ def test_a_file_whose_events_are_damaged_hides_no_other_whole_letter(looking: ht
 )
 def test_what_cannot_be_told_is_a_problem(path: str, status: int, said: str, looking: httpx.Client) -> None:
     """As RFC 9457 has it, with what to do."""
-    answer = looking.get(path)
+    response = looking.get(path)
 
-    assert (answer.status_code, answer.headers["content-type"]) == (status, "application/problem+json")
-    assert said in answer.json()["detail"]
+    assert (response.status_code, response.headers["content-type"]) == (status, "application/problem+json")
+    assert said in response.json()["detail"]
 
 
 def test_payloads_are_for_who_may_see_them(told: Server, looking: httpx.Client) -> None:

@@ -1,4 +1,4 @@
-"""No secret of a connection is on any page, nor in any answer of the API, though targets repeat all they are sent."""
+"""No secret of a connection is on any page, nor in any response of the API, though targets repeat all they are sent."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ CALLS = (
 
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server whose targets repeat in each answer what they were sent, and take nothing."""
+    """A server whose targets repeat in each response what they were sent, and take nothing."""
     folder = tmp_path_factory.mktemp("guarded")
     with Receiver(folder / "requests.jsonl") as receiver:
         environ, targets = {}, []

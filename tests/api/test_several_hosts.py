@@ -1,4 +1,4 @@
-"""Two servers on one ledger in PostgreSQL: tokens, answers and buses are the same on both."""
+"""Two servers on one ledger in PostgreSQL: tokens, responses and buses are the same on both."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def made(postgresql_server: Postgresql, tmp_path: Path) -> Iterator[Installation
     postgresql_server.drop_database(url)
 
 
-def test_two_servers_answer_as_one(made: Installation) -> None:
-    """Events of both get places of their own in one bus, and a call sent again to the other is answered as it was.
+def test_two_servers_respond_as_one(made: Installation) -> None:
+    """Events of both get places of their own in one bus, and a call sent again to the other gets as it was.
 
     What an owner may publish a second they count together: what one took the other refuses.
     """
@@ -36,7 +36,7 @@ def test_two_servers_answer_as_one(made: Installation) -> None:
     with Server(made) as one, Server(made) as two:
         token = made.token("shop", "publish:orders", "publish:tight")
         with one.client(token) as first, two.client(token) as second:
-            answers = [
+            responses = [
                 client.post(PATH, json=[order(id=f"{turn}-{name}") for name in "abc"], headers=BATCHED)
                 for turn, client in enumerate((first, second) * 3)
             ]
@@ -49,10 +49,10 @@ def test_two_servers_answer_as_one(made: Installation) -> None:
             ]
         ends = [server.end() for server in (one, two)]
 
-    assert [answer.status_code for answer in answers] == [200] * 6
-    results = [result for answer in answers for result in answer.json()["results"]]
+    assert [response.status_code for response in responses] == [200] * 6
+    results = [result for response in responses for result in response.json()["results"]]
     assert len({(each["partition"], each["offset"]) for each in results}) == 18
     assert told[0].json() == told[1].json()
-    assert [answer.headers.get("idempotency-replayed") for answer in told] == [None, "true"]
+    assert [response.headers.get("idempotency-replayed") for response in told] == [None, "true"]
     assert published == [200, 429]
     assert ends == [(0, ""), (0, "")]

@@ -1,4 +1,4 @@
-"""What was answered is on the bus, whatever becomes of the server."""
+"""What was responded to is on the bus, whatever becomes of the server."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ BATCHED = {"content-type": "application/cloudevents-batch+json"}
 
 
 def publish_until_it_ends(server: Server, token: str, caller: int, enough: Callable[[], object]) -> list[Any]:
-    """Publish batches until the server is gone, and return the results that were answered."""
-    answered: list[Any] = []
+    """Publish batches until the server is gone, and return the results that got a response."""
+    responded: list[Any] = []
     with server.client(token) as client:
         number = 0
         while True:
             events = [order(id=f"{caller}-{number}-{place}") for place in range(20)]
             number += 1
             try:
-                answer = client.post(PATH, json=events, headers=BATCHED)
+                response = client.post(PATH, json=events, headers=BATCHED)
             except httpx.TransportError:
-                return answered
-            assert answer.status_code == 200, answer.text
-            answered += answer.json()["results"]
-            if len(answered) >= 400:
+                return responded
+            assert response.status_code == 200, response.text
+            responded += response.json()["results"]
+            if len(responded) >= 400:
                 enough()
 
 
 def publish_and_end(made: Installation, number: int) -> tuple[list[Any], int, str]:
-    """Have several callers publish, end the server by a signal while they do, and return what they were answered."""
+    """Have several callers publish, end the server by a signal while they do, and return what response they got."""
     enough = Event()
     token = made.token("shop", "publish:orders")
     with Server(made) as server, ThreadPoolExecutor(CALLERS) as threads:
@@ -55,16 +55,16 @@ def ids(made: Installation) -> dict[tuple[int, int], str]:
     return {place: json.loads(body)["id"] for place, body in made.bodies().items()}
 
 
-def test_what_was_answered_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
+def test_what_was_responded_to_is_on_the_bus_after_kill_9(tmp_path: Path) -> None:
     """Every result names the place of its event, and there it is; the next server goes on."""
     made = Installation(tmp_path)
 
-    answered, code, _ = publish_and_end(made, signal.SIGKILL)
+    responded, code, _ = publish_and_end(made, signal.SIGKILL)
 
     lying = ids(made)
     assert code == -signal.SIGKILL
-    assert len(answered) >= 400
-    assert [each for each in answered if lying[each["partition"], each["offset"]] != each["id"]] == []
+    assert len(responded) >= 400
+    assert [each for each in responded if lying[each["partition"], each["offset"]] != each["id"]] == []
     with Server(made) as server, server.client(made.token("next", "publish:orders")) as client:
         assert client.post(PATH, json=[order()], headers=BATCHED).status_code == 200
 
@@ -86,11 +86,11 @@ def test_a_caller_that_leaves_early_publishes_nothing(tmp_path: Path) -> None:
     assert list(ids(made).values()) == ["o1"]
 
 
-def test_sigterm_answers_what_it_publishes(tmp_path: Path) -> None:
-    """Calls that are under way are answered: on the bus is what was answered, and nothing else."""
+def test_sigterm_responds_for_what_it_publishes(tmp_path: Path) -> None:
+    """Calls that are under way get a response: on the bus is what was responded to, and nothing else."""
     made = Installation(tmp_path)
 
-    answered, code, said = publish_and_end(made, signal.SIGTERM)
+    responded, code, said = publish_and_end(made, signal.SIGTERM)
 
     assert (code, said) == (0, "")
-    assert sorted(each["id"] for each in answered) == sorted(ids(made).values())
+    assert sorted(each["id"] for each in responded) == sorted(ids(made).values())

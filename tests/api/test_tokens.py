@@ -28,11 +28,11 @@ def test_a_call_without_a_token_that_counts_is_401(header: str, server: Server) 
     """No token, an unknown one, another scheme: 401, which says what to send."""
     headers = {**HEADERS, "authorization": header.encode("latin-1")} if header else HEADERS
     with server.client() as client:
-        answer = client.post(PATH, json=[order()], headers=headers)
+        response = client.post(PATH, json=[order()], headers=headers)
 
-    assert answer.status_code == 401
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert "token" in answer.json()["detail"]
+    assert response.status_code == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert "token" in response.json()["detail"]
 
 
 def test_a_token_is_for_the_buses_of_its_scopes(server: Server) -> None:

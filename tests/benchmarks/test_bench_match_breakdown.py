@@ -1,4 +1,4 @@
-"""Taking the kernel's time apart changes no answer and leaves the matcher as it was."""
+"""Taking the kernel's time apart changes no response and leaves the matcher as it was."""
 
 from __future__ import annotations
 

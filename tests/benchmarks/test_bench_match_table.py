@@ -124,8 +124,8 @@ def test_what_misses_its_goal_is_named(work: Workload) -> None:
     ]
 
 
-def test_the_exit_code_is_about_answers(work: Workload, capsys: pytest.CaptureFixture[str]) -> None:
-    """A missed goal is told and the code is 0; one answer that differs makes it 1."""
+def test_the_exit_code_is_about_responses(work: Workload, capsys: pytest.CaptureFixture[str]) -> None:
+    """A missed goal is told and the code is 0; one response that differs makes it 1."""
     results = _results(work)
     results.memory = Memory(90, 100, 150, 512)
     results.checks.add("kernel and another", 0)

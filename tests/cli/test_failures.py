@@ -225,16 +225,16 @@ def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbrid
     assert [each["word"] for each in eventbridge("status", "--json").json["operators"]] == ["disabled"]
 
 
-@pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
-def test_a_confirmation_at_a_terminal_is_asked(answer: str, code: int, shop: Any) -> None:
+@pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])
+def test_a_confirmation_at_a_terminal_is_asked(response: str, code: int, shop: Any) -> None:
     """A person is asked: no ends the command with code 1, yes goes on."""
     ours, theirs = pty.openpty()
     with shop.process("rules", "disable", "big-orders", stdin=theirs, stdout=subprocess.PIPE) as process:
         os.close(theirs)
-        os.write(ours, f"{answer}\n".encode())
+        os.write(ours, f"{response}\n".encode())
         out, err = process.communicate(timeout=60)
     os.close(ours)
 
     assert process.returncode == code, err
     assert "Disable it?" in out
-    assert ("aborted" in err) == (answer == "n")
+    assert ("aborted" in err) == (response == "n")

@@ -86,7 +86,7 @@ def test_looking_needs_neither_kernel_nor_spark_nor_clients(arguments: tuple[str
 
 
 def test_the_shell_completes_commands_and_options(shop: Any) -> None:
-    """What a shell asks for after `dead-letters re` is answered by commands, and after `--ch` by options, at once."""
+    """What a shell asks for after `dead-letters re` is completed by commands, and after `--ch` by options, at once."""
     asked = {"_EVENTBRIDGE_COMPLETE": "complete_bash"}
     commands = run(shop, COMP_WORDS="eventbridge dead-letters re", COMP_CWORD="2", **asked)
     options = run(shop, COMP_WORDS="eventbridge status --ch", COMP_CWORD="2", **asked)

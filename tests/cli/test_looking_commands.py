@@ -290,7 +290,7 @@ def test_dead_letters_that_cannot_be_chosen(delivered: Any, eventbridge: Callabl
 
 
 def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """By delivery id or its beginning: the event as it arrived, the request, each attempt, the last answer."""
+    """By delivery id or its beginning: the event as it arrived, the request, each attempt, the last response."""
     (listed,) = eventbridge("dead-letters", "list", "--target", "gone", "--json").json
     delivery_id = listed["delivery_id"]
 
@@ -298,7 +298,7 @@ def test_a_dead_letter_is_shown_whole(delivered: Any, eventbridge: Callable[...,
     record = eventbridge("dead-letters", "show", delivery_id.replace("-", "")[:10].upper(), "--json").json
 
     assert shown.code == 0
-    for part in (delivery_id, "TargetGone", "Event\n", "Request\n", "Attempts", "410", "Last answer\n  gone"):
+    for part in (delivery_id, "TargetGone", "Event\n", "Request\n", "Attempts", "410", "Last response\n  gone"):
         assert part in shown.out
     assert record["delivery_id"] == delivery_id
     assert record["name"] == listed["name"]
@@ -408,7 +408,7 @@ def test_targets_are_listed(delivered: Any, eventbridge: Callable[..., Any]) -> 
     found = {line["target"]: line for line in eventbridge("targets", "list", "--json").json}
 
     assert (found["gone"]["state"], found["gone"]["waiting"]) == ("disabled", 3)
-    assert found["gone"]["reason"] == "the target answered 410"
+    assert found["gone"]["reason"] == "the target responded with 410"
     assert found["archive"]["state"] == "ok"
     assert "gone" in eventbridge("targets", "list").out
 

@@ -171,7 +171,7 @@ def test_show_keeps_the_digits_of_a_pattern(shop: Any, eventbridge: Callable[...
 
 
 def test_an_unknown_rule_is_told_the_nearest(eventbridge: Callable[..., Any]) -> None:
-    """A typo in a rule's name is answered with the name that was meant; exit code 2."""
+    """A typo in a rule's name gets with the name that was meant; exit code 2."""
     for command in (("show", "big-order"), ("test", "big-order")):
         result = eventbridge("rules", *command)
 
@@ -180,7 +180,7 @@ def test_an_unknown_rule_is_told_the_nearest(eventbridge: Callable[..., Any]) ->
         assert "Did you mean big-orders?" in result.err
 
 
-def test_test_answers_each_event(eventbridge: Callable[..., Any]) -> None:
+def test_test_judges_each_event(eventbridge: Callable[..., Any]) -> None:
     """True or false for each line, with its number and the event's id; empty lines are left out."""
     lines = [json.dumps(EVENT), "", json.dumps(EVENT | {"id": "o2", "data": {"amount": 1000}})]
 
@@ -190,7 +190,7 @@ def test_test_answers_each_event(eventbridge: Callable[..., Any]) -> None:
 
 
 def test_test_explains_what_failed(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """--explain names the condition that failed and the value that was seen, for false answers only."""
+    """--explain names the condition that failed and the value that was seen, for false results only."""
     events = shop.orders(1500, 999)
 
     result = eventbridge("rules", "test", "big-orders", "--events", events, "--explain")
@@ -212,7 +212,7 @@ def test_test_takes_a_pattern_from_a_file(shop: Any, eventbridge: Callable[..., 
 
 
 def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """Only Spark can: the answers are the pattern's, and a note on standard error says so, of such rules only."""
+    """Only Spark can: the results are the pattern's, and a note on standard error says so, of such rules only."""
     text = (shop.rules / "orders.yaml").read_text()
     (shop.rules / "orders.yaml").write_text(text.replace("bus: orders\n", "bus: orders\n    where: 'false'\n", 1))
 
@@ -228,7 +228,7 @@ def test_test_says_that_it_does_not_evaluate_where(shop: Any, eventbridge: Calla
 
 
 def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> None:
-    """A rule's pattern may match what is not a CloudEvent; the answer says that a bus would refuse it."""
+    """A rule's pattern may match what is not a CloudEvent; the response says that a bus would refuse it."""
     event = {name: value for name, value in EVENT.items() if name != "source"}
 
     result = eventbridge("rules", "test", "big-orders", stdin=json.dumps(event).encode())
@@ -238,7 +238,7 @@ def test_test_says_what_no_bus_would_take(eventbridge: Callable[..., Any]) -> No
 
 
 def test_test_goes_on_after_a_line_that_is_no_object(eventbridge: Callable[..., Any]) -> None:
-    """What is not one JSON object is an error of its line; the others are answered, and the exit code is 2."""
+    """What is not one JSON object is an error of its line; the others get a response, and the exit code is 2."""
     result = eventbridge("rules", "test", "big-orders", stdin=b"nonsense\n[1]\n" + json.dumps(EVENT).encode())
 
     first, second, third = result.out.splitlines()
@@ -272,8 +272,8 @@ def test_test_of_what_is_no_json_lines_is_one_error(
     assert "`jq -c .`" in result.err
 
 
-def test_test_gives_answers_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """With --json: a list of answers, findings in parts."""
+def test_test_gives_responses_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """With --json: a list of responses, findings in parts."""
     events = shop.orders(1500, 999)
 
     found = eventbridge("rules", "test", "big-orders", "--events", events, "--explain", "--json").json

@@ -46,7 +46,7 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
 def test_a_stop_sends_nothing_twice(
     mode: str, number: signal.Signals, shop: Any, receiver: Receiver, eventbridge: Callable[..., Any]
 ) -> None:
-    """The target answers after 1.5 s: each event comes once, before the stop or after the next start."""
+    """The target responds after 1.5 s: each event comes once, before the stop or after the next start."""
     _make_ready(mode, shop, receiver.url("/delay/1500"), "10s", eventbridge)
     with _delivering(mode, shop, receiver) as process:
         process.send_signal(number)

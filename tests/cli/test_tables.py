@@ -18,7 +18,7 @@ from eventbridge.cli.table import show_table, visible
 IDS = [str(uuid.UUID(int=number)) for number in range(2)]
 COLUMNS = ["name", "rule", "count", "detail"]
 ROWS = [
-    [IDS[0], "big-orders-of-the-day", 12_345, "the answer was no: 400 Bad Request"],
+    [IDS[0], "big-orders-of-the-day", 12_345, "the response was no: 400 Bad Request"],
     ["orders/placed/0/17", "all", 1, None],
 ]
 
@@ -43,7 +43,7 @@ def test_a_pipe_gets_everything_on_one_line_a_row(shown: Shown) -> None:
     assert shown(None, COLUMNS, ROWS, ids={"name"}) == [
         "Things",
         "  name                                  rule                    count  detail",
-        "  00000000-0000-0000-0000-000000000000  big-orders-of-the-day  12,345  the answer was no: 400 Bad Request",
+        "  00000000-0000-0000-0000-000000000000  big-orders-of-the-day  12,345  the response was no: 400 Bad Request",
         "  orders/placed/0/17                    all                         1",
     ]
 
@@ -58,7 +58,7 @@ def test_a_narrow_terminal_shortens_ids_then_wraps_text(shown: Shown) -> None:
     assert shown(80, COLUMNS, ROWS, ids={"name"}) == [
         "Things",
         "  name                rule                    count  detail",
-        "  00000000-0000…      big-orders-of-the-day  12,345  the answer was no: 400 Bad",
+        "  00000000-0000…      big-orders-of-the-day  12,345  the response was no: 400 Bad",
         "                                                     Request",
         "  orders/placed/0/17  all                         1",
     ]
@@ -78,7 +78,7 @@ def test_a_very_narrow_terminal_gets_a_block_a_row(shown: Shown) -> None:
         "  name    00000000-0000-0000-0000-000000000000",
         "  rule    big-orders-of-the-day",
         "  count   12,345",
-        "  detail  the answer was no: 400 Bad Request",
+        "  detail  the response was no: 400 Bad Request",
     ]
 
 

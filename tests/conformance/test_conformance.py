@@ -39,8 +39,8 @@ def matching_cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("pattern", "test"), matching_cases())
-def test_reference_matcher_gives_the_answer_of_the_case(pattern: Any, test: Any) -> None:
-    """The answer is the case's, for text and for the document, and `explain` finds something just when it is no."""
+def test_reference_matcher_gives_the_result_of_the_case(pattern: Any, test: Any) -> None:
+    """The result is the case's, for text and for the document, and `explain` finds something just when it is no."""
     parsed = parse_pattern(pattern)
     text = test.get("event_text", write_document(test.get("event")))
     if test.get("error"):

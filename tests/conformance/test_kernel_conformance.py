@@ -21,7 +21,7 @@ def text_of(test: dict[str, Any]) -> bytes:
     return text.encode("utf-8", "surrogatepass")
 
 
-def answers(found: Matches) -> list[list[int] | None]:
+def results(found: Matches) -> list[list[int] | None]:
     """Return the rules that each event matches, ascending; None for a malformed event."""
     malformed = set(found.malformed.tolist())
     return [
@@ -31,13 +31,13 @@ def answers(found: Matches) -> list[list[int] | None]:
 
 
 @pytest.mark.parametrize("file", matching_files(), ids=lambda file: file.stem)
-def test_kernel_gives_the_answers_of_the_cases(file: Path) -> None:
-    """Compiled alone, each pattern gives the answers of its cases and refuses what is malformed."""
+def test_kernel_gives_the_results_of_the_cases(file: Path) -> None:
+    """Compiled alone, each pattern gives the results of its cases and refuses what is malformed."""
     for group in read_cases(file.stem):
         matcher = compile_rules([parse_pattern(group["pattern"])])
         expected = [None if test.get("error") else [0] if test["matches"] else [] for test in group["tests"]]
 
-        assert answers(matcher.match(pa.array(map(text_of, group["tests"])))) == expected, group["description"]
+        assert results(matcher.match(pa.array(map(text_of, group["tests"])))) == expected, group["description"]
 
 
 def all_patterns_and_texts() -> tuple[list[Pattern], list[bytes]]:
@@ -47,7 +47,7 @@ def all_patterns_and_texts() -> tuple[list[Pattern], list[bytes]]:
     return patterns, [text_of(test) for group in groups for test in group["tests"]]
 
 
-def answers_of_cases() -> list[tuple[int, bool | None]]:
+def results_of_cases() -> list[tuple[int, bool | None]]:
     """Return per event of `all_patterns_and_texts` its own pattern and whether that matches; None: it is malformed."""
     groups = [group for file in matching_files() for group in read_cases(file.stem)]
     return [
@@ -57,10 +57,10 @@ def answers_of_cases() -> list[tuple[int, bool | None]]:
     ]
 
 
-def answers_of_reference(patterns: list[Pattern], texts: list[bytes]) -> list[list[int] | None]:
-    """Return what `answers` does, as the reference matcher says; an event that no case calls malformed is parsed."""
+def results_of_reference(patterns: list[Pattern], texts: list[bytes]) -> list[list[int] | None]:
+    """Return what `results` does, as the reference matcher says; an event that no case calls malformed is parsed."""
     expected: list[list[int] | None] = []
-    for text, (_, matches) in zip(texts, answers_of_cases(), strict=True):
+    for text, (_, matches) in zip(texts, results_of_cases(), strict=True):
         leaves = None if matches is None else flatten(parse_document(text))
         expected.append(
             None
@@ -70,8 +70,8 @@ def answers_of_reference(patterns: list[Pattern], texts: list[bytes]) -> list[li
     return expected
 
 
-def test_kernel_gives_the_answers_of_the_reference_with_all_rules_at_once() -> None:
+def test_kernel_gives_the_responses_of_the_reference_with_all_rules_at_once() -> None:
     """What a rule matches does not depend on the others: all patterns on the events of all cases."""
     patterns, texts = all_patterns_and_texts()
 
-    assert answers(compile_rules(patterns).match(pa.array(texts))) == answers_of_reference(patterns, texts)
+    assert results(compile_rules(patterns).match(pa.array(texts))) == results_of_reference(patterns, texts)

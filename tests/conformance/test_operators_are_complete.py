@@ -43,13 +43,13 @@ def test_operator_has_a_section_with_an_example(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 def test_operator_has_enough_cases(operator: str) -> None:
-    """The operator's case file has at least 15 cases of patterns that use it, both answers among them."""
+    """The operator's case file has at least 15 cases of patterns that use it, both results among them."""
     text = (ROOT / "tests" / "conformance" / "cases" / f"{spelled(operator)}.json").read_text(encoding="utf-8")
     groups = parse_document(f'{{"groups":{text}}}')["groups"]
-    answers = [test["matches"] for group in groups for test in group["tests"]]  # type: ignore[union-attr,index,call-overload]
+    results = [test["matches"] for group in groups for test in group["tests"]]  # type: ignore[union-attr,index,call-overload]
 
-    assert len(answers) >= FEWEST_CASES
-    assert {True, False} == set(answers)
+    assert len(results) >= FEWEST_CASES
+    assert {True, False} == set(results)
     assert f'"{operator}":' in text
 
 

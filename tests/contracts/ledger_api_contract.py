@@ -1,4 +1,4 @@
-"""What a ledger must do for the API: tokens by their hashes, and answers by idempotency key."""
+"""What a ledger must do for the API: tokens by their hashes, and responses by idempotency key."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from contracts.ledger_samples import START, Clock, after
 
 from eventbridge.ledger import Ledger
 from eventbridge.model.api_token import ApiToken
-from eventbridge.model.kept_answer import KeptAnswer
+from eventbridge.model.kept_answer import KeptResponse
 
 TOKEN = ApiToken("shop", ("publish:orders", "publish:*"), START, after(60))
-ANSWER = KeptAnswer("shop", "key-1", "cafe", 207, '{"published": 1, "said": "\\u0000"}', START)
+RESPONSE = KeptResponse("shop", "key-1", "cafe", 207, '{"published": 1, "said": "\\u0000"}', START)
 
 
 class ApiContract:
@@ -44,22 +44,22 @@ class ApiContract:
         assert rival.api_token("h1") == replace(TOKEN, revoked_at=at)
         assert not ledger.note_api_token(TOKEN, "h2")
 
-    def test_a_key_keeps_its_first_answer(self, ledger: Ledger, rival: Ledger) -> None:
-        """Of two answers to a key of one caller the first is kept; another caller's key is another."""
-        assert ledger.keep_answer(ANSWER, START)
-        assert not rival.keep_answer(replace(ANSWER, status=200), START)
-        assert rival.keep_answer(replace(ANSWER, caller="other"), START)
+    def test_a_key_keeps_its_first_response(self, ledger: Ledger, rival: Ledger) -> None:
+        """Of two responses to a key of one caller the first is kept; another caller's key is another."""
+        assert ledger.keep_response(RESPONSE, START)
+        assert not rival.keep_response(replace(RESPONSE, status=200), START)
+        assert rival.keep_response(replace(RESPONSE, caller="other"), START)
 
-        assert rival.kept_answer("shop", "key-1", START) == ANSWER
+        assert rival.kept_answer("shop", "key-1", START) == RESPONSE
         assert rival.kept_answer("shop", "key-2", START) is None
 
-    def test_an_answer_that_is_too_old_is_none(self, ledger: Ledger) -> None:
+    def test_a_response_that_is_too_old_is_none(self, ledger: Ledger) -> None:
         """It does not count, and the next one that is kept takes its place."""
-        ledger.keep_answer(ANSWER, START)
+        ledger.keep_response(RESPONSE, START)
 
         assert ledger.kept_answer("shop", "key-1", after(1)) is None
-        newer = replace(ANSWER, made_at=after(10))
-        assert ledger.keep_answer(newer, after(1))
+        newer = replace(RESPONSE, made_at=after(10))
+        assert ledger.keep_response(newer, after(1))
         assert ledger.kept_answer("shop", "key-1", after(1)) == newer
 
     def test_servers_count_what_an_owner_publishes_together(self, ledger: Ledger, rival: Ledger, clock: Clock) -> None:

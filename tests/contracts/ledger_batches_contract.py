@@ -43,7 +43,7 @@ class BatchesContract:
         assert ledger.now() == after(9)
 
     def test_an_empty_ledger_has_nothing(self, ledger: Ledger) -> None:
-        """A new ledger answers every question with nothing."""
+        """A new ledger responds to every question with nothing."""
         assert ledger.batches() == []
         assert ledger.latest_batch() is None
         assert ledger.unfinished_batch("flights") is None
@@ -255,5 +255,5 @@ class BatchesContract:
         assert ledger.target_statuses() == {
             ("late", "crm"): TargetStatus("late", "crm", "degraded", "slower", after(0))
         }
-        rival.set_target_status("late", "crm", "disabled", "the target answered 410")
+        rival.set_target_status("late", "crm", "disabled", "the target responded with 410")
         assert ledger.target_statuses()["late", "crm"].since == after(5)

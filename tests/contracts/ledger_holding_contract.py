@@ -75,7 +75,7 @@ class HoldingContract:
         """Its reason marks it: not on hold again, and due though its target is disabled; the others stay on hold."""
         settle(ledger)
         ledger.add_pending([a_pending(90, held="rule removed"), a_pending(90, held="pool closed")])
-        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
         clock.pass_seconds(5)
 
         assert ledger.dead_letter_pending("late", "crm", "rule removed") == 1
@@ -104,7 +104,7 @@ class HoldingContract:
         ledger.add_pending(
             [a_pending(1), a_pending(2, expires_at=after(7200)), a_pending(1, target="mail", held="pool closed")]
         )
-        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
         ledger.hold_pending("late", "crm", "target disabled")
 
         assert ledger.release_expired(clock.pass_seconds(3599)) == 0

@@ -128,7 +128,7 @@ class PendingContract:
         assert [each.first_due_at for each in ledger.due_targets(after(4))] == [after(2), after(3), after(4)]
         assert ledger.due_targets(after(4), "trains") == []
         ledger.set_target_status("late", "mail", "degraded", "slow")
-        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
         assert names(ledger.due_targets(after(4), "flights")) == [("late", "mail"), ("early", "crm")]
         assert due(ledger, 4) == []
 
@@ -138,7 +138,7 @@ class PendingContract:
         assert not ledger.anything_due(after(4))
         ledger.add_pending([a_pending(number / 1_000) for number in range(150)])
         assert [ledger.anything_due(after(seconds)) for seconds in (-1, 0)] == [False, True]
-        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
         assert not ledger.anything_due(after(4))
         ledger.add_pending([a_pending(3, target="mail")])
 

@@ -94,7 +94,7 @@ class StreamingLeasesContract:
         assert last_look(ledger._engine, 5) == after(20)
 
     def test_an_open_batch_grows_with_its_segments(self, ledger: Ledger, rival: Ledger) -> None:
-        """A segment and the offsets read so far are recorded together; offsets alone where nothing was answered."""
+        """A segment and the offsets read so far are recorded together; offsets alone where nothing got a response."""
         ledger.plan_batch(a_batch(state="open"), some_ranges())
 
         assert ledger.record_open("batch-1", {PARTITIONS[0]: 25}, a_segment(0))

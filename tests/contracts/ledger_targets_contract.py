@@ -154,7 +154,7 @@ class TargetsContract:
         ledger.note_attempts([tally(1, 1, probes=(False,))])
         clock.pass_seconds(1)
         ledger.note_attempts([tally(5, 0, at=1, probes=(True,) * 5)])
-        ledger.set_target_status("late", "crm", "disabled", "the target answered 410")
+        ledger.set_target_status("late", "crm", "disabled", "the target responded with 410")
 
         events = rival.waiting_operational_events(10)
 

@@ -79,16 +79,16 @@ def some(number: int) -> list[bytes]:
 
 
 def test_the_last_index_is_that_behind_the_last_payload(kit: Kit) -> None:
-    """Indexes grow, answers are accepted, and everything is at the target in its order."""
+    """Indexes grow, responses are accepted, and everything is at the target in its order."""
     payloads = some(5_000)
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver_block(pa.array(payloads, pa.binary()), later()))
+        responses = list(target.deliver_block(pa.array(payloads, pa.binary()), later()))
         target.flush()
-    indexes = [index for index, _ in answers]
+    indexes = [index for index, _ in responses]
 
     assert indexes == sorted(set(indexes))
     assert indexes[-1] == 5_000
-    assert all(answer.accepted for _, answer in answers)
+    assert all(response.accepted for _, response in responses)
     assert kit.received() == payloads
 
 
@@ -102,21 +102,21 @@ def test_a_part_of_an_array_is_all_that_is_sent(kit: Kit) -> None:
     assert kit.received() == payloads[40:47]
 
 
-def test_of_no_payloads_there_is_no_answer(kit: Kit) -> None:
+def test_of_no_payloads_there_is_no_response(kit: Kit) -> None:
     """Nothing to send, and nothing to flush."""
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver_block(pa.array([], pa.binary()), later()))
+        responses = list(target.deliver_block(pa.array([], pa.binary()), later()))
         target.flush()
 
-    assert answers == []
+    assert responses == []
 
 
 def test_nothing_is_started_after_until(kit: Kit) -> None:
-    """Past `until` there is no answer, and nothing was sent."""
+    """Past `until` there is no response, and nothing was sent."""
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver_block(pa.array(some(5), pa.binary()), later(-1)))
+        responses = list(target.deliver_block(pa.array(some(5), pa.binary()), later(-1)))
 
-    assert answers == []
+    assert responses == []
     assert kit.received() == []
 
 
@@ -137,8 +137,8 @@ def test_closed_early_it_has_not_sent_the_rest(kit: Kit) -> None:
     payloads = some(20_000)
     array = pa.array(payloads, pa.binary())
     with closing(kit.open(now)) as target:
-        with closing(target.deliver_block(array, later())) as answers:
-            first, _ = next(answers)
+        with closing(target.deliver_block(array, later())) as responses:
+            first, _ = next(responses)
         sent = len(kit.received())
         list(target.deliver_block(array.slice(first), later()))
         target.flush()
@@ -166,7 +166,7 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
         with pytest.raises(Stopped):
             list(target.deliver_block(array, later()))
         before = kit.received()
-        fault_points.install(stop_at("target.answered"))
+        fault_points.install(stop_at("target.responded"))
         with pytest.raises(Stopped):
             list(target.deliver_block(array, later()))
     fault_points.install(None)

@@ -216,8 +216,8 @@ def test_a_topic_that_is_not_there_is_named(kafka: Kafka, ask: Ask) -> None:
 
 @pytest.mark.parametrize("ask", ASK.values(), ids=ASK)
 def test_a_broker_that_is_down_is_named(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After as long as an answer may take."""
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 2.0)
+    """After as long as a response may take."""
+    monkeypatch.setattr(client, "RESPONSE_SECONDS", 2.0)
     connection = Connection("shop", "kafka", "127.0.0.1", reserve())
     with closing(opened(connection)) as log, pytest.raises(BusError, match=r"127\.0\.0\.1.*Start the brokers"):
         ask(log)
@@ -233,11 +233,11 @@ def test_a_group_with_members_is_left_to_them(kafka: Kafka, log: KafkaLog) -> No
         log.commit("taken", {PARTITION: 1})
 
 
-def test_half_an_answer_is_an_error_or_asked_for_again(
+def test_half_a_response_is_an_error_or_asked_for_again(
     kafka: Kafka, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broker whose connections end within answers: what it tells is right, or is no answer."""
-    monkeypatch.setattr(client, "ANSWER_SECONDS", 1.0)
+    """A broker whose connections end within responses: what it tells is right, or is no response."""
+    monkeypatch.setattr(client, "RESPONSE_SECONDS", 1.0)
     log.publish([(str(number).encode(), None) for number in range(10)])
     with CutProxy(kafka.ports["behind"], kafka.ports["proxy"]) as proxy:
         proxy.cut = lambda number: number % 7 == 0

@@ -72,7 +72,7 @@ def test_partitions_are_there_before_any_message(log: AnyLog) -> None:
     "unknown", [Partition("orders", "", 3), Partition("refunds", "", 0), Partition("orders", "broker-z", 0)]
 )
 def test_a_partition_that_is_not_there_is_refused(log: AnyLog, unknown: Partition) -> None:
-    """Every question about a partition the log does not have raises BusError, not an empty answer."""
+    """Every question about a partition the log does not have raises BusError, not an empty response."""
     for ask in (
         lambda: log.earliest(unknown),
         lambda: log.end(unknown),

@@ -66,7 +66,7 @@ def test_it_is_a_queue_source(queue: InMemoryQueue) -> None:
 
 
 def test_an_empty_queue_gives_nothing(queue: InMemoryQueue) -> None:
-    """Nothing there is an answer, not an error."""
+    """Nothing there is a response, not an error."""
     assert received(queue) == []
 
 

@@ -55,7 +55,7 @@ def wait_for_end(log: RocketmqLog, end: int) -> None:
 
 
 def test_a_long_range_is_read_in_order(log: RocketmqLog) -> None:
-    """Many pulls are on their way at a time, and a broker answers each with as much as it likes."""
+    """Many pulls are on their way at a time, and a broker responds to each with as much as it likes."""
     bodies = [str(number).encode() * (1 + number % 300) for number in range(6_000)]
     log.publish([(body, "a") for body in bodies])
 

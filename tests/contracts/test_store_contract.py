@@ -182,7 +182,7 @@ def test_open_reads_at_any_place(store: Store) -> None:
 
 
 def test_list_is_by_the_beginning_of_the_text(store: Store) -> None:
-    """A prefix may end within a name; the answer is sorted by code point and goes through all folders."""
+    """A prefix may end within a name; the response is sorted by code point and goes through all folders."""
     for path in ("b/2/x", "b/2-1", "b/1", "b/10", "bb", "a/é", "a/z"):
         store.put(path, b"")
 

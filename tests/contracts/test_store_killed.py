@@ -78,17 +78,17 @@ def test_killed_in_the_middle_of_writing_nothing_shows(tmp_path: Path) -> None:
 def test_one_of_sixteen_processes_wins(tmp_path: Path) -> None:
     """Conditional create holds between processes, from the very first file of a store on."""
     start = FORK.Barrier(16)
-    answers = FORK.Queue()
+    responses = FORK.Queue()
 
     def create(writer: int) -> None:
         store = FileStore(tmp_path / "new")
         start.wait()
-        answers.put((store.create("runners/r.json", b"writer %d" % writer), writer))
+        responses.put((store.create("runners/r.json", b"writer %d" % writer), writer))
 
     writers = [FORK.Process(target=create, args=(number,)) for number in range(16)]
     for writer in writers:
         writer.start()
-    winners = [number for won, number in (answers.get(timeout=30) for _ in writers) if won]
+    winners = [number for won, number in (responses.get(timeout=30) for _ in writers) if won]
     for writer in writers:
         writer.join()
 

@@ -281,15 +281,15 @@ def payloads(requests: Sequence[Request]) -> list[bytes]:
     return sorted(request.payload for request in requests)
 
 
-def test_every_request_is_answered_once_and_arrives_once(kit: Kit) -> None:
+def test_every_request_gets_one_response_and_arrives_once(kit: Kit) -> None:
     """Each index comes back exactly once, accepted, and each payload is at the target."""
     requests = some(50, first_index=100)
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver(requests, later()))
+        responses = list(target.deliver(requests, later()))
         target.flush()
 
-    assert sorted(index for index, _ in answers) == list(range(100, 150))
-    assert all(answer.accepted and answer.error_class is None for _, answer in answers)
+    assert sorted(index for index, _ in responses) == list(range(100, 150))
+    assert all(response.accepted and response.error_class is None for _, response in responses)
     assert payloads(requests) == sorted(kit.received())
 
 
@@ -298,47 +298,47 @@ def test_payloads_arrive_unchanged(kit: Kit) -> None:
     texts = ['{"a":"ü\\u0000\\ud800"}', '{"n":123456789012345678901234567890.10}', f'"{"x" * 1_048_576}"', "[ 1,  2 ]"]
     requests = requests_of([text.encode() for text in texts])
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver(requests, later()))
+        responses = list(target.deliver(requests, later()))
 
-    assert [answer.accepted for _, answer in answers] == [True] * 4
+    assert [response.accepted for _, response in responses] == [True] * 4
     assert payloads(requests) == sorted(kit.received())
 
 
 def test_nothing_to_deliver(kit: Kit) -> None:
-    """No requests, no answers, and nothing to flush."""
+    """No requests, no responses, and nothing to flush."""
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver([], later()))
+        responses = list(target.deliver([], later()))
         target.flush()
 
-    assert answers == []
+    assert responses == []
 
 
 def test_nothing_is_started_after_until(kit: Kit) -> None:
-    """Past `until` nothing is sent, and what was not started has no answer."""
+    """Past `until` nothing is sent, and what was not started has no response."""
     with closing(kit.open(now)) as target:
-        answers = list(target.deliver(some(5), later(-1)))
+        responses = list(target.deliver(some(5), later(-1)))
 
-    assert answers == []
+    assert responses == []
     assert kit.received() == []
 
 
 def test_until_falls_in_the_middle(kit: Kit) -> None:
-    """When time runs out, exactly what was started has an answer; the rest was never sent."""
+    """When time runs out, exactly what was started has a response; the rest was never sent."""
     steps = count()
     requests = some(1000)
     with closing(kit.open(lambda: datetime(2026, 1, 1, tzinfo=UTC) + timedelta(milliseconds=next(steps)))) as target:
-        answered = [index for index, _ in target.deliver(requests, datetime(2026, 1, 1, 0, 0, 0, 7_000, tzinfo=UTC))]
+        responded = [index for index, _ in target.deliver(requests, datetime(2026, 1, 1, 0, 0, 0, 7_000, tzinfo=UTC))]
 
-    assert 0 < len(answered) < 1000
-    assert len(set(answered)) == len(answered)
-    assert set(kit.received()) <= {requests[index].payload for index in answered}
+    assert 0 < len(responded) < 1000
+    assert len(set(responded)) == len(responded)
+    assert set(kit.received()) <= {requests[index].payload for index in responded}
 
 
 def test_requests_are_taken_only_as_they_are_sent(kit: Kit) -> None:
     """A target that is closed early has not sent what came later."""
     with closing(kit.open(now)) as target:
-        with closing(target.deliver(some(5000), later())) as answers:
-            next(answers)
+        with closing(target.deliver(some(5000), later())) as responses:
+            next(responses)
         target.flush()
 
     assert 1 <= len(kit.received()) < 1000
@@ -347,26 +347,26 @@ def test_requests_are_taken_only_as_they_are_sent(kit: Kit) -> None:
 def test_it_delivers_again_after_it_was_closed_early(kit: Kit) -> None:
     """Closing the generator gives up what is in flight, and leaves the target ready."""
     with closing(kit.open(now)) as target:
-        with closing(target.deliver(some(100), later())) as answers:
-            next(answers)
+        with closing(target.deliver(some(100), later())) as responses:
+            next(responses)
         more = some(10, first_index=1000)
-        answered = sorted(index for index, _ in target.deliver(more, later()))
+        responded = sorted(index for index, _ in target.deliver(more, later()))
 
-    assert answered == list(range(1000, 1010))
+    assert responded == list(range(1000, 1010))
     assert set(payloads(more)) <= set(kit.received())
 
 
-def test_answers_say_when_and_how_long(kit: Kit) -> None:
-    """An answer's start is by the clock that was passed in, aware; its duration is not negative."""
+def test_responses_say_when_and_how_long(kit: Kit) -> None:
+    """A response's start is by the clock that was passed in, aware; its duration is not negative."""
     moment = datetime(2026, 5, 4, 3, 2, 1, tzinfo=UTC)
     with closing(kit.open(lambda: moment)) as target:
-        answers = list(target.deliver(some(3), moment + timedelta(seconds=5)))
+        responses = list(target.deliver(some(3), moment + timedelta(seconds=5)))
 
-    assert [answer.started_at for _, answer in answers] == [moment] * 3
-    assert all(answer.duration_ms >= 0 for _, answer in answers)
+    assert [response.started_at for _, response in responses] == [moment] * 3
+    assert all(response.duration_ms >= 0 for _, response in responses)
 
 
-def test_a_target_says_how_many_answers_may_wait(kit: Kit) -> None:
+def test_a_target_says_how_many_responses_may_wait(kit: Kit) -> None:
     """`flush_every` is a positive number."""
     with closing(kit.open(now)) as target:
         every = target.flush_every
@@ -384,19 +384,19 @@ def test_what_is_held_back_is_not_sent(kit: Kit) -> None:
 
     requests = some(40)
     with closing(kit.open(now)) as target:
-        answered = sorted(index for index, _ in target.deliver(Feed(requests, may_send), later()))
+        responded = sorted(index for index, _ in target.deliver(Feed(requests, may_send), later()))
         target.flush()
 
-    assert answered == list(range(13))
+    assert responded == list(range(13))
     assert asked == list(range(14))
     assert sorted(kit.received()) == payloads(requests[:13])
 
 
-def test_a_target_says_how_many_more_its_last_answer_holds_for(kit: Kit) -> None:
+def test_a_target_says_how_many_more_its_last_response_holds_for(kit: Kit) -> None:
     """They come next, one after the other; in the end there are none."""
     more = [0]
     with closing(kit.open(now)) as target:
-        more += [target.more_of_answer for _ in target.deliver(some(23), later())]
+        more += [target.more_of_response for _ in target.deliver(some(23), later())]
 
     assert len(more) == 24
     assert all(then == before - 1 for before, then in pairwise(more) if before)
@@ -421,7 +421,7 @@ def test_the_fault_seam_surrounds_every_send(kit: Kit) -> None:
         with pytest.raises(Stopped):
             list(target.deliver(some(1), later()))
         before = kit.received()
-        fault_points.install(stop_at("target.answered"))
+        fault_points.install(stop_at("target.responded"))
         with pytest.raises(Stopped):
             list(target.deliver(some(1), later()))
 

@@ -29,7 +29,7 @@ _SETTINGS = {
     "EVENTBRIDGE_PUSH_TIMEOUT": "6",
     "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": "100",
     "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",
-    "EVENTBRIDGE_SEGMENT_INTERVAL": "1",  # in a bucket too: a test looks for the first answers of a push
+    "EVENTBRIDGE_SEGMENT_INTERVAL": "1",  # in a bucket too: a test looks for the first responses of a push
     **GUARDED,
 }
 

@@ -107,7 +107,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 
 def wait_for(url: str, log: Path) -> None:
-    """Wait until a server answers; fails with what it said."""
+    """Wait until a server responds; fails with what it said."""
     end = time.monotonic() + _START_SECONDS
     while time.monotonic() < end:
         try:
@@ -145,10 +145,10 @@ def test_a_user_acts_and_a_viewer_looks_at_the_pages_own_address(site: Site) -> 
         page.goto(f"{site.url}/eventbridge/page/rules/all/test")
         form = {"key": page.locator("input[name=key]").first.input_value(), "action": "resume rule"}
     for headers in ({"sec-fetch-site": "same-origin"}, {"sec-fetch-site": "cross-site"}, {}):
-        answer = httpx.post(
+        response = httpx.post(
             f"{site.url}/eventbridge/page/rules/all/operate", data=form, headers=headers, cookies=cookies
         )
-        assert answer.status_code == 403
+        assert response.status_code == 403
     with site.window("User", "/eventbridge/page/rules/all") as page:
         expect(page.get_by_text("by User")).to_be_visible()
 

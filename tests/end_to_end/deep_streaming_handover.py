@@ -23,11 +23,11 @@ pytestmark = pytest.mark.timeout(900)
 
 QUICK = "quick"
 PATH = "/healthy/quick"
-#: An event of such a number goes to a target of its own too, which answers after three seconds.
+#: An event of such a number goes to a target of its own too, which responds after three seconds.
 SLOW = 1_000_000
 SLOW_PATH = "/delay/3000"
 
-#: Goals, in seconds: the latest answer at a change, the next one after the task died, and after its supervisor did.
+#: Goals, in seconds: the latest response at a change, the next one after the task died, and after its supervisor did.
 CHANGE, TASK, SUPERVISOR = 0.3, 3.0, 8.0
 
 _SECONDS = 150.0
@@ -59,7 +59,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
         f"{len(runs)} runs; p50 {late[len(late) // 2] * 1e3:.0f} ms, the latest ten "
         f"{[round(each * 1e3) for each in late[-10:]]} ms\n"
     )
-    tell("latest answer over handovers", late[-1:], CHANGE)
+    tell("latest response over handovers", late[-1:], CHANGE)
     assert len(holders) >= 3
     assert len(set(directed.requests(PATH))) == len(directed.requests(PATH)) == number
     assert late[-1] <= _MOST_SECONDS
@@ -67,7 +67,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
 
 
 def _late(directed: Running) -> list[float]:
-    """Return how long after it was published each event was answered, but for those that the first streaming task began
+    """Return how long after its publishing each event got a response, but for those that the first streaming task began
     with.
     """
     runtime, found = directed.runtime, []
@@ -82,7 +82,7 @@ def test_a_task_that_is_killed_is_followed_at_once(directed: Running) -> None:
     """The watcher starts a run as soon as the process is gone, or Airflow its task again; nothing is lost."""
     took = [after_kill(directed, 100_000 + 10 * number, supervisor=False) for number in range(_ROUNDS)]
 
-    tell("next answer after kill -9 of the task", took, TASK)
+    tell("next response after kill -9 of the task", took, TASK)
     assert max(took) < _TOO_LONG_SECONDS
     until_books_are_closed(directed)
     assert directed.differences() == []
@@ -92,7 +92,7 @@ def test_a_task_that_is_killed_with_its_supervisor_is_taken_over(directed: Runni
     """A second run begins long before Airflow sees that the first one is dead."""
     took = [after_kill(directed, 200_000 + 10 * number, supervisor=True) for number in range(2)]
 
-    tell("next answer after kill -9 of task and supervisor", took, SUPERVISOR)
+    tell("next response after kill -9 of task and supervisor", took, SUPERVISOR)
     assert max(took) < _TOO_LONG_SECONDS
     until_books_are_closed(directed)
     assert directed.differences() == []
@@ -138,7 +138,7 @@ def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_lease(direc
     until_books_are_closed(directed)
 
     late = directed.requests(SLOW_PATH)
-    tell("next answer after a task stood still", [took], SUPERVISOR)
+    tell("next response after a task stood still", [took], SUPERVISOR)
     sys.stdout.write(f"of 3 deliveries on their way {len(late) - len(set(late))} came twice\n")
     assert other != task.pid
     assert len(set(late)) == 3
@@ -147,7 +147,7 @@ def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_lease(direc
 
 
 def after_kill(directed: Running, number: int, *, supervisor: bool) -> float:
-    """Kill who delivers, and return after how many seconds the next event was answered."""
+    """Kill who delivers, and return after how many seconds the next event got a response."""
     task = at_work(directed, number)
     watched = [parent] if supervisor and (parent := task.parent()) is not None else []
     seen = distinct(directed)

@@ -18,17 +18,17 @@ from eventbridge.store.parquet import read_table
 
 
 def delivering(running: Running, runner: str, rule: str | None = None) -> Chunk | None:
-    """Return a chunk of the runner that is being pushed and has some answers written down; with `rule`, one of it."""
+    """Return a chunk of the runner that is being pushed and has some responses written down; with `rule`, one of it."""
     unfinished = running.runtime.ledger.unfinished_batch(runner)
     for chunk in running.runtime.ledger.chunks(unfinished.batch_id) if unfinished is not None else []:
         of_rule = rule is None or any(piece.rule == rule for piece in chunk.pieces)
-        if of_rule and chunk.state == "started" and answered(running, chunk):
+        if of_rule and chunk.state == "started" and responded(running, chunk):
             return chunk
     return None
 
 
-def answered(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
-    """Return the webhook-ids of the chunk's deliveries whose answers, or those of one outcome, are written down."""
+def responded(running: Running, chunk: Chunk, outcome: str | None = None) -> set[str]:
+    """Return the webhook-ids of the chunk's deliveries whose responses, or those of one outcome, are written down."""
     files = [file.path for file in segments(running.runtime, chunk.batch_id, [chunk.chunk_id]) if file.path is not None]
     tables = (read_table(running.runtime.store, path, columns=["delivery_id", "outcome"]) for path in files)
     rows = [row for table in tables for row in table.to_pylist() if outcome in (None, row["outcome"])]

@@ -126,8 +126,8 @@ class Running:
     def backfill(self, dag_id: str, hours: tuple[datetime, datetime], more: Mapping[str, object]) -> None:
         """Run a DAG for a range of times, as the UI's form does, once the backfill before is over.
 
-        On SQLite Airflow may answer 500 with a backfill half made. A second call then conflicts with the first: that
-        is right where its runs go on, and where it has none Airflow ends it after 2 min.
+        On SQLite Airflow may respond with 500 with a backfill half made. A second call then conflicts with the first:
+        that is right where its runs go on, and where it has none Airflow ends it after 2 min.
         """
         body = {"dag_id": dag_id, "from_date": hours[0].isoformat(), "to_date": hours[1].isoformat(), **more}
 

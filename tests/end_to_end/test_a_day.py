@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "operations.md"
 
 
 def test_a_day_of_operations_goes_as_the_page_says(day: Running, tmp_path: Path) -> None:
-    """Every command answers as printed: an arrival, a dead target, pause, mend, redrive, a wrong rule, a replay."""
+    """Every command responses as printed: an arrival, a dead target, pause, mend, redrive, a wrong rule, a replay."""
     began = f"```sh\ncd '{ROOT}'\nsource '{day.places.folder}/settings.sh'\n```\n"
     walk = PAGE.read_text().replace("```console elsewhere\n", "```console\n")
 
@@ -25,5 +25,5 @@ def test_a_day_of_operations_goes_as_the_page_says(day: Running, tmp_path: Path)
 
     assert wrong == [], "\n\n".join(wrong)
     lines = map(json.loads, day.places.received.read_text().splitlines())
-    answers = Counter(line["status"] for line in lines if line["path"] == "/told/crew")
-    assert answers == {503: 4, 200: 6}
+    responses = Counter(line["status"] for line in lines if line["path"] == "/told/crew")
+    assert responses == {503: 4, 200: 6}

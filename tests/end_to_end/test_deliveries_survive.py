@@ -15,7 +15,7 @@ import httpx
 import psutil
 import pytest
 from demo.places import product_settings
-from end_to_end.looks import answered, delivering, run_state, takes
+from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.running import Running, ledger_files
 from end_to_end.secrets import airflow_logs, written_secrets
 
@@ -58,7 +58,7 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
     running.publish("parcels", range(first, first + 100))
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
     kill(running, push_process(chunk), victim)
-    written_down = answered(running, chunk)
+    written_down = responded(running, chunk)
     running.until_settled()
 
     received = Counter(running.requests("/slow/tracking"))
@@ -68,7 +68,7 @@ def test_a_killed_push_loses_nothing(running: Running, victim: str) -> None:
 
 
 def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
-    """Its task is set failed while it runs: on_kill stops it, it ends its chunk, and nothing answered is sent again."""
+    """Its task is set failed while it runs: on_kill stops it, it ends its chunk, nothing comes twice."""
     before = set(running.requests("/slow/tracking"))
     running.publish("parcels", range(2_000, 2_100))
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, "parcels"))
@@ -84,7 +84,7 @@ def test_a_push_that_airflow_ends_stops_by_itself(running: Running) -> None:
     ended = running.airflow.call("GET", task)
     assert (ended["state"], ended["rendered_map_index"]) == ("failed", chunk_name(chunk))
     received = Counter(name for name in running.requests("/slow/tracking") if name not in before)
-    taken = answered(running, chunk, "delivered")
+    taken = responded(running, chunk, "delivered")
     assert len(received) == 100
     assert 0 < len(taken) < 100
     assert {received[name] for name in taken} == {1}

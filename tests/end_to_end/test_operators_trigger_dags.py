@@ -259,7 +259,7 @@ def test_a_push_that_is_cleared_says_that_it_was_sent(directed: Running) -> None
 
 def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) -> None:
     """What is on hold for a target that was disabled is due; a rule that is not on hold stays as it is."""
-    directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "answers 410")
+    directed.runtime.ledger.set_target_status("crew-duty", "crew", "disabled", "responds with 410")
     enabled = ran(
         directed, "eventbridge_operate_rules", {"action": "enable target", "rule": "crew-duty", "target": "crew"}
     )
@@ -273,7 +273,7 @@ def test_a_target_is_enabled_and_a_rule_released_by_the_form(directed: Running) 
 
 
 def test_a_run_that_was_marked_failed_is_cleared(directed: Running) -> None:
-    """Airflow answers the clearing, and the run of every DAG that moves batches ends well the second time."""
+    """Airflow responds to the clearing, and the run of every DAG that moves batches ends well the second time."""
     for dag_id in ("eventbridge_retry_deliveries", "eventbridge_deliver_orders"):
         run_id = ran(directed, dag_id)
         path = f"/dags/{dag_id}/dagRuns/{run_id}"
@@ -406,7 +406,7 @@ def told(directed: Running, dag_id: str, run_id: str, task_id: str, map_index: i
 
 
 def tell(directed: Running, name: str, status: int) -> None:
-    """Have the receiver answer a status at /told/NAME."""
+    """Have the receiver respond with a status at /told/NAME."""
     port = directed.places.receiver_port
     httpx.post(f"http://127.0.0.1:{port}/tell/{status}/{name}").raise_for_status()
 

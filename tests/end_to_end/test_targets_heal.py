@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from end_to_end.looks import answered, delivering, run_state, takes
+from end_to_end.looks import delivering, responded, run_state, takes
 from end_to_end.mortal import MortalServer
 from end_to_end.running import Running, delivery_of, source_of
 from end_to_end.secrets import airflow_logs, written_secrets
@@ -58,7 +58,7 @@ def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: t
     running.publish("orders", range(90, 130))
     chunk = running.until("a push is in the middle of its chunk", lambda: delivering(running, _RUNNER, "tracking"))
     kill(running, "scheduler")
-    written_down = answered(running, chunk)
+    written_down = responded(running, chunk)
     backlog = [row for row in running.runtime.ledger.pending() if row.target == "crm" and row.state == "scheduled"]
     assert len(set(running.requests("/healthy/crm"))) == 10, "nothing came back from the dead"
     mortal.start()
@@ -176,7 +176,7 @@ def gives_way(running: Running) -> bool:
 
 
 def tell(running: Running, status: int) -> None:
-    """Have the receiver answer the claims with a status from now on."""
+    """Have the receiver respond to the claims with a status from now on."""
     httpx.get(f"http://127.0.0.1:{running.places.receiver_port}/tell/{status}/claims").raise_for_status()
 
 

@@ -50,16 +50,16 @@ class Run:
         """Kill the process, whatever it is at; harmless if it has ended."""
         self.server.order({"kill": self.number})
 
-    def hear(self, answer: dict[str, Any]) -> None:
-        """Take an answer of the server."""
-        if "code" in answer:
-            self.code = answer["code"]
+    def hear(self, response: dict[str, Any]) -> None:
+        """Take a response of the server."""
+        if "code" in response:
+            self.code = response["code"]
             self._ended.set()
             self._paused.set()
-        elif answer["told"] == "paused":
+        elif response["told"] == "paused":
             self._paused.set()
         else:
-            name, what = answer["told"]
+            name, what = response["told"]
             self.told[name] = what
 
 
@@ -101,8 +101,8 @@ class Crashes:
     def _hear(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            answer = json.loads(line)
-            self._runs[answer["id"]].hear(answer)
+            response = json.loads(line)
+            self._runs[response["id"]].hear(response)
 
 
 @contextmanager

@@ -3,7 +3,7 @@
     PYTHONPATH=tests python -m faults.deep --schedules 1000 --spark-schedules 20
     PYTHONPATH=tests python -m faults.deep --only pairs --places retry.plan redrive.plan
 
-Random stories happen to batches of sixty orders and forty moves, whose segments hold five answers and whose chunks
+Random stories happen to batches of sixty orders and forty moves, whose segments hold five responses and whose chunks
 twenty deliveries; a few of them on a Spark Connect server of its own.
 """
 
@@ -23,7 +23,7 @@ from faults.trial import Scene
 from faults.tried import TRIED, in_all
 from faults.world import Size
 
-_LARGER = Size(valid=60, moves=40, range_events=16, segment_answers=5, chunk_deliveries=20)
+_LARGER = Size(valid=60, moves=40, range_events=16, segment_responses=5, chunk_deliveries=20)
 _ONLY = ("all", "pairs", "singles", "schedules", "spark")
 
 

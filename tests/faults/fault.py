@@ -32,11 +32,11 @@ Counted = Literal["die", "fail", "pause"]
 #: Calls of the operating system below store and file targets: these fail one by one, the points around them kill.
 _SYSTEM_CALLS = ("fsync", "link", "replace", "write")
 
-#: A call that fails after it was done: its answer was lost on the way.
-_LOST_ANSWERS = {"ledger.commit.done", "store.put.done", "store.create.done", "bus.commit.done"}
+#: A call that fails after it was done: its response was lost on the way.
+_LOST_RESPONSES = {"ledger.commit.done", "store.put.done", "store.create.done", "bus.commit.done"}
 _FAILING = {
     *(f"system.{name}" for name in _SYSTEM_CALLS),
-    *_LOST_ANSWERS,
+    *_LOST_RESPONSES,
     "ledger.begin",
     "ledger.execute",
     "ledger.commit",
@@ -46,7 +46,7 @@ _FAILING = {
 _FAILING_READS = {"ledger.select", "store.get", "store.open", "store.exists", "store.list", "store.size"}
 
 #: Points at which no lock of the ledger is held: whoever stands still there hinders nobody.
-_PAUSABLE = {"target.send", "target.answered", "bus.read", "bus.commit", "store.open", "store.get"}
+_PAUSABLE = {"target.send", "target.responded", "bus.read", "bus.commit", "store.open", "store.get"}
 _PAUSABLE |= {"store.delete", "store.delete.done"}
 _PAUSABLE |= {f"store.{verb}{when}" for verb in ("put", "create") for when in ("", ".written", ".named", ".done")}
 
@@ -159,8 +159,8 @@ def failure(point: str, number: int) -> Exception:
     if point.startswith("ledger."):
         return OperationalError(point, {}, sqlite3.OperationalError("database is locked"))
     if point.startswith("bus."):
-        return BusError(f"{point}: the bus does not answer. This failure was ordered.")
-    if point in _LOST_ANSWERS:
-        return StoreError(f"{point}: the answer was lost. This failure was ordered.")
+        return BusError(f"{point}: the bus does not respond. This failure was ordered.")
+    if point in _LOST_RESPONSES:
+        return StoreError(f"{point}: the response was lost. This failure was ordered.")
     number = errno.EIO if odd else errno.ENOSPC
     return OSError(number, os.strerror(number))

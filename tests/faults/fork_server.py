@@ -82,7 +82,7 @@ def _live_through() -> None:
     """
     before, threads = _open_files(), threading.enumerate()
     kind, where = KINDS["normal"], Path.cwd()
-    urls = dict.fromkeys(kind.answers, "http://127.0.0.1:1/nobody")
+    urls = dict.fromkeys(kind.responses, "http://127.0.0.1:1/nobody")
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made) / "world"
         world.make_world(folder, "normal", kind.events, world.Size())
@@ -145,8 +145,8 @@ def _listen(child: _Child, children: dict[int, _Child], selector: selectors.Base
             _print({"id": child.number, "told": told})
 
 
-def _print(answer: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(answer) + "\n")
+def _print(response: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(response) + "\n")
     sys.stdout.flush()
 
 

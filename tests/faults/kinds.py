@@ -1,4 +1,4 @@
-"""The kinds of batches that the harness stops: their stages, what comes before them, and how targets answer meanwhile.
+"""The kinds of batches that the harness stops: their stages, what comes before them, and how targets respond meanwhile.
 
 A kind that is added here is killed, failed, overtaken and paired like the others, and has its rows on the page.
 """
@@ -90,12 +90,12 @@ _SOME_FAIL: Mapping[str, str] = {**WELL, "late": "nobody", "strict": "first"}
 class Kind:
     """The stages of one kind, in order, and what must have happened before the first of them.
 
-    `before`: runs, as `world.run` takes them. `answers`: what targets do while the stages run (see `receiver.py`;
+    `before`: runs, as `world.run` takes them. `responses`: what targets do while the stages run (see `receiver.py`;
     `nobody`: no one listens); all but `bad` are well in the end, and `mends` says that `bad` is too. `events`: what
     its worlds publish. `split`: a batch leaves one message over, for another one. `early`: what died is gone on with at
     once; else it is settled late, and who comes early waits.
-    `again`: the calls of a stage that come again with each answer: in `make test` one in so many of them is stopped at,
-    and fails, after the first dozen.
+    `again`: the calls of a stage that come again with each response: in `make test` one in so many of them is stopped
+    at, and fails, after the first dozen.
     `most`: it is stopped at so many of its calls, spread, in `make test`: how many there are says how threads take
     turns, and one that is not reached is no fault. `requests`: so many connections break, for the same reason.
     In `make test` a kind with `own`, the stages that do for it what they do for no other, is stopped in these only, at
@@ -106,7 +106,7 @@ class Kind:
     stages: Mapping[str, Body]
     before: tuple[str, ...] = ()
     ahead: timedelta = timedelta(0)
-    answers: Mapping[str, str] = field(default_factory=lambda: WELL)
+    responses: Mapping[str, str] = field(default_factory=lambda: WELL)
     mends: bool = False
     events: Literal["orders", "placed", "bills"] = "orders"
     split: bool = False
@@ -247,7 +247,7 @@ KINDS: dict[KindName, Kind] = {
     "normal": Kind(
         "normal",
         {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
-        answers=_SOME_FAIL,
+        responses=_SOME_FAIL,
         again={"push": 3},
     ),
     "retry": Kind(
@@ -255,7 +255,7 @@ KINDS: dict[KindName, Kind] = {
         {"plan": _plan_retries, **_SETTLING},
         before=("normal.all",),
         ahead=LATER,
-        answers={**WELL, "late": "half", "strict": "second"},
+        responses={**WELL, "late": "half", "strict": "second"},
         early=False,
         as_normal=frozenset({"push", "write_dead_letters"}),
         again={"push": 3},
@@ -332,17 +332,17 @@ KINDS: dict[KindName, Kind] = {
     "queue": Kind(
         "normal",
         {"listen": _listen, "buffer": _buffer, "route": _route, **_SETTLING},
-        answers=_SOME_FAIL,
+        responses=_SOME_FAIL,
         early=False,  # what a dead process was handed comes again when its time is over
         own=frozenset({"listen"}),
         every=2,  # two thirds of its calls plan the batch, as ever
     ),
-    "streaming": Kind("normal", {"streaming_task": _run_streaming_task}, answers=_SOME_FAIL, most=28, requests=4),
+    "streaming": Kind("normal", {"streaming_task": _run_streaming_task}, responses=_SOME_FAIL, most=28, requests=4),
     "takeover": Kind(
         "normal",
         {"streaming_task": _run_streaming_task},
         before=("leave",),
-        answers=_SOME_FAIL,
+        responses=_SOME_FAIL,
         events="placed",
         most=16,
         requests=4,
@@ -351,13 +351,13 @@ KINDS: dict[KindName, Kind] = {
         "normal",
         {"streaming_task": _hand_over},
         before=("normal.all",),
-        answers=_SOME_FAIL,
+        responses=_SOME_FAIL,
         events="placed",
         split=True,
         most=8,
     ),
-    "change": Kind("normal", {"streaming_task": _change}, answers=_SOME_FAIL, events="placed", most=16, requests=0),
-    "committer": Kind("normal", {"books": _do_books}, before=("plan",), answers=_SOME_FAIL, most=16),
+    "change": Kind("normal", {"streaming_task": _change}, responses=_SOME_FAIL, events="placed", most=16, requests=0),
+    "committer": Kind("normal", {"books": _do_books}, before=("plan",), responses=_SOME_FAIL, most=16),
 }
 
 
@@ -373,7 +373,7 @@ def release(runtime: World) -> None:
 
 
 def damage(runtime: World) -> None:
-    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with answers."""
+    """Cut a delivery file of the newest batch short, and remove its settlement and a segment with responses."""
     files = {
         kind: next(file.path for file in runtime.ledger.files(batch_of(runtime, "normal"), kind) if file.path)
         for kind in ("delivery", "outcome", "settlement")

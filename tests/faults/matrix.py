@@ -133,7 +133,7 @@ def requests(scene: Scene, place: Place) -> int:
 
 
 def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
-    """Yield two trials for every request of a stage: its connection breaks before it is read, or before its answer."""
+    """Yield two trials for every request of a stage: its connection breaks before it is read, or after."""
     for number in range(1, requests(scene, place) + 1):
         yield lambda number=number: _drop(scene, place, number, read=False)  # type: ignore[misc]
         yield lambda number=number: _drop(scene, place, number, read=True)  # type: ignore[misc]
@@ -141,7 +141,7 @@ def drops(scene: Scene, place: Place) -> Iterator[Callable[[], None]]:
 
 def _drop(scene: Scene, place: Place, number: int, *, read: bool) -> None:
     trial = scene.trial(*place)
-    trial.run(_stage(place), drop=(number, "unanswered" if read else "unread")).expect(0)
+    trial.run(_stage(place), drop=(number, "no_response" if read else "unread")).expect(0)
     trial.recover()
     check(trial)
 
@@ -255,7 +255,7 @@ def _schedule(scene: Scene, dice: random.Random, among: Sequence[Place]) -> None
             reads=dice.random() < 0.5,
             lasting=dice.random() < 0.3,
         )
-        drop = (dice.randint(1, 40), dice.choice(["unread", "unanswered"]))
+        drop = (dice.randint(1, 40), dice.choice(["unread", "no_response"]))
         trial.run(what, fault, drop=drop if dice.random() < 0.3 else None)  # type: ignore[arg-type]
     trial.recover(dice.choice(_recoveries(trial)[1::2]))
     check(trial)

@@ -73,7 +73,7 @@ def open_world(folder: Path, later: timedelta = timedelta(0)) -> Runtime:
         "EVENTBRIDGE_HOME": str(folder / "home"),
         "EVENTBRIDGE_FILE_TARGET_FOLDERS": str(folder),
         "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
-        "EVENTBRIDGE_SEGMENT_ANSWERS": "2",
+        "EVENTBRIDGE_SEGMENT_RESPONSES": "2",
     }
     connections = connections_from_environment({})
     return Runtime.open(Settings.from_mapping(mapping), connections, lambda: datetime.now(UTC) + later)

@@ -54,20 +54,20 @@ def _rows(trial: Trial) -> dict[str, dict[str, int]]:
 
 
 def _lost(trial: Trial) -> Iterator[str]:
-    answered: dict[str, set[str]] = defaultdict(set)
+    responded: dict[str, set[str]] = defaultdict(set)
     for request in trial.received():
         if request.final:
-            answered[request.target].add(request.event)
-            answered[request.how].add(request.event)
+            responded[request.target].add(request.event)
+            responded[request.how].add(request.event)
     path = trial.folder / "lines.jsonl"
     if path.exists():
-        answered["lines"] = {json.loads(line)["id"] for line in path.read_text().splitlines()}
+        responded["lines"] = {json.loads(line)["id"] for line in path.read_text().splitlines()}
     kind = KINDS[trial.kind]
     for event, _ in valid_events(kind.events, trial.scene.size):
         for target in _takers(str(event["type"])) + (
             ["mended"] if kind.mends and event["type"] == "order.placed" else []
         ):
-            if event["id"] not in answered[target]:
+            if event["id"] not in responded[target]:
                 yield f"{target} never got {event['id']}"
 
 
@@ -91,8 +91,8 @@ def _wrong_repetitions(trial: Trial) -> Iterator[str]:
         if len(found) > 1:
             yield f"{event} of {target} came as {sorted(found)}"
     certain = (request for request in received if request.final and request.run not in trial.unsettled)
-    answered = Counter((request.run, request.webhook_id) for request in certain)
-    yield from (f"run {run} got {count} answers for {each}" for (run, each), count in answered.items() if count > 1)
+    responded = Counter((request.run, request.webhook_id) for request in certain)
+    yield from (f"run {run} got {count} responses for {each}" for (run, each), count in responded.items() if count > 1)
     for run, found in trial.looks:
         yield from (f"before run {run}: {each}" for each in found["wrong"])
         claimed = {each for target, some in found["delivered"].items() if target != "lines" for each in some}

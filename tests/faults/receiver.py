@@ -1,7 +1,7 @@
 """A receiver that keeps its own log, tells apart who sent what, and can drop the n-th request of a run.
 
 It lives in a thread of the test's process, so that it outlives every process that is killed.
-A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the answer: the target's name,
+A URL says which world and which run of it sends: `/<world>/<run>/<how>`; `how` decides the response: the target's name,
 by which it takes everything (`bad`: nothing), or what the target does instead.
 """
 
@@ -23,13 +23,13 @@ from eventbridge.testing.receiver_http import Incoming, read_request
 _TARGETS = {"half": "late", "first": "strict", "second": "strict", "mended": "bad"}
 _REFUSED = {"first": "cog-0", "second": "cog-1"}
 
-#: A request that is dropped: never looked at, or taken and never answered.
-Drop = Literal["unread", "unanswered"]
+#: A request that is dropped: never looked at, or taken and never responded to.
+Drop = Literal["unread", "no_response"]
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request as the receiver saw it; `status` 0 = it was taken and never answered."""
+    """One request as the receiver saw it; `status` 0 = it was taken and never responded to."""
 
     world: str
     run: int
@@ -45,7 +45,7 @@ class Request:
 
     @property
     def final(self) -> bool:
-        """Whether it was answered, and need not come again."""
+        """Whether it got a response, and need not come again."""
         return self.status in (200, 400)
 
 
@@ -74,7 +74,7 @@ class Log:
             self._requests.pop(world, None)
 
     def take(self, incoming: Incoming) -> int | None:
-        """Write a request down and return the status to answer; None: drop the connection."""
+        """Write a request down and return the status to respond with; None: drop the connection."""
         _, world, run, how = incoming.path.split("/", 3)
         event = json.loads(incoming.body)["id"]
         with self._lock:

@@ -33,7 +33,7 @@ def scene(worlds: Path) -> Iterator[Scene]:
 def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Ended at its n-th call, by itself or by SIGKILL, for every n: the next run finishes it, nothing is lost.
 
-    Of a push, whose calls come again with each answer, for every third n after the first dozen.
+    Of a push, whose calls come again with each response, for every third n after the first dozen.
     """
     kind = KINDS[place[0]]
     tried = matrix.at_once(matrix.kills(scene, place, kind.every, kind.most, matrix.again(place)))
@@ -45,7 +45,7 @@ def test_a_stage_that_dies_anywhere_loses_nothing(place: matrix.Place, scene: Sc
 def test_a_call_that_fails_anywhere_loses_nothing(place: matrix.Place, scene: Scene) -> None:
     """Disk, ledger or bus fails at the n-th call, for every n: it ends in the product's error; nothing is lost.
 
-    Of a push, whose calls come again with each answer, for every third n after the first dozen.
+    Of a push, whose calls come again with each response, for every third n after the first dozen.
     """
     tried = matrix.at_once(matrix.failures(scene, place, matrix.again(place), most=KINDS[place[0]].most))
 
@@ -54,7 +54,7 @@ def test_a_call_that_fails_anywhere_loses_nothing(place: matrix.Place, scene: Sc
 
 @pytest.mark.parametrize("place", _SENDING, ids="-".join)
 def test_a_connection_that_breaks_loses_nothing(place: matrix.Place, scene: Scene) -> None:
-    """The n-th request finds its connection broken, before it is read or before its answer, for every n."""
+    """The n-th request finds its connection broken, before it is read or before its response, for every n."""
     tried = matrix.at_once(matrix.drops(scene, place))
 
     assert tried >= 4, "two requests, each lost before and after it is read"

@@ -158,12 +158,12 @@ class Trial:
         own = KINDS[self.kind]
         recovers = what.startswith("recovery")
         kind: Kind = KINDS.get(what.partition(".")[0], own)  # type: ignore[call-overload]
-        answers = {**(WELL if recovers else kind.answers)}
+        responses = {**(WELL if recovers else kind.responses)}
         if own.mends and (recovers or kind is own):
-            answers["bad"] = "mended"
+            responses["bad"] = "mended"
         log = self.scene.log
         urls = {
-            name: _NOBODY if how == "nobody" else log.url(self.name, self.runs, how) for name, how in answers.items()
+            name: _NOBODY if how == "nobody" else log.url(self.name, self.runs, how) for name, how in responses.items()
         }
         if drop is not None:
             log.drops[self.name, self.runs] = drop

@@ -183,13 +183,13 @@ def move_rule(runtime: World) -> None:
 class Size:
     """How large a world is: its valid orders, or bills; its moves; and after how many of what a file is written.
 
-    With one answer a segment the number of calls does not depend on how threads take turns.
+    With one response a segment the number of calls does not depend on how threads take turns.
     """
 
     valid: int = 2
     moves: int = 3
     range_events: int = 4
-    segment_answers: int = 1
+    segment_responses: int = 1
     chunk_deliveries: int = 5_000
 
 
@@ -218,7 +218,7 @@ def open_world(folder: Path, visit: Mapping[str, object]) -> World:
             "EVENTBRIDGE_LEDGER_URL": ledger_url(folder),
             "EVENTBRIDGE_RULES_FOLDER": str(folder / "rules"),
             "EVENTBRIDGE_BUFFER_RANGE_EVENTS": str(size.range_events),
-            "EVENTBRIDGE_SEGMENT_ANSWERS": str(size.segment_answers),
+            "EVENTBRIDGE_SEGMENT_RESPONSES": str(size.segment_responses),
             "EVENTBRIDGE_CHUNK_MAX_DELIVERIES": str(size.chunk_deliveries),
             "EVENTBRIDGE_BATCH_MAX_EVENTS": str(made["batch_events"]),
             "EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0",

@@ -126,15 +126,15 @@ def same(value: Any, wanted: Any) -> bool:
 
 def in_range(value: Fraction, bounds: list[Any]) -> bool:
     """Tell whether every comparison holds."""
-    answers = []
+    responses = []
     for comparison, number in zip(bounds[::2], bounds[1::2], strict=True):
         bound = Fraction(number.text)
-        answers.append(
+        responses.append(
             (comparison in ("=", "<=", ">=") and value == bound)
             or (comparison in ("<", "<=", "!=") and value < bound)
             or (comparison in (">", ">=", "!=") and value > bound)
         )
-    return all(answers)
+    return all(responses)
 
 
 def meets_text(value: str, operator: str, argument: Any) -> bool:
@@ -149,14 +149,14 @@ def meets_text(value: str, operator: str, argument: Any) -> bool:
         return re.fullmatch(expression, value, re.S) is not None
     if operator == "regex":
         return re.fullmatch(argument, value, re.A) is not None
-    answers = {
+    responses = {
         "exactly": value == argument,
         "prefix": value[: len(argument)] == argument,
         "suffix": value[max(len(value) - len(argument), 0) :] == argument,
         "contains": any(value[start:].startswith(argument) for start in range(len(value) + 1)),
         "equals-ignore-case": value.casefold() == argument.casefold(),
     }
-    return answers[operator]
+    return responses[operator]
 
 
 def in_block(value: str, block: str) -> bool:

@@ -1,4 +1,4 @@
-"""Compares the kernel's answers with the reference matcher's, rule by rule and event by event."""
+"""Compares the kernel's results with the reference matcher's, rule by rule and event by event."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Agreement(NamedTuple):
 NOTHING = Agreement(0, 0, 0, [])
 
 
-def answers(found: Matches) -> list[list[int] | None]:
+def results(found: Matches) -> list[list[int] | None]:
     """Return the rules that each event matches, ascending; None for a malformed event."""
     malformed = set(found.malformed.tolist())
     offsets = found.offsets.tolist()
@@ -46,7 +46,7 @@ def answers(found: Matches) -> list[list[int] | None]:
     ]
 
 
-def expected_answer(patterns: Sequence[Pattern], event: bytes) -> list[int] | None:
+def expected_result(patterns: Sequence[Pattern], event: bytes) -> list[int] | None:
     """Return the rules that an event matches by the reference matcher, None if it is malformed."""
     try:
         leaves = flatten(parse_document(event))
@@ -61,17 +61,17 @@ def compare(patterns: Sequence[Pattern], events: Sequence[bytes], matcher: Match
     found = matcher.match(pa.array(events, pa.binary()))
     differences = []
     matched = 0
-    for event, answer in zip(events, answers(found), strict=True):
-        expected = expected_answer(patterns, event)
+    for event, result in zip(events, results(found), strict=True):
+        expected = expected_result(patterns, event)
         matched += len(expected or ())
-        if answer == expected:
+        if result == expected:
             continue
-        if answer is None or expected is None:
-            differences.append(f"event {event!r}: kernel {answer}, reference {expected}")
+        if result is None or expected is None:
+            differences.append(f"event {event!r}: kernel {result}, reference {expected}")
             continue
         differences += [
-            f"pattern {write_pattern(patterns[rule])}, event {event!r}: the kernel says {rule in answer}"
-            for rule in sorted(set(answer) ^ set(expected))
+            f"pattern {write_pattern(patterns[rule])}, event {event!r}: the kernel says {rule in result}"
+            for rule in sorted(set(result) ^ set(expected))
         ]
     return Agreement(len(patterns) * len(events), matched, found.handed_back, differences)
 

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
-from eventbridge.decision.answer_to_outcome import decide, expired, too_early
 from eventbridge.decision.ordering import (
     BEHIND_ITS_KEY,
     BLOCKED,
@@ -29,10 +28,11 @@ from eventbridge.decision.ordering import (
     shard_of,
     spans_of,
 )
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import decide, expired, too_early
 from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.partition import Partition
 from eventbridge.model.place import Place, Span
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 
 PARTITIONS = [Partition("orders", "", number) for number in range(2)]
@@ -93,7 +93,7 @@ class Batch:
 
 @dataclass(eq=False)
 class Push:
-    """A push of one shard; `heard` is what it has not written down, `flying` what it waits for the answers of."""
+    """A push of one shard; `heard` is what it has not written down, `flying` what it waits for the responses of."""
 
     batch: Batch
     shard: int
@@ -185,14 +185,14 @@ class OrderModel:
         self.pushes.append(Push(batch, shard))
         return self.pushes[-1]
 
-    def step(self, push: Push, answer: Callable[[Delivery], str], *, write: bool) -> None:
-        """Let a push take its answers, write them down if it is time to, and send what comes next."""
+    def step(self, push: Push, response: Callable[[Delivery], str], *, write: bool) -> None:
+        """Let a push take its responses, write them down if it is time to, and send what comes next."""
         if push.lease is None:
             if not self._take_lease(push):
                 return
             self._read(push)
         for each in push.flying:
-            self._answered(push, each, answer(each))
+            self._record_response(push, each, response(each))
         push.flying = []
         ready = self._ready(push)
         soon = self.now + _LINGER
@@ -334,19 +334,19 @@ class OrderModel:
         self._flights[each] = self.now + timedelta(seconds=_TIMEOUT)
         push.flying.append(each)
 
-    def _answered(self, push: Push, each: Delivery, how: str) -> None:
-        """Take the answer to a request, or that there is none."""
+    def _record_response(self, push: Push, each: Delivery, how: str) -> None:
+        """Take the response to a request, or that there is none."""
         push.tries[each] += 1
         attempts, begins = push.tries[each], each.not_before or each.arrived_at
         if how == "interrupted":
             push.unclear = True  # it may still arrive
             sent_at = self._flights.get(each, self.now) - timedelta(seconds=_TIMEOUT)
-            answer = Answer(False, sent_at, 1.0, error_class="Interrupted")
+            response = Response(False, sent_at, 1.0, error_class="Interrupted")
         else:
             late = self._flights.pop(each, self.now) <= self.now
-            answer = _answer("timeout" if late else how, self.now)
+            response = _response("timeout" if late else how, self.now)
         outcome = decide(
-            answer,
+            response,
             _POLICY,
             attempts=attempts,
             arrived_at=begins,
@@ -397,6 +397,6 @@ def _reason(outcome: Outcome | Unknown) -> str:
     return outcome.reason if isinstance(outcome, RetryAt) else ""
 
 
-def _answer(how: str, now: datetime) -> Answer:
+def _response(how: str, now: datetime) -> Response:
     code = int(how) if how.isdigit() else None
-    return Answer(how == "200", now, 1.0, code=code, error_class=None if code is not None else "Timeout")
+    return Response(how == "200", now, 1.0, code=code, error_class=None if code is not None else "Timeout")

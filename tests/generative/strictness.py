@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from generative.damaged_text import Damage
 from generative.guard_page import GuardedText
-from generative.kernel_agreement import answers, expected_answer, made
+from generative.kernel_agreement import expected_result, made, responses
 
 from eventbridge.event.json_document import MAXIMUM_DEPTH
 from eventbridge.match import compile_rules
@@ -100,12 +100,12 @@ def check_damaged(seed: int, count: int) -> tuple[int, list[str]]:
     for number in range(0, count, BLOCK):
         behind = BEHIND[number // BLOCK % len(BEHIND)]
         block = [damage.document() for _ in range(BLOCK)]
-        found = answers(matcher.match(pa.array(block, pa.binary())))
-        for document, answer in zip(block, found, strict=True):
-            expected = expected_answer(patterns, document)
+        found = responses(matcher.match(pa.array(block, pa.binary())))
+        for document, response in zip(block, found, strict=True):
+            expected = expected_result(patterns, document)
             refused += expected is None
-            if answer != expected:
-                differences.append(f"{document!r}: kernel {answer}, reference {expected}")
+            if response != expected:
+                differences.append(f"{document!r}: kernel {response}, reference {expected}")
             if is_strict_json(document) != (expected is not None):
                 differences.append(f"{document!r}: parse_document and the standard library disagree")
             if alone.refuses(guard.texts([document], behind)) != (expected is None):

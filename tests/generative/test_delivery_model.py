@@ -17,14 +17,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eventbridge.decision.answer_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, decide, expired
 from eventbridge.decision.balance import Books, differences
 from eventbridge.decision.batch_size import Waiting, plan_ranges
 from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
+from eventbridge.decision.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, decide, expired
 from eventbridge.event.ids import Fingerprint, delivery_id
-from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.partition import Partition
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.types import ChunkSize
 
@@ -142,21 +142,21 @@ class _Product(RuleBasedStateMachine):
         self._begin(due, {}, slots=1, free=1, most=len(due))
 
     @precondition(lambda self: self.batch is not None)
-    @rule(answers=st.lists(_HOSTILE, min_size=1, max_size=8), draw=st.floats(0, 0.999), lost=st.booleans())
-    def push(self, answers: list[str], draw: float, lost: bool) -> None:
-        """Deliver what was handed out; with `lost` every third answer is lost with the process that had it."""
+    @rule(responses=st.lists(_HOSTILE, min_size=1, max_size=8), draw=st.floats(0, 0.999), lost=st.booleans())
+    def push(self, responses: list[str], draw: float, lost: bool) -> None:
+        """Deliver what was handed out; with `lost` every third response is lost with the process that had it."""
         assert self.batch is not None
         for number, raw in enumerate(sorted(self.batch.handed_out)):
             known = self.batch.verdicts.get(raw, Unknown())
             if isinstance(known, Unknown):
-                outcome = self._attempt(raw, answers[number % len(answers)], draw)
+                outcome = self._attempt(raw, responses[number % len(responses)], draw)
                 if not (lost and number % 3 == 0):
                     self._take(raw, outcome)
 
     @precondition(lambda self: self.batch is not None and self.batch.verdicts)
     @rule(other=_HOSTILE, draw=st.floats(0, 0.999))
     def overtake(self, other: str, draw: float) -> None:
-        """Another attempt reports a delivery that has an answer: the better of the two counts, in whatever order."""
+        """Another attempt reports a delivery that has a response: the better of the two counts, in whatever order."""
         assert self.batch is not None
         raw = min(self.batch.verdicts)
         before = self.batch.verdicts[raw]
@@ -266,10 +266,10 @@ class _Product(RuleBasedStateMachine):
         over = expired(policy, each.arrived_at, 0.0, self.now)
         if over is not None:
             return over
-        answer = _answer(how, self.now)
+        response = _response(how, self.now)
         attempts = each.attempts + 1
         outcome = decide(
-            answer,
+            response,
             policy,
             attempts=attempts,
             arrived_at=each.arrived_at,
@@ -283,7 +283,7 @@ class _Product(RuleBasedStateMachine):
         match outcome:
             case RetryAt(due_at, "Interrupted"):
                 assert how == "interrupted"
-                assert due_at - self.now == timedelta(seconds=_TIMEOUT_SECONDS), "its answer may come until then"
+                assert due_at - self.now == timedelta(seconds=_TIMEOUT_SECONDS), "its response may come until then"
             case RetryAt(due_at):
                 shortest, longest = (timedelta(seconds=each) for each in waits[attempts - 1])
                 asked = timedelta(seconds=int(how.split()[-1])) if "retry-after" in how else timedelta(0)
@@ -350,22 +350,22 @@ def _state(outcome: Outcome | Unknown) -> str:
 
 
 def _damaged(rows: list[tuple[bytes, str]], wrong: str) -> list[tuple[bytes, str]]:
-    """Return the rows with the first one lost, there twice, or passed off as delivered though nobody answered."""
+    """Return the rows with the first one lost, there twice, or passed off as delivered though nobody responded."""
     if wrong == "lose":
         return rows[1:]
     if wrong == "double":
         return [*rows, rows[0]]
-    unanswered = [(raw, state) for raw, state in rows if state != "delivered"]
-    if not unanswered:
+    no_response = [(raw, state) for raw, state in rows if state != "delivered"]
+    if not no_response:
         return rows[1:]
-    forged = unanswered[0][0]
+    forged = no_response[0][0]
     return [(raw, "delivered" if raw == forged else state) for raw, state in rows]
 
 
-def _answer(how: str, now: datetime) -> Answer:
+def _response(how: str, now: datetime) -> Response:
     code = int(how.split()[0]) if how[0].isdigit() else None
     classes = {"timeout": "Timeout", "interrupted": "Interrupted"}
-    return Answer(
+    return Response(
         accepted=code == 200,
         started_at=now,
         duration_ms=1.0,

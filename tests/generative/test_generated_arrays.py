@@ -1,7 +1,7 @@
 """Array consistency on many small patterns and events of nothing but structure.
 
 Hypothesis spends a millisecond on what takes the matcher microseconds, and most of what it draws is decided by a
-missing leaf. Here a seeded generator draws zeros, ones, absences and arrays only, so that most answers depend on the
+missing leaf. Here a seeded generator draws zeros, ones, absences and arrays only, so that most results depend on the
 choice of elements. `ARRAY_EXAMPLES` in the environment asks for more of them.
 """
 
@@ -83,7 +83,7 @@ def pairs(draw: random.Random, count: int) -> Iterator[tuple[dict[str, Any], dic
 
 
 def test_reference_matcher_agrees_with_the_definition_on_arrays() -> None:
-    """The matcher answers as trying every choice of leaves does, in arrays of arrays with `$or` and absences."""
+    """The matcher responds as trying every choice of leaves does, in arrays of arrays with `$or` and absences."""
     draw = random.Random(20131)
     matched = 0
     for pattern, event in pairs(draw, EXAMPLES):

@@ -1,4 +1,4 @@
-"""Whatever expression of JSONata meets whatever data: an answer or a failure, and the next event is evaluated rightly.
+"""Whatever expression of JSONata meets whatever data: a response or a failure, and the next event is evaluated rightly.
 
 Thousands of new ones by HYPOTHESIS_PROFILE=deep.
 """
@@ -129,7 +129,7 @@ def check(expression: str, data: Any, budget: Budget) -> str:
     try:
         payload = renderer.render(event(data), SCOPE._replace(budget=budget)).payload
         parse_document(b'{"value":' + payload + b"}")  # one value of strict JSON, in UTF-8
-        outcome = "answered"
+        outcome = "responded"
     except TransformFailed:
         outcome = "failed"
     except BudgetSpent:
@@ -142,7 +142,7 @@ def check(expression: str, data: Any, budget: Budget) -> str:
 
 
 @given(GENERATED, VALUES)
-def test_an_expression_has_an_answer_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
+def test_an_expression_has_a_result_or_fails_and_nothing_else_notices(expression: str, data: Any) -> None:
     """Operators, functions, predicates, sorts, lambdas and transforms, put together at random."""
     check(expression, data, Budget(2.0))
 
@@ -159,5 +159,5 @@ def test_expressions_that_mean_something_meet_any_data(expressions: list[str], d
     spent = Budget(0.001)
     spent.charge(0.001)
     for expression in expressions:
-        assert check(expression, data, Budget(2.0)) in ("answered", "failed")
+        assert check(expression, data, Budget(2.0)) in ("responded", "failed")
         assert check(expression, data, spent) == "spent"

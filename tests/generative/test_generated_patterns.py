@@ -29,7 +29,7 @@ def reordered(value: Any, reverse: bool = True) -> Any:
 @given(pairs)
 @settings(max_examples=settings().max_examples * 2)
 def test_reference_matcher_agrees_with_the_definition(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """The matcher answers as trying every choice of leaves does."""
+    """The matcher responds as trying every choice of leaves does."""
     pattern, event = pair
 
     assert matches(pattern, write_document(event)) == brute_force.matches(pattern, event)
@@ -37,7 +37,7 @@ def test_reference_matcher_agrees_with_the_definition(pair: tuple[dict[str, Any]
 
 @given(pairs)
 def test_order_of_keys_never_matters(pair: tuple[dict[str, Any], dict[str, Any]]) -> None:
-    """Neither the order of a pattern's keys nor that of an event's changes the answer."""
+    """Neither the order of a pattern's keys nor that of an event's changes the result."""
     pattern, event = pair
     expected = matches(pattern, event)
 
@@ -47,7 +47,7 @@ def test_order_of_keys_never_matters(pair: tuple[dict[str, Any], dict[str, Any]]
 
 @given(st.lists(patterns(), min_size=2, max_size=4), events)
 def test_other_rules_never_matter(several: list[dict[str, Any]], event: dict[str, Any]) -> None:
-    """Patterns asked together, in any order, on the same leaves answer as each does alone."""
+    """Patterns asked together, in any order, on the same leaves respond as each does alone."""
     parsed, leaves = [parse_pattern(pattern) for pattern in several], flatten(event)
     alone = [matches(pattern, event) for pattern in several]
 

@@ -34,7 +34,7 @@ def deep(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("seed", range(24))
 def test_kernel_agrees_with_the_reference_on_random_rule_sets(seed: int) -> None:
-    """Whatever the rules and the events made to hit them: the same answers, from one rule to two hundred."""
+    """Whatever the rules and the events made to hit them: the same results, from one rule to two hundred."""
     rules = (1, 2, 10, 64, 65, 100, 130, 200)[seed % 8]
 
     assert compare_seed(seed, rules, events=150).differences == []
@@ -47,14 +47,14 @@ def test_kernel_agrees_where_rows_are_long(seed: int) -> None:
 
 
 def test_random_events_hit_the_rules_they_are_made_for() -> None:
-    """About half of the events match a rule that they were made for, so that both answers are tested."""
+    """About half of the events match a rule that they were made for, so that both results are tested."""
     rules, texts = made(seed=1, rules=1, events=2_000)
     several = [made(seed, rules=1, events=40) for seed in range(2, 42)]
-    answers = [matches(pattern[0], event) for pattern, found in several for event in found if b"[" * 99 not in event]
+    responses = [matches(pattern[0], event) for pattern, found in several for event in found if b"[" * 99 not in event]
 
     assert len(rules) == 1
     assert len(texts) == 2_000
-    assert 0.35 < sum(answers) / len(answers) < 0.75
+    assert 0.35 < sum(responses) / len(responses) < 0.75
 
 
 def events_for(several: list[dict[str, Any]]) -> st.SearchStrategy[list[dict[str, Any]]]:
@@ -82,7 +82,7 @@ def test_damaged_documents_are_refused_as_the_standard_refuses_them() -> None:
 
 @pytest.mark.parametrize("guard", ["end", "beginning"])
 def test_tables_are_read_only_where_they_are(guard: str) -> None:
-    """With tables between forbidden pages the answers are the same, and no process dies."""
+    """With tables between forbidden pages the results are the same, and no process dies."""
     run = deep("--pairs", "60000", "--documents", "1000", "--seed", "77", "--guard", guard)
 
     assert (run.returncode, run.stderr) == (0, ""), run.stdout

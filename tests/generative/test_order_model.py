@@ -20,12 +20,12 @@ from eventbridge.decision.ordering import RELEASED, SINGLE_KEY, SKIPPED
 from eventbridge.model.partition import Partition
 
 _KEY, _PARTITION = st.sampled_from(KEYS), st.sampled_from(PARTITIONS)
-_ANSWERS = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
+_RESPONSES = st.lists(st.sampled_from(["200", "200", "503", "400", "timeout", "interrupted"]), min_size=1, max_size=3)
 _PAUSE = st.sampled_from([0, 0, 0, 3, 8, 25])
 
-#: Which push, after how many seconds, gets which answers, and whether it writes down what it heard.
+#: Which push, after how many seconds, gets which responses, and whether it writes down what it heard.
 Steps = list[tuple[int, float, list[str], bool]]
-_STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _ANSWERS, st.booleans()), min_size=2, max_size=9)
+_STEPS = st.lists(st.tuples(st.integers(0, 9), _PAUSE, _RESPONSES, st.booleans()), min_size=2, max_size=9)
 
 
 class _Orders(RuleBasedStateMachine):
@@ -72,12 +72,12 @@ class _Orders(RuleBasedStateMachine):
     @precondition(lambda self: self.model.pushes)
     @rule(steps=_STEPS)
     def work(self, steps: Steps) -> None:
-        """Let pushes, one at a time, take their answers, write them down perhaps, and send what comes next."""
-        for which, pause, answers, write in steps:
+        """Let pushes, one at a time, take their responses, write them down perhaps, and send what comes next."""
+        for which, pause, responses, write in steps:
             self.model.now += timedelta(seconds=pause)
             if self.model.pushes:
                 push = self.model.pushes[which % len(self.model.pushes)]
-                self.model.step(push, lambda each, said=answers: said[each.place.offset % len(said)], write=write)
+                self.model.step(push, lambda each, said=responses: said[each.place.offset % len(said)], write=write)
 
     @precondition(lambda self: self.model.pushes)
     @rule(which=st.integers(0, 9))
@@ -108,7 +108,7 @@ class _Orders(RuleBasedStateMachine):
         for shard in batch.shards:
             self.model.begin_push(batch, shard)
 
-    def _run(self, rounds: int, answer: Callable[[Delivery], str], must_end: Callable[[Delivery], bool]) -> None:
+    def _run(self, rounds: int, response: Callable[[Delivery], str], must_end: Callable[[Delivery], bool]) -> None:
         model = self.model
         while left := [each for each in model.left if must_end(each)]:
             rounds -= 1
@@ -121,7 +121,7 @@ class _Orders(RuleBasedStateMachine):
             for _ in range(2 * len(model.left) + 4):
                 for push in pushes:
                     if push in model.pushes:
-                        model.step(push, answer, write=True)
+                        model.step(push, response, write=True)
             for batch in model.batches:
                 model.commit(batch)
             model.now += timedelta(seconds=600)

@@ -9,8 +9,8 @@ import software.amazon.event.ruler.Machine;
 
 /**
  * Asks Event Ruler. Each line of standard input is {"rule": TEXT, "events": [TEXT, ...]}; each line of standard output
- * answers it: one character per event - 1 matches, 0 does not, ! fails - or "refused: " and why, if the rule is refused.
- * Every rule has a Machine of its own, because Event Ruler's answers change with the other rules of a Machine.
+ * decides it: one character per event - 1 matches, 0 does not, ! fails - or "refused: " and why, if the rule is refused.
+ * Every rule has a Machine of its own, because Event Ruler's results change with the other rules of a Machine.
  */
 public final class AskRuler {
     public static void main(String[] arguments) throws Exception {
@@ -19,12 +19,12 @@ public final class AskRuler {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         for (String line = in.readLine(); line != null; line = in.readLine()) {
             JsonNode question = json.readTree(line);
-            out.println(answers(question.get("rule").asText(), question.get("events")));
+            out.println(results(question.get("rule").asText(), question.get("events")));
         }
         out.flush();
     }
 
-    private static String answers(String rule, JsonNode events) {
+    private static String results(String rule, JsonNode events) {
         // addRule tries a refused rule again in an older language, in which $or is a field: the check comes first.
         String refusal = JsonRuleCompiler.check(rule);
         if (refusal != null) {
@@ -36,14 +36,14 @@ public final class AskRuler {
         } catch (Exception failure) {
             return "refused: " + String.valueOf(failure.getMessage()).replaceAll("\\s+", " ");
         }
-        StringBuilder answers = new StringBuilder();
+        StringBuilder results = new StringBuilder();
         for (JsonNode event : events) {
             try {
-                answers.append(machine.rulesForJSONEvent(event.asText()).isEmpty() ? '0' : '1');
+                results.append(machine.rulesForJSONEvent(event.asText()).isEmpty() ? '0' : '1');
             } catch (Exception failure) {
-                answers.append('!');
+                results.append('!');
             }
         }
-        return answers.toString();
+        return results.toString();
     }
 }

@@ -1,6 +1,6 @@
 """`make oracle`: our matcher against Event Ruler on generated pairs of a rule and an event.
 
-Every answer that differs must belong to a class of docs/pattern-language.md (`oracle.differences`), every refused rule
+Every result that differs must belong to a class of docs/pattern-language.md (`oracle.differences`), every refused rule
 to one of `oracle.refusals`. Prints how often each class was met; exits with 1 and the smallest pair if one is in none.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from oracle import ruler
-from oracle.contradictions import answers_of_parts
+from oracle.contradictions import results_of_parts
 from oracle.differences import DIFFERENCES
 from oracle.draw_pairs import Drawing
 from oracle.matchers import MATCHERS
@@ -68,7 +68,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def compare(pairs: int, seed: int, matcher: str) -> Tally:
-    """Ask both about generated rules and events until there are so many pairs that both have answered."""
+    """Ask both about generated rules and events until there are so many pairs that both have responded."""
     tally, drawing = Tally(), Drawing(seed)
     while tally.pairs < pairs:
         missing = -(-(pairs - tally.pairs) // EVENTS_OF_A_RULE)
@@ -77,9 +77,9 @@ def compare(pairs: int, seed: int, matcher: str) -> Tally:
         rules = [(parse_pattern(text), events) for text, events in drawn]
         ours = list(MATCHERS[matcher](rules))
         expected = ours if matcher == "reference" else list(MATCHERS["reference"](rules))
-        for rule, theirs, our, reference in zip(rules, asked.answers(), ours, expected, strict=True):
+        for rule, theirs, our, reference in zip(rules, asked.results(), ours, expected, strict=True):
             _add(tally, rule, theirs, our, reference)
-    by_parts = answers_of_parts([pair for pair, _ in tally.unexplained])
+    by_parts = results_of_parts([pair for pair, _ in tally.unexplained])
     found = len(tally.unexplained)
     tally.unexplained = [
         (pair, our) for (pair, our), parts in zip(tally.unexplained, by_parts, strict=True) if parts != our
@@ -116,7 +116,7 @@ def table(tally: Tally) -> Iterator[str]:
     """Yield the lines that say what was compared and how often each class was met."""
     yield f"{tally.pairs:,} pairs of a rule and an event, {tally.matched / tally.pairs:.0%} of them a match"
     alike = tally.pairs - tally.differed
-    yield f"{alike:,} answered alike, {tally.differed:,} otherwise; a pair may be of several classes"
+    yield f"{alike:,} decided alike, {tally.differed:,} otherwise; a pair may be of several classes"
     yield f"\n{'class':<52}{'pairs':>8}{'alike':>8}{'otherwise':>11}"
     for each in DIFFERENCES:
         met, differed = tally.of_class[each.name], tally.differed_of_class[each.name]
@@ -133,7 +133,7 @@ def failures(tally: Tally, matcher: str) -> Iterator[str]:
     """Yield what must not be, a few of each kind, and the pairs as small as they get."""
     by_rule = {pair.pattern: (pair, our) for pair, our in reversed(tally.unexplained)}
     for pair, our in list(by_rule.values())[-SHOWN:]:
-        yield f"We answer {our} (1 matches, 0 does not), Event Ruler does not, and no class explains why:"
+        yield f"We respond with {our} (1 matches, 0 does not), Event Ruler does not, and no class explains why:"
         yield from _shown(shrink(pair, lambda candidates: _unexplained(candidates, matcher)))
     for pattern, why in tally.unexplained_refusals[:SHOWN]:
         yield f"Event Ruler refuses a pattern, and no class explains why; {why}:"
@@ -157,10 +157,10 @@ def _unexplained(pairs: list[Pair], matcher: str) -> list[bool]:
     ours = list(MATCHERS[matcher]([(pair.pattern, [pair.text]) for pair in pairs]))
     wrong = {
         number: pair
-        for number, (pair, theirs, our) in enumerate(zip(pairs, asked.answers(), ours, strict=True))
+        for number, (pair, theirs, our) in enumerate(zip(pairs, asked.results(), ours, strict=True))
         if theirs in ("0", "1", "!") and theirs != our and not any(each.applies(pair) for each in DIFFERENCES)
     }
-    by_parts = dict(zip(wrong, answers_of_parts(list(wrong.values())), strict=True))
+    by_parts = dict(zip(wrong, results_of_parts(list(wrong.values())), strict=True))
     return [number in wrong and by_parts[number] != our for number, our in enumerate(ours)]
 
 
@@ -179,7 +179,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--matcher", choices=list(MATCHERS), default=list(MATCHERS)[-1], help="which of ours (%(default)s)"
     )
-    parser.add_argument("--pairs", type=int, default=200_000, help="how many both must answer (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=200_000, help="how many both must respond (%(default)s)")
     parser.add_argument("--seed", type=int, default=20131, help="of the generator (%(default)s)")
     return parser.parse_args(arguments)
 

@@ -1,7 +1,7 @@
-"""Whether Event Ruler contradicts itself: its answer to a rule is not what it answers to the rule's parts.
+"""Whether Event Ruler contradicts itself: its result to a rule is not what it responds to the rule's parts.
 
 The conditions of one path, in a leaf list or in alternatives of `$or`, share one automaton with one another as they
-would with those of other rules, and change one another's answers. This predicate asks for each choice of one condition
+would with those of other rules, and change one another's results. This predicate asks for each choice of one condition
 per leaf list and one alternative per `$or` in a machine of its own: the rule matches if one of these parts does.
 """
 
@@ -34,8 +34,8 @@ def _parts(conjunction: Conjunction) -> list[Pattern]:
     ]
 
 
-def answers_of_parts(pairs: list[Pair]) -> list[str]:
-    """Return what Event Ruler answers by parts: `1`, `0`, or `?` if they are too many or it refuses one."""
+def results_of_parts(pairs: list[Pair]) -> list[str]:
+    """Return what Event Ruler responds with by parts: `1`, `0`, or `?` if they are too many or it refuses one."""
     counts = [
         sum(math.prod(len(field.conditions) for field in each) for each in conjunctions(p.pattern)) for p in pairs
     ]
@@ -45,11 +45,11 @@ def answers_of_parts(pairs: list[Pair]) -> list[str]:
         for pair, patterns in zip(pairs, divided, strict=True)
         for part in patterns
     )
-    answers = iter(asked.answers())
-    return [_any([next(answers) for _ in patterns]) for patterns in divided]
+    results = iter(asked.results())
+    return [_any([next(results) for _ in patterns]) for patterns in divided]
 
 
-def _any(answers: list[str]) -> str:
-    if not answers or not {"0", "1"}.issuperset(answers):
+def _any(results: list[str]) -> str:
+    if not results or not {"0", "1"}.issuperset(results):
         return "?"
-    return "1" if "1" in answers else "0"
+    return "1" if "1" in results else "0"

@@ -1,7 +1,7 @@
-"""In which ways Event Ruler is known to answer differently: the rows of docs/pattern-language.md, as predicates.
+"""In which ways Event Ruler is known to respond differently: the rows of docs/pattern-language.md, as predicates.
 
-A predicate looks at a pair, never at the answers: the pattern has to use the feature and the event has to hold what
-triggers it. A pair that triggers nothing must be answered alike. `oracle.compare` counts both.
+A predicate looks at a pair, never at the results: the pattern has to use the feature and the event has to hold what
+triggers it. A pair that triggers nothing must be decided alike. `oracle.compare` counts both.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def number_beyond(pair: Pair) -> bool:
 
 
 def _by_spelling(condition: Condition, value: Number) -> bool:
-    """Answer as Event Ruler does where it does not compare: an equal spelling is equal, nothing else is known."""
+    """Respond as Event Ruler does where it does not compare: an equal spelling is equal, nothing else is known."""
     return isinstance(condition, Exactly) and isinstance(condition.value, Number) and condition.value.text == value.text
 
 
@@ -109,7 +109,7 @@ def case_folding(pair: Pair) -> bool:
 
 
 def _unit_by_unit(condition: EqualsIgnoreCase | Prefix | Suffix, value: str) -> bool:
-    """Answer as Event Ruler does: each unit of the text stands for itself in upper and in lower case."""
+    """Respond as Event Ruler does: each unit of the text stands for itself in upper and in lower case."""
     backwards = isinstance(condition, Suffix)
     reached = {0}
     for character in reversed(condition.text) if backwards else condition.text:
@@ -174,7 +174,7 @@ def loose_address(text: str) -> str | None:
 
 
 def _loosely_in(block: str, value: str | Number) -> bool:
-    """Answer as Event Ruler does: by digits, also a number's, until they lie between those of the block's ends."""
+    """Respond as Event Ruler does: by digits, also a number's, until they lie between those of the block's ends."""
     digits = value.text if isinstance(value, Number) else loose_address(value)
     low, high = _ends(block)
     above = below = False  # whether the digits so far are above those of the lower end, and below those of the upper
@@ -225,7 +225,7 @@ def _repeated_keys(text: str) -> set[str]:
 
 
 def repeated_condition(pair: Pair) -> bool:
-    """A leaf list of the same path as a later one counts, or that it is replaced by that one: the answer differs."""
+    """A leaf list of the same path as a later one counts, or that it is replaced by that one: the result differs."""
     replaced = _with_last_only(pair.pattern)
     return replaced is not None and matches_leaves(replaced, pair.flat) != matches_leaves(pair.pattern, pair.flat)
 
@@ -249,7 +249,7 @@ def absence_before_choice(pair: Pair) -> bool:
 
 
 def _chosen_in_order(fields: Conjunction, leaves: dict[Path, list[Leaf]], elements: dict[int, int]) -> bool:
-    """Answer as Event Ruler does: field by field, each consistent with what the earlier ones chose."""
+    """Respond as Event Ruler does: field by field, each consistent with what the earlier ones chose."""
     if not fields:
         return True
     field, *later = fields

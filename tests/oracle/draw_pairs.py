@@ -1,7 +1,7 @@
 """Draws rules and events that hit them about every other time, in the part of the language Event Ruler shares.
 
 Hypothesis would need a millisecond a pair; here a seeded generator needs some microseconds. Most of what it draws is
-ordinary. Some is what the two are known to answer differently, so that each class of difference is seen at work.
+ordinary. Some is what the two are known to respond differently, so that each class of difference is seen at work.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Drawing:
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
-        self.rough = 0.0  # how likely a scalar is one that is known to be answered differently
+        self.rough = 0.0  # how likely a scalar is one that is known to be judged differently
 
     def rules(self, count: int, events_of_each: int) -> Iterator[tuple[dict[str, Any], list[str]]]:
         """Yield patterns, each with the texts of its events."""

@@ -11,18 +11,18 @@ from eventbridge.match.reference import matches
 from eventbridge.pattern import Pattern
 
 Rules = Sequence[tuple[Pattern, list[str]]]
-Answers = Iterator[str]
+Responses = Iterator[str]
 TOGETHER: Final = 100
 """So many rules the kernel compiles at a time: each also sees the events of the others, which must change nothing."""
 
 
-def reference(rules: Rules) -> Answers:
+def reference(rules: Rules) -> Responses:
     """Yield, for each rule, a character per event, by the reference matcher."""
     for pattern, events in rules:
         yield "".join("01"[matches(pattern, event)] for event in events)
 
 
-def kernel(rules: Rules) -> Answers:
+def kernel(rules: Rules) -> Responses:
     """Yield the same by the kernel."""
     import pyarrow as pa
 
@@ -34,12 +34,12 @@ def kernel(rules: Rules) -> Answers:
         offsets, matched = [int(offset) for offset in found.offsets], [int(rule) for rule in found.rules]
         event = 0
         for number, (_, events) in enumerate(together):
-            answers = [number in matched[offsets[at] : offsets[at + 1]] for at in range(event, event + len(events))]
-            yield "".join("01"[answer] for answer in answers)
+            results = [number in matched[offsets[at] : offsets[at + 1]] for at in range(event, event + len(events))]
+            yield "".join("01"[result] for result in results)
             event += len(events)
 
 
-MATCHERS: Final[dict[str, Callable[[Rules], Answers]]] = {"reference": reference}
+MATCHERS: Final[dict[str, Callable[[Rules], Responses]]] = {"reference": reference}
 if find_spec("eventbridge.match.kernel") is not None:
     MATCHERS["kernel"] = kernel
 """The matchers there are, the one that runs in production last."""

@@ -42,23 +42,23 @@ class Asked:
     """Questions that a Java process works on while something else is done here."""
 
     def __init__(self, questions: Iterable[tuple[str, list[str]]]) -> None:
-        asked, self._answers, self._errors = BUILT / "questions.jsonl", BUILT / "answers.txt", BUILT / "errors.txt"
+        asked, self._results, self._errors = BUILT / "questions.jsonl", BUILT / "results.txt", BUILT / "errors.txt"
         with asked.open("w", encoding="utf-8") as lines:
             lines.writelines(json.dumps({"rule": rule, "events": events}) + "\n" for rule, events in questions)
         # What is shaped like an address and is none (1.2.3.999) Event Ruler looks up in the DNS: here in an empty file.
         hosts = BUILT / "hosts"
         hosts.touch()
         options = ["-XX:+UseSerialGC", f"-Djdk.net.hosts.file={hosts}", "-cp", f"{BUILT}:{BUILT}/*"]
-        with asked.open("rb") as stdin, self._answers.open("wb") as stdout, self._errors.open("wb") as stderr:
+        with asked.open("rb") as stdin, self._results.open("wb") as stdout, self._errors.open("wb") as stderr:
             command = [java_program("java"), *options, "AskRuler"]
             self._process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr)
 
-    def answers(self) -> list[str]:
-        """Return one answer per question: a character per event (`1`, `0`, `!` for a failure), or `refused: why`."""
+    def results(self) -> list[str]:
+        """Return one result per question: a character per event (`1`, `0`, `!` for a failure), or `refused: why`."""
         if self._process.wait():
             told = self._errors.read_text(errors="replace").strip()[:500]
             raise OracleMissing(f"Event Ruler's driver failed: {told} Remove {BUILT} and run it again.")
-        return self._answers.read_text(encoding="utf-8").split("\n")[:-1]
+        return self._results.read_text(encoding="utf-8").split("\n")[:-1]
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

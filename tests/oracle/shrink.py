@@ -1,4 +1,4 @@
-"""Makes a pair that is answered wrongly as small as it gets, asking about all smaller ones of a size at once."""
+"""Makes a pair that is judged wrongly as small as it gets, asking about all smaller ones of a size at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROUNDS: Final = 40
 
 
 def shrink(pair: Pair, wrong: Callable[[list[Pair]], list[bool]]) -> Pair:
-    """Return the smallest pair found, by taking parts out, that `wrong` still tells is answered wrongly."""
+    """Return the smallest pair found, by taking parts out, that `wrong` still tells is judged wrongly."""
     for _ in range(ROUNDS):
         candidates = sorted(_smaller_pairs(pair), key=_size)
         found = next((each for each, still in zip(candidates, wrong(candidates), strict=True) if still), None)

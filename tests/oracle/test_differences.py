@@ -124,15 +124,15 @@ def test_the_same_seed_draws_the_same_pairs_and_half_of_them_match() -> None:
     """Drawing is deterministic, its patterns are in the language and its events are events."""
     drawn = list(Drawing(5).rules(60, 20))
     rules = [(parse_pattern(write_document(pattern)), events) for pattern, events in drawn]
-    answers = "".join(reference(rules))
+    results = "".join(reference(rules))
 
     assert drawn == list(Drawing(5).rules(60, 20))
-    assert 0.4 < answers.count("1") / len(answers) < 0.75
+    assert 0.4 < results.count("1") / len(results) < 0.75
 
 
 @pytest.mark.parametrize("matcher", MATCHERS)
-def test_our_matchers_answer_one_character_per_event(matcher: str) -> None:
-    """Answers come rule by rule, in the order of the events."""
+def test_our_matchers_return_one_character_per_event(matcher: str) -> None:
+    """Responses come rule by rule, in the order of the events."""
     rules = [(parse_pattern({"a": [1]}), ['{"a":1}', '{"a":2}']), (parse_pattern({"a": [2]}), ['{"a":1}', '{"a":2}'])]
 
     assert list(MATCHERS[matcher](rules)) == ["10", "01"]
@@ -150,7 +150,7 @@ def test_a_pattern_matches_when_one_of_its_parts_does() -> None:
 
 
 def test_a_pair_is_made_small() -> None:
-    """What is not needed for the wrong answer is taken out of pattern and event."""
+    """What is not needed for the wrong result is taken out of pattern and event."""
     pair = Pair(
         parse_pattern('{"a":[1,{"prefix":"xyz"}],"b":{"c":[true]}}'), '{"a":["xyzzy",7],"b":{"c":true},"d":null}'
     )

@@ -36,7 +36,7 @@ ROUGH: Final = (
     *("ß", "ẞ", "SS", "ss", "Ss", "aß", "aSS", "\u03c3", "ς", "Σ", "ﬁ", "fi", "FI"),
     *("İ", "i\u0307", "\u0131", "I", "i", "\u212a", "k", "😀", "😁", "a😀", "😀b", "𐐀", "𐐨", "??"),
 )
-"""Texts that Event Ruler is known to answer differently where an operator makes something of them."""
+"""Texts that Event Ruler is known to respond differently where an operator makes something of them."""
 
 ADDRESSES: Final = ("10.1.2.3", "010.1.2.3", "10.1.2.4", "::ffff:10.1.2.3", "::ffff:a01:203", "fd00::1", "FD00:0:0::1")
 BLOCKS: Final = (

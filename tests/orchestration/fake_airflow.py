@@ -1,4 +1,4 @@
-"""Pools behind an HTTP server that answers as Airflow's API does. Serves the tests of what asks for pools."""
+"""Pools behind an HTTP server that responds as Airflow's API does. Serves the tests of what asks for pools."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class _Handler(BaseHTTPRequestHandler):
         url = urlsplit(self.path)
         body = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
         self.server.requests.append((method, url.path))
-        status, answer = self._answer(method, url.path, parse_qs(url.query), body)
-        text = json.dumps(answer).encode()
+        status, response = self._response(method, url.path, parse_qs(url.query), body)
+        text = json.dumps(response).encode()
         self.send_response(status)
         self.send_header("Content-Length", str(len(text)))
         self.end_headers()
         self.wfile.write(text)
 
-    def _answer(self, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> tuple[int, Any]:
+    def _response(self, method: str, path: str, query: dict[str, list[str]], body: dict[str, Any]) -> tuple[int, Any]:
         if path == "/auth/token":
             right = body == {"username": "admin", "password": "right"}
             return (201, {"access_token": "token"}) if right else (401, {"detail": "Invalid credentials"})

@@ -1,4 +1,4 @@
-"""The pools client against an HTTP server that answers as Airflow's API does; end to end it meets the real one."""
+"""The pools client against an HTTP server that responds as Airflow's API does; end to end it meets the real one."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_an_overdrawn_pool_has_no_free_slot(airflow: FakeAirflow) -> None:
 
 
 def test_a_refused_login_names_the_connection(airflow: FakeAirflow) -> None:
-    """The error says what was asked, what was answered, and which connection to mend; never the password."""
+    """The error says what was asked, what was responded to, and which connection to mend; never the password."""
     with AirflowPools(airflow.connection("wrong-secret")) as client, pytest.raises(AirflowError) as error:
         client.pools()
 

@@ -19,7 +19,7 @@ from eventbridge.rule import RuleSet, load_rules
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_demo_waits_for_every_target_that_answers() -> None:
+def test_the_demo_waits_for_every_target_that_responds() -> None:
     """Healthy, slow and flaky targets and files must have everything; those of /bad, /gone and /hang need not."""
     rules = load_rules(ROOT / "include" / "rules")
     waited_for = {f"{rule}/{target}" for rule, target in takes_all(rules)}
@@ -60,7 +60,7 @@ def record(tmp_path: Path, *requests: tuple[str, int | None]) -> Path:
 
 
 def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Path) -> None:
-    """A delivery too few or too many is told; a refusal, no answer and a second acceptance are none."""
+    """A delivery too few or too many is told; a refusal, no response and a second acceptance are none."""
     (tmp_path / "log.jsonl").write_text("{}\n{}\n")
     requests = [("a", 503), ("a", 200), ("a", 200), ("b", None), ("c", 200)]
     seen = read_record(record(tmp_path, *requests))
@@ -87,7 +87,7 @@ def test_how_targets_stand_at_the_end_is_told_and_compared() -> None:
         for key, state, reason in (
             (("diversions", "desk"), "degraded", "16 of 16 attempts failed within 30 s"),
             (("missed-connections", "rebooking"), "ok", ""),
-            (("pacific-codeshares", "partner"), "disabled", "the target answered 410"),
+            (("pacific-codeshares", "partner"), "disabled", "the target responded with 410"),
         )
     ]
     right = {(each.rule, each.target): each for each in (desk, rebooking, partner)}

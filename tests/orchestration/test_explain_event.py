@@ -1,4 +1,4 @@
-"""The task of the DAG `eventbridge_explain_event`: it takes the form and logs the answer as JSON."""
+"""The task of the DAG `eventbridge_explain_event`: it takes the form and logs the response as JSON."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def run(**filled_in: Any) -> None:
 
 
 @pytest.mark.usefixtures("landed")
-def test_the_log_has_the_answer(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_log_has_the_response(caplog: pytest.LogCaptureFixture) -> None:
     """Where it lies and what each rule says, as `eventbridge why --json` has it."""
     with caplog.at_level(logging.INFO):
         run(event_id="o-1")
 
-    (answer,) = (json.loads(each.message) for each in caplog.records if each.message.startswith("{"))
-    (event,) = answer["events"]
+    (response,) = (json.loads(each.message) for each in caplog.records if each.message.startswith("{"))
+    (event,) = response["events"]
     assert (event["place"]["bus"], event["status"]) == ("orders", "valid")
     assert all({"met", "path", "values"} <= set(each) for rule in event["rules"] for each in rule["conditions"])
 

@@ -1,4 +1,4 @@
-"""What Airflow's api-server answers of ours: `/eventbridge/metrics`, with a token of ours and no session."""
+"""What Airflow's api-server responds with of ours: `/eventbridge/metrics`, with a token of ours and no session."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     return secret
 
 
-def answers(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Response]:
-    """Return the answers of Airflow's own application, with the plug-in's mounted as Airflow mounts it."""
+def responses(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Response]:
+    """Return the responses of Airflow's own application, with the plug-in's mounted as Airflow mounts it."""
     from airflow.api_fastapi.app import create_app
 
     async def ask() -> list[httpx.Response]:
@@ -52,19 +52,19 @@ def answers(*calls: dict[str, str], path: str = "/metrics") -> list[httpx.Respon
     return asyncio.run(ask())
 
 
-def test_airflow_answers_metrics_to_a_token_of_ours(token: str) -> None:
+def test_airflow_serves_metrics_to_a_token_of_ours(token: str) -> None:
     """No login of Airflow is asked for; without the token nothing is told."""
-    refused, wrong, answer = answers({}, {"authorization": "Bearer ebt_x"}, {"authorization": f"Bearer {token}"})
+    refused, wrong, response = responses({}, {"authorization": "Bearer ebt_x"}, {"authorization": f"Bearer {token}"})
 
     assert (refused.status_code, wrong.status_code) == (401, 401)
-    assert answer.status_code == 200
-    names = {family.name for family in text_string_to_metric_families(answer.text)}
+    assert response.status_code == 200
+    names = {family.name for family in text_string_to_metric_families(response.text)}
     assert "eventbridge_books_difference" in names
 
 
 def test_nothing_else_of_ours_is_mounted(token: str) -> None:
     """Events are published to `eventbridge serve` alone, and the login of the page is Airflow's."""
     header = {"authorization": f"Bearer {token}"}
-    found = [answers(header, path=path)[0].status_code for path in ("/buses/orders/events", "/page/login")]
+    found = [responses(header, path=path)[0].status_code for path in ("/buses/orders/events", "/page/login")]
 
     assert found == [404, 404]

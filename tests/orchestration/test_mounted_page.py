@@ -68,7 +68,7 @@ def airflow(runtime: Runtime) -> FastAPI:
 
 
 def ask(app: FastAPI, role: str, method: str, path: str, team: str = "", **content: Any) -> httpx.Response:
-    """Return the answer of Airflow's application to a user of a role of the simple auth manager; "": nobody."""
+    """Return the response of Airflow's application to a user of a role of the simple auth manager; "": nobody."""
     from airflow.api_fastapi.app import get_auth_manager
 
     async def call() -> httpx.Response:
@@ -85,29 +85,29 @@ def ask(app: FastAPI, role: str, method: str, path: str, team: str = "", **conte
 
 def test_airflows_user_sees_the_page(airflow: FastAPI) -> None:
     """No login of ours is asked for; the page may be framed by Airflow, and follows its theme."""
-    answer = ask(airflow, "viewer", "GET", "/eventbridge/page")
+    response = ask(airflow, "viewer", "GET", "/eventbridge/page")
 
-    assert answer.status_code == 200
-    assert [word for word in ("All targets are well", "theme.js") if word not in answer.text] == []
-    assert "frame-ancestors 'self'" in answer.headers["content-security-policy"]
-    assert 'href="/eventbridge/page/rules"' in answer.text
+    assert response.status_code == 200
+    assert [word for word in ("All targets are well", "theme.js") if word not in response.text] == []
+    assert "frame-ancestors 'self'" in response.headers["content-security-policy"]
+    assert 'href="/eventbridge/page/rules"' in response.text
 
 
 def test_without_a_login_one_is_sent_to_airflows(airflow: FastAPI) -> None:
     """Nothing of the installation is shown, on no page."""
-    answers = [ask(airflow, "", "GET", f"/eventbridge/page{path}") for path in ("", "/event?id=1", "/rules/all")]
+    responses = [ask(airflow, "", "GET", f"/eventbridge/page{path}") for path in ("", "/event?id=1", "/rules/all")]
 
-    assert [answer.status_code for answer in answers] == [401] * 3
-    assert all("/auth/login" in answer.text and "never-written" not in answer.text for answer in answers)
+    assert [response.status_code for response in responses] == [401] * 3
+    assert all("/auth/login" in response.text and "never-written" not in response.text for response in responses)
 
 
 def test_links_have_the_base_path_of_airflow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where Airflow lies below a path, so do the links of the page."""
     monkeypatch.setattr("airflow.api_fastapi.app.API_ROOT_PATH", "/af/")  # read from `base_url` at the import
-    answer = ask(airflow_app(), "admin", "GET", "/af/eventbridge/page/rules")
+    response = ask(airflow_app(), "admin", "GET", "/af/eventbridge/page/rules")
 
-    assert answer.status_code == 200
-    assert 'href="/af/eventbridge/page/rules/all"' in answer.text
+    assert response.status_code == 200
+    assert 'href="/af/eventbridge/page/rules/all"' in response.text
 
 
 def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
@@ -118,7 +118,7 @@ def test_a_wrong_value_is_told_on_a_page(airflow: FastAPI) -> None:
     )
 
     assert (unknown.status_code, wrong.status_code) == (404, 422)
-    assert all(answer.headers["content-type"].startswith("text/html") for answer in (unknown, wrong))
+    assert all(response.headers["content-type"].startswith("text/html") for response in (unknown, wrong))
     assert "no rule" in unknown.text
 
 

@@ -166,7 +166,7 @@ def test_a_missing_ledger_is_not_made(home: Path, caplog: pytest.LogCaptureFixtu
 def test_a_locked_ledger_costs_the_scheduler_half_a_second_at_most(
     ledger: Ledger, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A ledger that does not answer holds the scheduler up for 500 ms once, not once a push."""
+    """A ledger that does not respond holds the scheduler up for 500 ms once, not once a push."""
     plan(ledger, "b1", "orders", *["eventbridge.high"] * 20)
     ledger.close()
     with closing(sqlite3.connect(home / "ledger.sqlite", isolation_level=None)) as holder:

@@ -63,9 +63,9 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
         "nothing waits",
         "first",
         "a batch is under way",
-        "answered",
+        "responded",
         "at most once a second",
-        "not answered yet",
+        "not responded to yet",
         "its batch is not delivered",
         "lost start",
         "run that died",
@@ -73,16 +73,16 @@ def ago(seconds: float, mark: object = "old") -> RunStart:
         "beside one that is under way",
         "not so soon beside one",
         "beside one after 5 s",
-        "not answered yet, beside one",
+        "not responded to yet, beside one",
         "the next one after it",
         "a minute is not over",
         "what is begun and not ended is looked after once a minute",
     ],
 )
-def test_a_run_starts_when_something_waits_and_the_last_start_was_answered(
+def test_a_run_starts_when_something_waits_and_the_last_start_was_responded(
     seen: Seen, last: RunStart | None, expected: bool
 ) -> None:
-    """Level-triggered, not more than once a second, and again after 15 s without an answer."""
+    """Level-triggered, not more than once a second, and again after 15 s without a response."""
     assert needs_start(seen, last, NOW) is expected
 
 
@@ -197,24 +197,24 @@ def commit(watch: Watch, batch: Batch) -> None:
 def test_the_fallback_starts_what_waits_or_is_unfinished(watch: Watch, clock: Clock) -> None:
     """While the watcher works: nothing if nothing waits, and neither what it started a run for counts nor when."""
     watch.look()
-    assert watch.unanswered() == []
+    assert watch.no_response() == []
 
     publish(watch)
     watch.look()
-    assert watch.unanswered() == ["events_night", "events_orders"]
+    assert watch.no_response() == ["events_night", "events_orders"]
     commit(watch, take(watch, "night"))
     take(watch, "orders")
-    assert "events_orders" in watch.unanswered()
+    assert "events_orders" in watch.no_response()
 
 
 def test_the_fallback_starts_every_run_while_the_watcher_is_silent(watch: Watch, clock: Clock) -> None:
     """Before the watcher has ever looked, and a minute after its last look."""
     every = ["due_deliveries", "events_night", "events_orders"]
-    assert sorted(watch.unanswered()) == every
+    assert sorted(watch.no_response()) == every
     watch.look()
-    assert watch.unanswered() == []
+    assert watch.no_response() == []
     clock.later(60)
-    assert sorted(watch.unanswered()) == every
+    assert sorted(watch.no_response()) == every
 
 
 def test_silence_while_nothing_waits(watch: Watch, clock: Clock) -> None:
@@ -480,7 +480,7 @@ def test_retries_are_rung_for_when_they_fall_due(watch: Watch, clock: Clock) -> 
 
 
 def test_what_falls_due_next_is_rung_for_though_the_last_run_took_nothing(watch: Watch, clock: Clock) -> None:
-    """Once nothing is due any more its start counts as answered: the next one does not wait for 15 s."""
+    """Once nothing is due any more its start counts as responded to: the next one does not wait for 15 s."""
     publish(watch)
     for runner in ("orders", "night"):
         commit(watch, take(watch, runner))
@@ -525,7 +525,7 @@ def test_a_pool_that_is_opened_again_is_rung_for_at_once(watch: Watch, clock: Cl
     assert sorted(watch.look()) == ["events_night", "events_orders"]
 
 
-def test_a_bus_that_does_not_answer_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:
+def test_a_bus_that_does_not_respond_silences_no_other(watch: Watch, home: Path, clock: Clock) -> None:
     """Its runner is left to the time schedule; the others get a run."""
     (home.parent / "rules" / "down.yaml").write_text(
         "buses: {down: {source: {type: kafka, connection: nowhere, topics: [a]}}}\n"

@@ -118,7 +118,7 @@ def test_who_gives_way_has_a_lower_priority_on_top_of_what_it_had() -> None:
     assert int(done.stdout) == min(19, os.nice(0) + NICENESS)
 
 
-def test_a_killed_push_stops_and_keeps_what_it_was_answered(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_push_stops_and_keeps_what_response_it_got(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow's SIGTERM calls on_kill only: it sets the stop flag of the push that is running."""
     running = threading.Event()
 

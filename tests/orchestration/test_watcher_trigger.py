@@ -80,13 +80,13 @@ def test_the_stream_outlives_broken_rule_files(home: Path, monkeypatch: pytest.M
 
 
 def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look that takes long, at a bus that answers slowly, takes nothing from the other triggers."""
-    looks, answers = threading.Event(), threading.Event()
+    """A look that takes long, at a bus that responds slowly, takes nothing from the other triggers."""
+    looks, responses = threading.Event(), threading.Event()
     in_time: list[bool] = []
 
     def look_slowly() -> None:
         looks.set()
-        in_time.append(answers.wait(30))  # nobody could let it go on who waited for it
+        in_time.append(responses.wait(30))  # nobody could let it go on who waited for it
 
     monkeypatch.setattr(watcher, "_open_watch", look_slowly)
 
@@ -94,7 +94,7 @@ def test_the_stream_does_not_block_the_triggerer(home: Path, monkeypatch: pytest
         task = asyncio.ensure_future(first_ring())
         while not looks.is_set():
             await asyncio.sleep(0.01)
-        answers.set()
+        responses.set()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

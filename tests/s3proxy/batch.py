@@ -45,7 +45,7 @@ MOST_LISTINGS = 1
 _EVENTS = 50_000
 _BYTES = 600
 _BUCKET = "batches"
-#: What HTTP targets answer by: after 50 ms, so that a push task takes several seconds.
+#: What HTTP targets respond by: after 50 ms, so that a push task takes several seconds.
 _HEALTHY = "/delay/50"
 _REFUSES, _UNWELL = "refuses", "unwell"
 _PUSHES_AT_ONCE = 4  # as `eventbridge deliver` does

@@ -29,7 +29,7 @@ _ROOT = Path(__file__).parents[2]
 _TESTS = (
     "tests/contracts/test_store_contract.py",
     "tests/unit/store/test_store_s3.py",
-    "tests/s3proxy/own_answers.py",
+    "tests/s3proxy/own_responses.py",
     "tests/stages/sending/test_s3_batches.py",
     "tests/stages/sending/test_s3_faults.py",
     "tests/stages/sending/test_s3_target.py",

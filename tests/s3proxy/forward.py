@@ -19,7 +19,7 @@ _TIMEOUT_SECONDS = 60.0
 
 
 class Forward:
-    """The WSGI application; what it answers is what the server on `port` of 127.0.0.1 does."""
+    """The WSGI application; what it responds with is what the server on `port` of 127.0.0.1 does."""
 
     def __init__(self, port: int) -> None:
         self._port = port
@@ -38,12 +38,12 @@ class Forward:
                 connection.putheader("Content-Length", str(len(body)))
             with suppress(ConnectionError):  # versitygw refuses before it has the body, and reads no further
                 connection.endheaders(body)
-            answer = connection.getresponse()
-            text = answer.read()
-            headers = [pair for pair in answer.getheaders() if pair[0].lower() not in _OF_ONE_CONNECTION]
-            length = answer.getheader("Content-Length") if environ["REQUEST_METHOD"] == "HEAD" else str(len(text))
+            response = connection.getresponse()
+            text = response.read()
+            headers = [pair for pair in response.getheaders() if pair[0].lower() not in _OF_ONE_CONNECTION]
+            length = response.getheader("Content-Length") if environ["REQUEST_METHOD"] == "HEAD" else str(len(text))
             headers += [("Content-Length", length)] if length is not None else []
-            start_response(f"{answer.status} {answer.reason}", headers)
+            start_response(f"{response.status} {response.reason}", headers)
             return [text]
         except ConnectionError:  # werkzeug would say nothing, and go on with the next request of the connection
             environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)

@@ -4,7 +4,7 @@
 
 It keeps an object's checksum in attributes of the object's file. Its option `--sidecar`, for file systems without
 them, keeps it in another file instead: whoever reads while the object is replaced may then get the content of one
-version with the checksum of the other, and our store refuses that answer. So it is run without.
+version with the checksum of the other, and our store refuses that response. So it is run without.
 """
 
 from __future__ import annotations

@@ -33,8 +33,8 @@ def token(server: Server, *scopes: str) -> str:
     return server.installation.token(f"token-{uuid.uuid4()}", *scopes)
 
 
-def answer_to_half_a_call(server: Server, call: str, secret: str) -> bytes:
-    """Send the head of a call and one byte of the body that it announces; return what is answered within 5 seconds."""
+def response_to_half_a_call(server: Server, call: str, secret: str) -> bytes:
+    """Send the head of a call and one byte of the body that it announces; return what comes within 5 seconds."""
     method, path = call.split()
     parts = urlsplit(server.url)
     head = f"{method} {path} HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: {_ANNOUNCED}\r\n"
@@ -47,8 +47,8 @@ def answer_to_half_a_call(server: Server, call: str, secret: str) -> bytes:
 @pytest.mark.parametrize("secret", ["", "ebt_wrong", "wrong"])
 @pytest.mark.parametrize("call", CALLS)
 def test_a_call_without_a_right_token_is_refused_unread(server: Server, call: str, secret: str) -> None:
-    """The answer is there while the body is still to come."""
-    assert answer_to_half_a_call(server, call, secret).startswith(b"HTTP/1.1 401 ")
+    """The response is there while the body is still to come."""
+    assert response_to_half_a_call(server, call, secret).startswith(b"HTTP/1.1 401 ")
 
 
 def test_every_call_with_a_body_is_refused_unread(server: Server) -> None:
@@ -61,20 +61,20 @@ def test_every_call_with_a_body_is_refused_unread(server: Server) -> None:
 
     for method, path in sorted(with_body - {("post", "/hooks/{name}")}):
         call = f"{method.upper()} {path.replace('{', '').replace('}', '')}"
-        assert answer_to_half_a_call(server, call, "").startswith(b"HTTP/1.1 401 "), call
+        assert response_to_half_a_call(server, call, "").startswith(b"HTTP/1.1 401 "), call
     assert len(with_body) > 5
 
 
 def test_a_large_body_with_a_wrong_token_costs_no_time(server: Server) -> None:
-    """8.7 MB of JSON are refused by a server that answers others meanwhile: the whole takes less than their parsing."""
+    """8.7 MB of JSON are refused by a server that responds to others meanwhile: it takes less than their parsing."""
     body = json.dumps({"file": "a.yaml", "content": "x" * _ANNOUNCED, "more": [{"n": n} for n in range(1000)]}).encode()
     began = time.monotonic()
     with httpx.Client(base_url=server.url, timeout=30) as client:
-        answers = [
+        responses = [
             client.post("/rules/check", content=body, headers={"content-type": "application/json"}) for _ in range(3)
         ]
 
-    assert [answer.status_code for answer in answers] == [401] * 3
+    assert [response.status_code for response in responses] == [401] * 3
     assert time.monotonic() - began < 5
 
 
@@ -82,11 +82,11 @@ def test_a_large_body_with_a_wrong_token_costs_no_time(server: Server) -> None:
 def test_nothing_describes_the_api_without_a_token(server: Server, path: str) -> None:
     """openapi.json is for those with a token, and pages of documentation there are none."""
     with server.client() as client:
-        answer = client.get(path)
+        response = client.get(path)
     with server.client(token(server, "publish:orders")) as client:
         known = client.get(path)
 
-    assert answer.status_code in (401, 404)
+    assert response.status_code in (401, 404)
     assert known.status_code == (200 if path == "/openapi.json" else 404)
 
 
@@ -94,14 +94,14 @@ def test_nothing_describes_the_api_without_a_token(server: Server, path: str) ->
     "path",
     ["/status", "/health", "/nowhere", "/openapi.json", "/metrics", "/rules", "/page", "/hooks/x"],
 )
-def test_no_answer_is_guessed_at_or_kept(server: Server, path: str) -> None:
-    """Each answer, a refusal too, says that it is what its content type says, and is not to be stored."""
+def test_no_response_is_guessed_at_or_kept(server: Server, path: str) -> None:
+    """Each response, a refusal too, says that it is what its content type says, and is not to be stored."""
     with server.client(token(server, "read", "metrics")) as client:
-        answers = [client.get(path), client.get(path, headers={"authorization": "Bearer ebt_wrong"})]
+        responses = [client.get(path), client.get(path, headers={"authorization": "Bearer ebt_wrong"})]
 
-    for answer in answers:
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "no-store" in answer.headers["cache-control"]
+    for response in responses:
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "no-store" in response.headers["cache-control"]
 
 
 def test_every_route_that_takes_a_token_asks_for_it_first(server: Server) -> None:

@@ -68,32 +68,32 @@ def test_every_call_with_a_body_is_tried_here(server: Server) -> None:
 
 @pytest.mark.parametrize("path", CALLS)
 def test_unknown_members_are_refused_in_a_few_words(path: str, client: httpx.Client) -> None:
-    """However many a body has: the answer names some of them, and those that there are."""
-    answer = client.post(path, json=MANY)
+    """However many a body has: the response names some of them, and those that there are."""
+    response = client.post(path, json=MANY)
 
-    assert answer.status_code == 422
-    assert "k0" in answer.text
-    assert len(answer.text) < 2_000
+    assert response.status_code == 422
+    assert "k0" in response.text
+    assert len(response.text) < 2_000
 
 
 def test_a_body_is_no_larger_than_an_event_and_a_rule_file(server: Server, client: httpx.Client) -> None:
     """Only calls that publish take more."""
     content = b'{"action": "' + b"x" * (MOST_CALL_BYTES + 1_048_576) + b'"}'
-    answers = [client.post(path, content=content, headers={"content-type": "application/json"}) for path in CALLS]
+    responses = [client.post(path, content=content, headers={"content-type": "application/json"}) for path in CALLS]
 
-    assert {each.status_code for each in answers} == {413}
+    assert {each.status_code for each in responses} == {413}
 
 
 def test_a_form_has_a_few_fields(client: httpx.Client) -> None:
     """A form of a hundred thousand fields is refused before they are taken apart."""
     fields = b"&".join(b"k%d=1" % number for number in range(100_000))
     headers = OWN | {"content-type": "application/x-www-form-urlencoded"}
-    answer = client.post("/page/rules/all-orders/test", content=fields, headers=headers)
+    response = client.post("/page/rules/all-orders/test", content=fields, headers=headers)
 
-    assert (answer.status_code, "fields" in answer.text) == (413, True)
+    assert (response.status_code, "fields" in response.text) == (413, True)
 
 
-def test_other_calls_are_answered_meanwhile(server: Server, client: httpx.Client) -> None:
+def test_other_calls_get_a_response_meanwhile(server: Server, client: httpx.Client) -> None:
     """The longest that another call waits is a small part of the time that it takes to refuse each member by itself."""
     before = time.monotonic()
     with pytest.raises(ValidationError) as caught:
@@ -128,8 +128,8 @@ def test_other_calls_are_answered_meanwhile(server: Server, client: httpx.Client
 
 
 def test_an_event_of_many_members_is_an_event(client: httpx.Client) -> None:
-    """What may be large is taken: an event has any members, and the answer is that of any event."""
+    """What may be large is taken: an event has any members, and the response is that of any event."""
     event = order(1, data={f"k{number}": 1 for number in range(50_000)})
-    answer = client.post("/rules/all-orders/test", json={"event": event})
+    response = client.post("/rules/all-orders/test", json={"event": event})
 
-    assert (answer.status_code, answer.json()["matched"]) == (200, True)
+    assert (response.status_code, response.json()["matched"]) == (200, True)

@@ -14,7 +14,7 @@ from unit.loopback import later, now
 
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError, UserError
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.rule.address import path_mistake
 from eventbridge.stages.operate.check_rules import checked_folder
 from eventbridge.targets.file.fields import FileFields
@@ -30,12 +30,12 @@ def allowed(tmp_path: Path) -> Path:
     return folder
 
 
-def delivered(path: object, *folders: Path) -> Answer:
-    """Return the answer to one delivery to that path."""
+def delivered(path: object, *folders: Path) -> Response:
+    """Return the response to one delivery to that path."""
     rule = FileFields(name="log", path=str(path))
     with closing(open_target("leak", rule, lambda _: pytest.fail("no connection"), now, (), folders)) as target:
-        [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
-    return answer
+        [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
+    return response
 
 
 def everything(folder: Path) -> dict[str, bytes | None]:
@@ -112,10 +112,10 @@ def test_a_link_is_not_followed(kind: str, allowed: Path, tmp_path: Path) -> Non
         path = allowed / "link" / ("x.jsonl" if kind == "folder" else "a/b/x.jsonl")
     before = everything(tmp_path)
 
-    answer = delivered(path, allowed)
+    response = delivered(path, allowed)
 
-    assert (answer.accepted, answer.error_class) == (False, "FileError")
-    assert "is a link, and file targets follow none. Name the place itself" in str(answer.error)
+    assert (response.accepted, response.error_class) == (False, "FileError")
+    assert "is a link, and file targets follow none. Name the place itself" in str(response.error)
     assert everything(tmp_path) == before
 
 
@@ -148,9 +148,9 @@ def test_paths_count_from_the_first_folder_and_may_lie_in_each(tmp_path: Path) -
     """A relative path needs no knowledge of the host; a process's working folder does not matter."""
     one, other = tmp_path / "one", tmp_path / "other"
 
-    answers = [delivered(path, one, other) for path in ("a.jsonl", one / "b.jsonl", other / "deep" / "c.jsonl")]
+    responses = [delivered(path, one, other) for path in ("a.jsonl", one / "b.jsonl", other / "deep" / "c.jsonl")]
 
-    assert all(each.accepted for each in answers)
+    assert all(each.accepted for each in responses)
     assert sorted(everything(tmp_path)) == [
         "one",
         "one/a.jsonl",

@@ -34,8 +34,8 @@ READING = [
 ]
 
 
-def answers(folder: Path, *conditions: str) -> list[str]:
-    """Return the answer to each condition, in a process that is started in a folder."""
+def responses(folder: Path, *conditions: str) -> list[str]:
+    """Return the response to each condition, in a process that is started in a folder."""
     asked = [sys.executable, "-c", ASK, *conditions]
     return subprocess.run(
         asked, cwd=folder, capture_output=True, text=True, timeout=120, check=True
@@ -51,7 +51,7 @@ def test_a_condition_reads_no_file(tmp_path: Path, place: str) -> None:
     (tmp_path / ".tmp" / "link").symlink_to(tmp_path / "secret.txt")
 
     asked = [each.format(path) for each in READING for path in (place, str(tmp_path / place))]
-    found = answers(tmp_path, *asked)
+    found = responses(tmp_path, *asked)
 
     assert len(found) == len(asked)
     assert [each for each in found if "is not a condition in SQL" not in each] == []
@@ -62,7 +62,7 @@ def test_a_condition_that_needs_more_memory_writes_no_file(tmp_path: Path) -> No
     set_to = "current_setting('temp_directory') = '' OR error(current_setting('temp_directory'))"
     large = "(SELECT count(*) FROM (SELECT i, hash(i) AS h FROM range(100000000) t(i) ORDER BY h LIMIT 99999999)) > 0"
 
-    found = answers(tmp_path, set_to, large)
+    found = responses(tmp_path, set_to, large)
 
     assert found[0] == "[ True]"
     assert "takes more than 1GB of memory" in found[1]

@@ -1,4 +1,4 @@
-"""Somebody without a secret looks for webhooks: a name that exists and one that does not are answered alike."""
+"""Somebody without a secret looks for webhooks: a name that exists and one that does not are decided alike."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ def hooked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
-def seen(answer: httpx.Response) -> tuple[object, ...]:
-    """Return all of an answer that its sender sees, but for the date."""
-    headers = sorted((name, value) for name, value in answer.headers.items() if name != "date")
-    return answer.status_code, answer.content, headers
+def seen(response: httpx.Response) -> tuple[object, ...]:
+    """Return all of a response that its sender sees, but for the date."""
+    headers = sorted((name, value) for name, value in response.headers.items() if name != "date")
+    return response.status_code, response.content, headers
 
 
 @pytest.mark.parametrize("name", KNOWN)
@@ -57,7 +57,7 @@ def test_a_name_that_exists_looks_like_one_that_does_not(hooked: Server, name: s
 
 @pytest.mark.parametrize("size", [2, 4_000_000])
 def test_how_long_it_takes_tells_nothing(hooked: Server, size: int) -> None:
-    """Both are answered a tenth of a second after their body, though one is hashed and the other is not."""
+    """Both get a response a tenth of a second after their body, though one is hashed and the other is not."""
     body = b"x" * size
     headers = github(body, b"guessed")
     took: dict[str, list[float]] = {"code": [], "nothing": []}

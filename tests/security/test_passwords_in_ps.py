@@ -72,14 +72,14 @@ def test_valkey_asks_for_a_password_that_nobody_sees(tmp_path: Path) -> None:
     """The running server refuses a client without it and takes one with it."""
     with running("valkey", 6379, tmp_path) as process:
         seen = arguments()
-        answers = []
+        responses = []
         for login in ("", f"AUTH {SECRETS['VALKEY_PASSWORD']}\r\n"):
             with closing(socket.create_connection((process.address, 6379), timeout=10)) as client:
                 client.sendall(f"{login}PING\r\nQUIT\r\n".encode())
-                answers.append(b"".join(iter(lambda: client.recv(4096), b"")))  # read within the loop
+                responses.append(b"".join(iter(lambda: client.recv(4096), b"")))  # read within the loop
 
-    assert answers[0].startswith(b"-NOAUTH ")
-    assert answers[1].startswith(b"+OK\r\n+PONG\r\n")
+    assert responses[0].startswith(b"-NOAUTH ")
+    assert responses[1].startswith(b"+OK\r\n+PONG\r\n")
     assert SECRETS["VALKEY_PASSWORD"] not in seen
 
 

@@ -89,12 +89,12 @@ def test_a_pattern_that_is_too_large_is_refused(kind: str, reading: httpx.Client
     key = form.partition('name="key" value="')[2].partition('"')[0]
     call = {"event": order(1), "pattern": TOO_LARGE[kind]}
     sent = {"key": key, "pattern": json.dumps(TOO_LARGE[kind], separators=(",", ":")), "body": json.dumps(order(1))}
-    answers = [
+    responses = [
         reading.post("/rules/all-orders/test", json=call),
         reading.post("/page/rules/all-orders/test", data=sent, headers=OWN),
     ]
 
-    assert [(each.status_code, "are the most that may be sent" in each.text) for each in answers] == [
+    assert [(each.status_code, "are the most that may be sent" in each.text) for each in responses] == [
         (400, True),
         (200, True),
     ]
@@ -106,9 +106,9 @@ def test_a_replay_takes_no_larger_pattern(kind: str, server: Server) -> None:
     token = server.installation.token(f"replaying-{kind}", "read", "operate", "payloads")
     call = {"bus": "orders", "since": "1h", "dry_run": True, "pattern": TOO_LARGE[kind]}
     with server.client(token) as client:
-        answer = client.post("/replays", json=call, timeout=120)
+        response = client.post("/replays", json=call, timeout=120)
 
-    assert (answer.status_code, "are the most that may be sent" in answer.text) == (400, True)
+    assert (response.status_code, "are the most that may be sent" in response.text) == (400, True)
 
 
 def test_an_explanation_grows_as_its_pattern_does() -> None:
@@ -122,13 +122,13 @@ def test_an_explanation_grows_as_its_pattern_does() -> None:
     assert told[11] < 1.25 * told[7]
 
 
-def test_an_answer_is_bounded(reading: httpx.Client) -> None:
-    """Many conditions that look at one long value do not make an answer of gigabytes."""
+def test_a_response_is_bounded(reading: httpx.Client) -> None:
+    """Many conditions that look at one long value do not make a response of gigabytes."""
     pattern = {"$or": [{"data": {"a": [str(number)]}} for number in range(5_000)]}
     call = {"event": order(1, data={"a": "x" * 500_000}), "pattern": pattern}
-    answer = reading.post("/rules/all-orders/test", json=call)
+    response = reading.post("/rules/all-orders/test", json=call)
 
-    assert (answer.status_code, f"more than {MOST_TOLD:,} characters" in answer.text) == (400, True)
+    assert (response.status_code, f"more than {MOST_TOLD:,} characters" in response.text) == (400, True)
 
 
 def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:
@@ -141,9 +141,9 @@ def test_time_ends_the_search_of_a_pattern_through_arrays() -> None:
 def test_a_pattern_that_takes_too_long_is_refused(reading: httpx.Client) -> None:
     """A caller who stays is told so."""
     pattern, event = endless()
-    answer = reading.post("/rules/all-orders/test", json={"event": event, "pattern": pattern})
+    response = reading.post("/rules/all-orders/test", json={"event": event, "pattern": pattern})
 
-    assert (answer.status_code, "more processor time" in answer.text) == (400, True)
+    assert (response.status_code, "more processor time" in response.text) == (400, True)
 
 
 def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None:
@@ -164,10 +164,10 @@ def test_work_with_a_pattern_ends_when_its_caller_leaves(tmp_path: Path) -> None
         for each in threads:
             each.join()
         before = time.monotonic()
-        answer = clients[0].post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
+        response = clients[0].post("/rules/all-orders/test", json={"event": order(1)}, timeout=60)
         took = time.monotonic() - before
         for client in clients:
             client.close()
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     assert took < SOON

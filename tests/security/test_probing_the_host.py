@@ -107,7 +107,7 @@ def test_a_misspelt_rule_file_is_told_what_is_wrong(runtime: Runtime, tmp_path: 
 
 
 def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_path: Path) -> None:
-    """`POST /rules/check` answers the same for the path of a file, of a folder, of a link, and of nothing."""
+    """`POST /rules/check` responds alike to the path of a file, of a folder, of a link, and of nothing."""
     (tmp_path / "file").write_text("")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("/etc")
@@ -119,16 +119,16 @@ def test_checking_a_text_does_not_tell_which_paths_exist(server: Server, tmp_pat
         Path(each) for each in ("/etc/shadow", "/etc/nothing", "/etc/ssh/ssh_host_rsa_key", "/proc/1/environ", "a/b")
     ]
     with server.client(server.installation.token("prober", "read")) as client:
-        answers = [checked(client, {"type": "file", "path": str(path)}, str(path)) for path in paths]
+        responses = [checked(client, {"type": "file", "path": str(path)}, str(path)) for path in paths]
 
-    assert len({json.dumps(each) for each in answers}) == 1, answers
+    assert len({json.dumps(each) for each in responses}) == 1, responses
 
 
 def checked(client: httpx.Client, target: dict[str, Any], shown: str) -> Any:
-    """Return the answer to a rule with that target, without its path."""
+    """Return the response to a rule with that target, without its path."""
     rule = {"bus": "orders", "pattern": {}, "targets": {"log": target}}
     call = {"file": "mine.yaml", "content": json.dumps({"rules": {"mine": rule}})}
-    answer = client.post("/rules/check", json=call)
-    found = answer.json()
+    response = client.post("/rules/check", json=call)
+    found = response.json()
     found.pop("hash", None)
-    return answer.status_code, json.loads(json.dumps(found).replace(json.dumps(shown)[1:-1], "PATH"))
+    return response.status_code, json.loads(json.dumps(found).replace(json.dumps(shown)[1:-1], "PATH"))

@@ -144,7 +144,7 @@ def path_of(route: APIRoute) -> str:
 
 def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.Client) -> None:
     """Each route of the application that reads a field for a condition, or any form, refuses one without the right."""
-    asked, answered = [], {}
+    asked, responded = [], {}
     key = key_of(blind)
     for route in routes_of(held):
         names, form = names_of(route.dependant) & CONDITIONS, takes_form(route.dependant)
@@ -158,15 +158,15 @@ def test_every_condition_needs_the_right_to_payloads(held: Server, blind: httpx.
                 needed = {"bus": "orders", "since": "1h", "rule": "numbers"}
                 if form:
                     sent_form = needed | {"key": key, name: text}
-                    answer = blind.post(path_of(route), data=sent_form, headers=OWN)
+                    response = blind.post(path_of(route), data=sent_form, headers=OWN)
                 elif method == "GET":
-                    answer = blind.get(path_of(route), params=needed | {name: text})
+                    response = blind.get(path_of(route), params=needed | {name: text})
                 else:
-                    answer = blind.request(method, path_of(route), json={"bus": "orders", "since": "1h", name: value})
-                answered[method, route.path, name] = answer.status_code, NEEDED in answer.text
+                    response = blind.request(method, path_of(route), json={"bus": "orders", "since": "1h", name: value})
+                responded[method, route.path, name] = response.status_code, NEEDED in response.text
 
     assert {("POST", "/replays"), ("GET", "/page/replay"), ("POST", "/page/replay")} <= set(asked)
-    assert {each for each, said in answered.items() if said != (403, True)} == set()
+    assert {each for each, said in responded.items() if said != (403, True)} == set()
 
 
 def test_every_parameter_is_known_to_choose_by_what_is_shown(held: Server) -> None:
@@ -197,7 +197,7 @@ def test_a_pattern_is_tried_on_ones_own_event_without_the_right(blind: httpx.Cli
 
 
 def test_a_dry_run_counts_nothing_by_a_condition(blind: httpx.Client, seeing: httpx.Client) -> None:
-    """Neither an event's own value nor another one is told apart; who may see payloads is answered."""
+    """Neither an event's own value nor another one is told apart; who may see payloads gets a response."""
     call = {"bus": "orders", "since": "1h", "dry_run": True}
     guesses = [{"pattern": {"data": {"card": [card]}}} for card in (CARD, "5500000000000004")]
     told = {(each.status_code, each.text) for each in (blind.post("/replays", json=call | guess) for guess in guesses)}

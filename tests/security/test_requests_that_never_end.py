@@ -100,16 +100,16 @@ def leave(server: Server, headers: dict[str, str], count: int = 1) -> list[threa
 
 
 def test_a_query_ends_when_its_caller_leaves(busy: Server) -> None:
-    """Its process is gone soon after the connection was closed, and the server answers on."""
+    """Its process is gone soon after the connection was closed, and the server responds on."""
     with seeing(busy) as client:
         with pytest.raises(httpx.ReadTimeout):
             preview(client, ENDLESS, seconds=5)
         processes = asked(busy)
         ended = until(lambda: not [each for each in processes if each.exists()])
-        answered = preview(client, "true")
+        responded = preview(client, "true")
 
     assert (len(processes), ended) == (1, True)
-    assert (answered.status_code, answered.json()["taken"]) == (200, 1)
+    assert (responded.status_code, responded.json()["taken"]) == (200, 1)
 
 
 def test_a_query_ends_with_the_server(busy: Server) -> None:
@@ -143,14 +143,14 @@ def test_a_query_ends_when_the_server_is_killed(busy: Server) -> None:
 def test_a_query_of_gigabytes_is_refused(busy: Server) -> None:
     """A string of three gigabytes is too large, and the caller is told so."""
     with seeing(busy) as client:
-        answer = preview(client, LARGE)
+        response = preview(client, LARGE)
         after = preview(client, "true")
 
-    assert (answer.status_code, "takes more than 1GB of memory" in answer.text) == (400, True)
+    assert (response.status_code, "takes more than 1GB of memory" in response.text) == (400, True)
     assert after.status_code == 200
 
 
-def test_other_calls_are_answered_while_costly_ones_fill_their_places(busy: Server) -> None:
+def test_other_calls_get_a_response_while_costly_ones_fill_their_places(busy: Server) -> None:
     """The standing is told at once; one costly call more is refused with Retry-After."""
     with seeing(busy) as client:
         headers = dict(client.headers)

@@ -43,7 +43,7 @@ FILES = {
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_that_costs_too_much_is_refused_early(name: str) -> None:
-    """One MiB of anything is answered within seconds, with what is wrong and where."""
+    """One MiB of anything gets a response within seconds, with what is wrong and where."""
     content, said = FILES[name]
     began = time.process_time()
     with pytest.raises(RuleFileError) as caught:

@@ -16,7 +16,7 @@ from eventbridge.config.connection import Connection, connections_from_environme
 from eventbridge.config.settings import Settings
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.kafka.settings import client_settings as kafka_settings
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.rocketmq.settings import client_settings as rocketmq_settings
 from eventbridge.rule.model import queue_of
 from eventbridge.s3.access import S3Access
@@ -49,12 +49,12 @@ def receiver(tmp_path: Path) -> Iterator[Receiver]:
         yield running
 
 
-def sent(held: Connection, **fields: Any) -> Answer:
-    """Return the answer to one delivery by an http target with that connection."""
+def sent(held: Connection, **fields: Any) -> Response:
+    """Return the response to one delivery by an http target with that connection."""
     rule = HttpFields.model_validate({"name": "crm", "connection": held.id, "allow_http": True, **fields})
     with closing(open_target("leak", rule, lambda _: held, now, LOOPBACK)) as target:
-        [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
-    return answer
+        [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
+    return response
 
 
 @pytest.mark.parametrize("kind", OTHERS)
@@ -99,11 +99,11 @@ def test_a_connection_without_a_host_sends_nothing(receiver: Receiver, held: dic
 @pytest.mark.parametrize("any_host", [True, "true"])
 def test_a_connection_for_any_host_says_so(receiver: Receiver, any_host: object) -> None:
     """Who wants a connection that rule files may use with every host sets its extra `any_host`."""
-    answer = sent(
+    response = sent(
         Connection("crm", "http", extra={"token": "hunter2", "any_host": any_host}), url=receiver.url("/healthy/any")
     )
 
-    assert answer.code == 200
+    assert response.code == 200
     [request] = receiver.requests()
     assert request["headers"]["authorization"] == "Bearer hunter2"
 
@@ -191,12 +191,12 @@ def test_a_connection_that_names_no_scheme_is_for_https(receiver: Receiver) -> N
 
 
 def test_a_redirect_takes_nothing_along(receiver: Receiver) -> None:
-    """A 3xx is an answer: where it leads is never asked, so no credential reaches another host by it."""
+    """A 3xx is a response: where it leads is never asked, so no credential reaches another host by it."""
     held = Connection("crm", "http", receiver.url(""), login="zoe", password="hunter2")
 
-    answer = sent(held, url=receiver.url("/redirect/elsewhere"))
+    response = sent(held, url=receiver.url("/redirect/elsewhere"))
 
-    assert answer.code == 302
+    assert response.code == 302
     assert [each["path"] for each in receiver.requests()] == ["/redirect/elsewhere"]
 
 

@@ -15,7 +15,7 @@ from eventbridge.errors import RuleFileError
 from eventbridge.routing.job import RouteJob, RuleShare
 from eventbridge.rule import Rule, Transform
 from eventbridge.rule.load import load_rules
-from eventbridge.spark.ask_sql import answered
+from eventbridge.spark.ask_sql import with_sql_results
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 from eventbridge.spark.sql_frame import ATTRIBUTES, CONFS
@@ -393,7 +393,7 @@ def test_spark_reads_what_is_sent_as_it_reads_what_was_written(spark_server: Spa
 
 
 def _outcome(event: DataFrame, text: str) -> str:
-    """Return the value and the type of an expression, or the class of the error that Spark answers."""
+    """Return the value and the type of an expression, or the class of the error that Spark responds with."""
     try:
         asked = event.selectExpr(f"(\n{text}\n) AS value")
         return f"{asked.schema.fields[0].dataType}: {asked.collect()[0][0]}"
@@ -445,7 +445,7 @@ def test_a_rule_set_that_nobody_checked_runs_nothing(spark_server: SparkConnectS
     )
     share = RuleShare("slice", "r", (("file", "0"),), 1.0)
 
-    held = [answered(connect(spark_server.url, "held"), store, job, rule, share).hold for rule in rules]
+    held = [with_sql_results(connect(spark_server.url, "held"), store, job, rule, share).hold for rule in rules]
 
     assert all("MAP begins a query or a statement, line 1, column 2" in why for why in held)
     assert not made.exists()

@@ -13,7 +13,7 @@ from unit.native_transforms import natively
 
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event, parse_event
-from eventbridge.routing.sql_answers import SqlAnswer, Value
+from eventbridge.routing.sql_results import SqlResult, Value
 from eventbridge.rule.model import Transform
 from eventbridge.transform import compile_transform
 from eventbridge.transform.definition import transform_mistakes
@@ -144,10 +144,10 @@ def test_a_part_of_a_large_event_fails_and_the_event_itself_does_not() -> None:
 
 
 def test_a_large_value_of_spark_fails() -> None:
-    """What Spark answered to the form SQL has the same limit."""
-    answer = SqlAnswer(True, None, {"t": Value(text="x" * (MAXIMUM_BYTES + 1), is_json=False, failure=None)})
+    """What Spark responded to the form SQL has the same limit."""
+    response = SqlResult(True, None, {"t": Value(text="x" * (MAXIMUM_BYTES + 1), is_json=False, failure=None)})
     rule = rule_of({"form": "SQL", "value": "data:text::string"})
-    (renderer,) = answer.renderers(rule).values()
+    (renderer,) = response.renderers(rule).values()
 
     with pytest.raises(TransformFailed, match="8,388,608 are the most"):
         renderer.render(event_of(body_of("")), SCOPE)

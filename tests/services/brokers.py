@@ -28,7 +28,7 @@ class OnKafka:
 
     server: Kafka
     kind: ClassVar[str] = "kafka"
-    #: A connection to where nobody answers, and what the attempts to reach it end with.
+    #: A connection to where nobody responds, and what the attempts to reach it end with.
     nobody: ClassVar[tuple[str, str]] = ("kafka://nobody:wrong@127.0.0.1:1", "Timeout")
     #: The tag of the page's example, where messages have one.
     tag: ClassVar[bytes | None] = None

@@ -10,6 +10,6 @@ CACHE: Final = Path(__file__).parents[2] / ".services"
 
 
 def listens(port: int) -> bool:
-    """Tell whether anybody answers on a port of 127.0.0.1."""
+    """Tell whether anybody responds on a port of 127.0.0.1."""
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0

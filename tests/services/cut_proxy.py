@@ -1,4 +1,4 @@
-"""A proxy of TCP that breaks connections off within answers, as a server that dies or a network that fails does."""
+"""A proxy of TCP that breaks connections off within responses, as a server that dies or a network that fails does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIECE_BYTES = 1 << 16
 class CutProxy:
     """Passes connections on to a port of 127.0.0.1 while the context is open, each way piece by piece.
 
-    `cut` is asked with the number of each piece of an answer, the first being 1: of one that is cut half is passed on,
+    `cut` is asked with the number of each piece of a response, the first being 1: of one that is cut half is passed on,
     and its connection ends. `done` counts those.
     """
 
@@ -72,10 +72,10 @@ class CutProxy:
                 each.close()
             self._lock.notify()
 
-    def _pass(self, source: socket.socket, target: socket.socket, is_answer: bool) -> None:
+    def _pass(self, source: socket.socket, target: socket.socket, is_response: bool) -> None:
         with suppress(OSError):
             while piece := source.recv(_PIECE_BYTES):
-                if is_answer and self._is_cut():
+                if is_response and self._is_cut():
                     target.sendall(piece[: len(piece) // 2])
                     break
                 target.sendall(piece)

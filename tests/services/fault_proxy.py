@@ -1,4 +1,4 @@
-"""A proxy before an HTTP server that disturbs what passes: it drops, delays, cuts short, and answers 500 and 503.
+"""A proxy before an HTTP server that disturbs what passes: it drops, delays, cuts short, and responds with 500 and 503.
 
 It works on the bytes of the connection, so that the client sees what it would see of a bad network.
 """
@@ -24,20 +24,20 @@ _CODES: Final = {"500 Internal Server Error": "InternalError", "503 Slow Down": 
 
 
 class Fault(Enum):
-    """What is done to one request, or to its answer."""
+    """What is done to one request, or to its response."""
 
     DROP_REQUEST = "the connection ends before the server sees the request"
     HALF_REQUEST = "the server gets half of the request, and the connection ends"
-    DROP_ANSWER = "the server does it, and the connection ends without an answer"
-    HALF_ANSWER = "the connection ends in the middle of the answer"
-    DELAY = "the answer comes late"
+    DROP_RESPONSE = "the server does it, and the connection ends without a response"
+    HALF_RESPONSE = "the connection ends in the middle of the response"
+    DELAY = "the response comes late"
     ERROR_500 = "500 Internal Server Error"
     SLOW_DOWN = "503 Slow Down"
 
 
 @dataclass(frozen=True)
 class _Message:
-    """A request or an answer as it stands on the wire."""
+    """A request or a response as it stands on the wire."""
 
     head: bytes
     body: bytes
@@ -116,7 +116,7 @@ class FaultProxy:
         upstream_reader: asyncio.StreamReader,
         upstream: asyncio.StreamWriter,
     ) -> bool:
-        """Pass one request on, and its answer back; whether another one may follow on these connections."""
+        """Pass one request on, and its response back; whether another one may follow on these connections."""
         head = await _next_head(reader, upstream_reader)
         if head is None:
             return False
@@ -139,14 +139,14 @@ class FaultProxy:
             return True
         upstream.write(request.head + request.body)
         await upstream.drain()
-        answer = await _read_answer(upstream_reader, method)
-        if fault is Fault.DROP_ANSWER:
+        response = await _read_response(upstream_reader, method)
+        if fault is Fault.DROP_RESPONSE:
             return False
         if fault is Fault.DELAY:
             await asyncio.sleep(DELAY_SECONDS)
-        writer.write(answer.half if fault is Fault.HALF_ANSWER else answer.head + answer.body)
+        writer.write(response.half if fault is Fault.HALF_RESPONSE else response.head + response.body)
         await writer.drain()
-        return fault is not Fault.HALF_ANSWER and not _ends(answer)
+        return fault is not Fault.HALF_RESPONSE and not _ends(response)
 
 
 async def _next_head(reader: asyncio.StreamReader, upstream: asyncio.StreamReader) -> bytes | None:
@@ -173,11 +173,11 @@ async def _read_request(head: bytes, reader: asyncio.StreamReader, writer: async
     return _Message(head, await _body(reader, head))
 
 
-async def _read_answer(reader: asyncio.StreamReader, method: str) -> _Message:
+async def _read_response(reader: asyncio.StreamReader, method: str) -> _Message:
     head = await reader.readuntil(b"\r\n\r\n")
     status = head.split(b" ", 2)[1][:3]
     if status == b"100":
-        return await _read_answer(reader, method)
+        return await _read_response(reader, method)
     if method == "HEAD" or status in (b"204", b"304"):
         return _Message(head, b"")
     if _header(head, b"content-length") or _header(head, b"transfer-encoding"):
@@ -205,7 +205,7 @@ def _header(head: bytes, name: bytes) -> bytes:
     return b""
 
 
-def _ends(answer: _Message) -> bool:
-    old = answer.head.startswith(b"HTTP/1.0")
-    framed = _header(answer.head, b"content-length") or _header(answer.head, b"transfer-encoding")
-    return old or not framed or _header(answer.head, b"connection").lower() == b"close"
+def _ends(response: _Message) -> bool:
+    old = response.head.startswith(b"HTTP/1.0")
+    framed = _header(response.head, b"content-length") or _header(response.head, b"transfer-encoding")
+    return old or not framed or _header(response.head, b"connection").lower() == b"close"

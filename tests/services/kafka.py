@@ -129,7 +129,7 @@ class Kafka:
         return self.folder / "authority.pem"
 
     def start(self) -> None:
-        """Start it and wait until it answers; raises ToolMissing if it does not."""
+        """Start it and wait until it responds; raises ToolMissing if it does not."""
         log = self.folder / "kafka.log"
         with log.open("ab") as output:
             self._process = subprocess.Popen(

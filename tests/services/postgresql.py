@@ -94,7 +94,7 @@ class Postgresql:
             connection.execute(f'DROP DATABASE IF EXISTS "{url.rpartition("/")[2]}" WITH (FORCE)')
 
     def start(self) -> None:
-        """Start it and wait until it answers; raises ToolMissing if it does not."""
+        """Start it and wait until it responds; raises ToolMissing if it does not."""
         log = self.folder / "server.log"
         words = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
         with log.open("ab") as output:
@@ -106,7 +106,7 @@ class Postgresql:
                 stderr=subprocess.STDOUT,
             )
         end = time.monotonic() + _START_SECONDS
-        while not self._answers():
+        while not self._is_up():
             if self._process.poll() is not None or time.monotonic() > end:
                 told = log.read_text(errors="replace").strip()[-500:]
                 raise ToolMissing(f"PostgreSQL does not start: {told or 'it says nothing'}")
@@ -154,7 +154,7 @@ class Postgresql:
     def _program(self, name: str) -> str:
         return str(reachable_programs(self.folder) / name)
 
-    def _answers(self) -> bool:
+    def _is_up(self) -> bool:
         from psycopg import OperationalError
 
         try:

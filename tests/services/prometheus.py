@@ -88,8 +88,8 @@ def prometheus(folder: Path, scraped: str, token: str) -> Iterator[str]:
 def query(url: str, expression: str) -> list[dict[str, Any]]:
     """Return the series of an expression now; raises HTTPError for one that Prometheus does not understand."""
     words = urllib.parse.urlencode({"query": expression})
-    with urllib.request.urlopen(f"{url}/api/v1/query?{words}", timeout=30) as answer:
-        found = json.load(answer)
+    with urllib.request.urlopen(f"{url}/api/v1/query?{words}", timeout=30) as response:
+        found = json.load(response)
     assert found["status"] == "success"
     result = found["data"]["result"]
     assert isinstance(result, list)

@@ -66,7 +66,7 @@ flushConsumerOffsetInterval=500
 flushDelayOffsetInterval=1000
 """
 #: As docs/connectors/rocketmq.md tells those who read large backlogs.
-_LARGE_ANSWERS = """\
+_LARGE_RESPONSES = """\
 maxTransferCountOnMessageInMemory=512
 maxTransferBytesOnMessageInMemory=1048576
 maxTransferCountOnMessageInDisk=512
@@ -104,14 +104,14 @@ class RocketMQ:
     There is one broker, unless `ports` has one for a `second` too.
 
     Both ports take TLS as well as plain connections. `secured`: who comes in must sign as USER.
-    `file_bytes`: how large the files are in which all messages lie. `answers_large`: a pull brings up to 512 messages
+    `file_bytes`: how large the files are in which all messages lie. `responses_large`: a pull brings up to 512 messages
     or 1 MiB, and not 32 or 256 KiB, as without any setting.
     """
 
     folder: Path
     secured: bool = False
     file_bytes: int = _FILE_BYTES
-    answers_large: bool = False
+    responses_large: bool = False
     ports: dict[str, int] = field(default_factory=lambda: {name: reserve() for name in ("names", "broker")})
     _stack: ExitStack = field(default_factory=ExitStack)
     _processes: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
@@ -150,7 +150,7 @@ class RocketMQ:
         return self.folder / "authority.pem"
 
     def start(self, which: str = "broker") -> None:
-        """Start a broker and wait until it answers; raises ToolMissing if it does not."""
+        """Start a broker and wait until it responds; raises ToolMissing if it does not."""
         self._run(which, "org.apache.rocketmq.broker.BrokerStartup", 256)
         client = self.client()
         _wait(lambda: self._is_known(client, which), "the name server does not hear of the broker")
@@ -204,8 +204,8 @@ class RocketMQ:
             own = {"name": name, "port": self.ports.get(which), "replication": 10912 + number}
             own |= {"store": "store" if which == "broker" else f"store-{which}"}
             settings = _BROKER.format(folder=self.folder, file_bytes=self.file_bytes, names=self.ports["names"], **own)
-            if self.answers_large:
-                settings += _LARGE_ANSWERS
+            if self.responses_large:
+                settings += _LARGE_RESPONSES
             if self.secured:
                 user = json.dumps({"username": USER, "password": PASSWORD})
                 inner = json.dumps({"accessKey": USER, "secretKey": PASSWORD})

@@ -26,7 +26,7 @@ def main() -> None:
             _wait(folder)
     else:
         named = dict(zip(("names", "broker"), ports, strict=True))
-        with rocketmq.RocketMQ(folder, answers_large=True, ports=named) as server:
+        with rocketmq.RocketMQ(folder, responses_large=True, ports=named) as server:
             if not made.exists():
                 rocketmq.make_topics(server, TOPIC, partitions=PARTITIONS)
             _wait(folder)

@@ -20,8 +20,8 @@ def token_endpoint(client: str, secret: str) -> Iterator[str]:
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
             known = self.headers.get("Authorization") == shown
-            answer = {"access_token": _token(client), "expires_in": 600} if known else {"error": "invalid_client"}
-            body = json.dumps(answer | {"token_type": "Bearer"}).encode()
+            response = {"access_token": _token(client), "expires_in": 600} if known else {"error": "invalid_client"}
+            body = json.dumps(response | {"token_type": "Bearer"}).encode()
             self.send_response(200 if known else 401)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))

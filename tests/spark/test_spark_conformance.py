@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import pyarrow as pa
-from conformance.test_kernel_conformance import all_patterns_and_texts, answers_of_cases, answers_of_reference
+from conformance.test_kernel_conformance import all_patterns_and_texts, results_of_cases, results_of_reference
 
 from eventbridge.spark import match_frame
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.spark.session import connect
 
 
-def test_spark_gives_the_answers_of_all_cases(spark_server: SparkConnectServer) -> None:
+def test_spark_gives_the_results_of_all_cases(spark_server: SparkConnectServer) -> None:
     """Each event matches its own pattern as its case says, and of the others those that the reference matcher says."""
     patterns, texts = all_patterns_and_texts()
     rules = {str(rule): pattern for rule, pattern in enumerate(patterns)}
@@ -24,6 +24,6 @@ def test_spark_gives_the_answers_of_all_cases(spark_server: SparkConnectServer) 
     assert len(rules) > 100
     assert [
         (rule, None if matched is None else rule in matched)
-        for (rule, _), matched in zip(answers_of_cases(), found, strict=True)
-    ] == answers_of_cases()
-    assert found == answers_of_reference(patterns, texts)
+        for (rule, _), matched in zip(results_of_cases(), found, strict=True)
+    ] == results_of_cases()
+    assert found == results_of_reference(patterns, texts)

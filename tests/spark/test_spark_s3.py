@@ -65,7 +65,7 @@ def test_workers_read_and_write_a_bucket(
 def test_sql_is_asked_about_events_in_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
-    """Spark's workers read the survivors there, the driver puts its answers there and takes them away again."""
+    """Spark's workers read the survivors there, the driver puts its responses there and takes them away again."""
     job, share = with_sql(landed)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
 
@@ -90,7 +90,7 @@ def with_sql(landed: Any) -> tuple[RouteJob, RuleShare]:
 
 
 def assert_asked(landed: Any, share: RuleShare, result: SliceResult) -> None:
-    """Assert that the share was routed as Spark answered, and that no answer is left."""
+    """Assert that the share was routed as Spark responded, and that no response is left."""
     rows = read_table(landed.store, result.path or "").to_pylist()
     assert [row["event_id"] for row in rows] == ["6", "7", "8", "9"]
     assert isinstance(result.detail, RoutedShare)
@@ -116,7 +116,7 @@ def test_a_spark_without_the_connection(spark_server: SparkConnectServer, landed
 
 
 def test_submit_routes_and_asks_in_a_bucket(landed: Any, tmp_path: Path, s3_server: S3Server) -> None:
-    """By spark-submit job file and answers lie in the bucket too, those of SQL as well, fetched without a listing."""
+    """By spark-submit job file and responses lie in the bucket too, those of SQL as well, fetched without a listing."""
     router = SubmitRouter(landed.store, APPLICATION, LocalSubmit(tmp_path / "submit"))
     job, share = with_sql(landed)
     s3_server.requests.clear()
@@ -126,5 +126,5 @@ def test_submit_routes_and_asks_in_a_bucket(landed: Any, tmp_path: Path, s3_serv
     expected = InProcessRouter(landed.store).route_slices(landed.again(rule_set=job.rule_set), landed.slices)
     assert landed.comparable(plain) == landed.comparable(expected)
     assert_asked(landed, share, asked)
-    assert not any(request.is_listing for request in requests if "answers" in request.query or "job" in request.query)
+    assert not any(request.is_listing for request in requests if "responses" in request.query or "job" in request.query)
     assert json.loads(landed.store.get(f"deliveries/date=2026-03-01/{job.batch_id}/{job.attempt}/job.json"))["tasks"]

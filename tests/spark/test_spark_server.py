@@ -133,5 +133,5 @@ def test_warming_up_nobody_is_an_error() -> None:
     """A warm-up of an address where nobody listens says which."""
     url = SparkConnectServer().url
 
-    with pytest.raises(SparkError, match=f"Spark at {without_token(url)} does not answer"):
+    with pytest.raises(SparkError, match=f"Spark at {without_token(url)} does not respond"):
         warm_up(url)

@@ -25,7 +25,7 @@ from eventbridge.targets.file.fields import FileFields
 def _asked(server: SparkConnectServer) -> tuple[int, int, int]:
     """Return of a worker: its process, its parent's, how often that one or itself made route ready."""
 
-    def answer(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def response(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import os
 
         from eventbridge.routing.warm_up import compile_ahead
@@ -35,7 +35,7 @@ def _asked(server: SparkConnectServer) -> tuple[int, int, int]:
             yield pa.RecordBatch.from_pydict({"pid": [os.getpid()], "parent": [os.getppid()], "made": [made]})
 
     spark = connect(server.url, "daemon")
-    (row,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(answer, "pid long, parent long, made long").collect()
+    (row,) = spark.range(0, 1, 1, numPartitions=1).mapInArrow(response, "pid long, parent long, made long").collect()
     return row["pid"], row["parent"], row["made"]
 
 

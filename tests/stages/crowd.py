@@ -71,7 +71,7 @@ class Crowd:
         self._claims = claims
         self._gate = _FORK.Barrier(SCHEDULERS + WORKERS)
         self._tasks: Any = _FORK.Queue()
-        self._answers: list[Any] = [_FORK.Queue() for _ in range(SCHEDULERS)]
+        self._responses: list[Any] = [_FORK.Queue() for _ in range(SCHEDULERS)]
         self._told: Any = _FORK.Queue()
 
     def run(self) -> tuple[Counter[int], Counter[str]]:
@@ -120,7 +120,7 @@ class Crowd:
         while (task := self._tasks.get()) is not None:
             STAGES[task.stage](runtime, task)
             ran[task.stage] += 1
-            self._answers[task.scheduler].put(task)
+            self._responses[task.scheduler].put(task)
         return ran
 
     def _schedule(self, runtime: Runtime, me: int) -> tuple[int, int]:
@@ -142,7 +142,7 @@ class Crowd:
                     plan_at = 0.0
             if not runs and self._is_idle(runtime):
                 return me, count
-            self._take_answers(me, [waiting for _, waiting in runs.values()])
+            self._take_responses(me, [waiting for _, waiting in runs.values()])
 
     def _planned(self, runtime: Runtime, runner: str, kinds: Sequence[str]) -> Iterator[tuple[str, str]]:
         if "normal" not in kinds and (batch_id := listen(runtime, runner)) and self._claim(batch_id):
@@ -167,13 +167,13 @@ class Crowd:
                 return True
         return False
 
-    def _take_answers(self, me: int, runs: Sequence[set[Task]]) -> None:
+    def _take_responses(self, me: int, runs: Sequence[set[Task]]) -> None:
         try:
-            task = self._answers[me].get(timeout=_LOOK_SECONDS)
+            task = self._responses[me].get(timeout=_LOOK_SECONDS)
             while True:
                 for waiting in runs:
                     waiting.discard(task)
-                task = self._answers[me].get_nowait()
+                task = self._responses[me].get_nowait()
         except queue.Empty:
             pass
 

@@ -15,7 +15,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.runtime.runtime import Runtime
 
 #: What is sent, what comes back, and what is written down of it. `tests/faults` dies at every other call as well.
-POINTS = frozenset({"target.send", "target.answered", "store.put", "store.put.done", "ledger.commit.done"})
+POINTS = frozenset({"target.send", "target.responded", "store.put", "store.put.done", "ledger.commit.done"})
 
 #: The process ended where it was told to, or had nothing more to do.
 DIED, DONE = 77, 0

@@ -1,4 +1,4 @@
-"""Landing in this process, for tests of shared landing and to check Spark's answers against."""
+"""Landing in this process, for tests of shared landing and to check Spark's results against."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import closing
 
 from eventbridge.rule.model import Bus
 from eventbridge.sources.protocol import LogSource
-from eventbridge.stages.ingest.sharing import Answer, LandJob, Part, land_part
+from eventbridge.stages.ingest.sharing import LandingResult, LandJob, Part, land_part
 from eventbridge.store.protocol import Store
 
 
@@ -19,8 +19,8 @@ class InProcessLander:
         self._bus = bus
         self._open_source = open_source
 
-    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
-        """Land each part when its answer is asked for."""
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
+        """Land each part when its response is asked for."""
         for part in parts:
             with closing(self._open_source(self._bus)) as source:
                 yield land_part(self._store, source, self._bus, job, part)

@@ -11,7 +11,7 @@ from typing import Any
 
 from stages.delivering import Sending
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.protocol import Request
 from eventbridge.testing.targets import InMemoryTarget, accept
 
@@ -50,9 +50,9 @@ class Recorder:
 
     def open(self, *_: Any) -> InMemoryTarget:
         """Return the target as a push opens it."""
-        return InMemoryTarget(self._answer)
+        return InMemoryTarget(self._response)
 
-    def _answer(self, request: Request) -> Answer:
+    def _response(self, request: Request) -> Response:
         order = ("plain", request.payload) if self.plain else number_of(request)
         self.asked.append(order)
         if order in self.not_before and self.clock() < self.not_before[order]:
@@ -61,7 +61,7 @@ class Recorder:
         if code is None:
             self.got[order[0]].append(order[1])
             return accept(request)
-        return Answer(accepted=False, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=code)
+        return Response(accepted=False, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=code)
 
 
 RETRY = "retry: {policy: custom, max_retries: 3, initial_delay: 1h, multiplier: 1, max_delay: 1h}"

@@ -156,7 +156,7 @@ def test_only_the_time_asked_for_is_looked_at(archive: Any) -> None:
 
 
 def test_a_disabled_rule_is_run_and_the_version_is_its_own(archive: Any) -> None:
-    """Who looks at a rule before it is enabled gets the answer that it will give."""
+    """Who looks at a rule before it is enabled gets the response that it will give."""
     (rule,) = backtest(archive, "sleeping").rules
 
     assert (rule.matched, rule.version) == (6, archive.runtime.rule_files().rules["sleeping"].version)

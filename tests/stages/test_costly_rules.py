@@ -18,7 +18,7 @@ from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
-from eventbridge.routing.sql_answers import SqlAnswer, write_answers
+from eventbridge.routing.sql_results import SqlResult, write_sql_results
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
@@ -289,26 +289,26 @@ def test_a_rule_with_sql_is_refused_without_spark(site: Any, order: Order) -> No
     assert runtime.ledger.batch(batch_id).state == "buffered"
 
 
-class Answering(InProcessRouter):
-    """A router that answers for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
+class SqlResultsRouter(InProcessRouter):
+    """A router that responds for Spark SQL: `where` of every rule keeps events of even rows; or it lies."""
 
     def __init__(self, runtime: Runtime, *, lies: bool = False) -> None:
         super().__init__(runtime.store)
-        self._answers_in = runtime.store
+        self._responses_in = runtime.store
         self._lies = lies
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-        for result in super().route_slices(job, [self._answered(task) for task in tasks]):
+        for result in super().route_slices(job, [self._with_results(task) for task in tasks]):
             lies = self._lies and isinstance(result.detail, RoutedShare)
             yield structs.replace(result, detail=structs.replace(result.detail, turned_down=())) if lies else result
 
-    def _answered(self, task: Task) -> Task:
+    def _with_results(self, task: Task) -> Task:
         if not isinstance(task, RuleShare):
             return task
         places = [(file, row) for file, rows in task.files for row in rowset.decode(rows)]
-        path = f"deliveries/sql/answers-{task.rule}.parquet"
-        write_answers(self._answers_in, path, {place: SqlAnswer(kept=place[1] % 2 == 0) for place in places})
-        return structs.replace(task, answers=path)
+        path = f"deliveries/sql/responses-{task.rule}.parquet"
+        write_sql_results(self._responses_in, path, {place: SqlResult(kept=place[1] % 2 == 0) for place in places})
+        return structs.replace(task, results=path)
 
 
 WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
@@ -320,7 +320,7 @@ def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order)
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
 
-    batch_id = deliver_batch(runtime, "orders", Answering(runtime), Stop()) or ""
+    batch_id = deliver_batch(runtime, "orders", SqlResultsRouter(runtime), Stop()) or ""
 
     (path,) = runtime.store.list("manifests/")
     assert json.loads(runtime.store.get(path))["turned_down"]["cheap"][0] == 2
@@ -336,4 +336,4 @@ def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) ->
     runtime = site.reopen()
 
     with pytest.raises(BooksError, match="cheap: routed = admitted \\+ turned down"):
-        deliver_batch(runtime, "orders", Answering(runtime, lies=True), Stop())
+        deliver_batch(runtime, "orders", SqlResultsRouter(runtime, lies=True), Stop())

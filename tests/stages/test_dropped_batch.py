@@ -53,7 +53,7 @@ def offset_reset(shop: Any, policy: str) -> None:
 
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    """Do something once the first batch has recorded all its answers, and its books are to be done."""
+    """Do something once the first batch has recorded all its responses, and its books are to be done."""
     ended: list[StreamingBatch] = []
 
     class EndedBatch(StreamingBatch):
@@ -141,7 +141,7 @@ def test_books_that_failed_are_done_from_memory_as_well(
 def test_what_a_crash_has_left_to_the_bus_is_taken_as_far_as_it_is_there(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also with `offset_reset: latest`: what was answered is not passed over. Of the rest nobody knows any more."""
+    """Also with `offset_reset: latest`: what was responded to is not passed over. Of the rest nobody knows any more."""
     offset_reset(shop, "latest")
     publish(shop, order("gone", 5000))
     dropping = broker.dropper("orders")

@@ -245,7 +245,7 @@ class Mortal(Watched):
         except SparkError:
             self.dead = True
             self.deaths += 1
-        raise SparkError("Spark does not answer")
+        raise SparkError("Spark does not respond")
 
     def restart(self) -> None:
         """Start Spark again."""

@@ -72,7 +72,7 @@ def test_a_failure_keeps_the_finished_slices(site: Any, order: Order, small_slic
     assert wanted(deliveries(runtime, batch_id)).total() == 24
 
 
-def test_a_slice_without_an_answer_is_noticed(site: Any, order: Order, small_slices: None) -> None:
+def test_a_slice_without_a_response_is_noticed(site: Any, order: Order, small_slices: None) -> None:
     """A router that comes back with too little does not make a batch routed."""
 
     class Lazy:
@@ -117,9 +117,9 @@ def test_two_at_once_publish_one_batch(site: Any, order: Order, small_slices: No
     works = [site.reopen() for _ in range(3)]
 
     with ThreadPoolExecutor(3) as pool:
-        answers = list(pool.map(lambda runtime: routed(runtime, batch_id), works))
+        responses = list(pool.map(lambda runtime: routed(runtime, batch_id), works))
 
-    assert answers == [[0, 1]] * 3
+    assert responses == [[0, 1]] * 3
     rows = deliveries(site.runtime, batch_id)
     assert len({row["delivery_id"] for row in rows}) == len(rows) == 30
     assert sum(chunk.rows for chunk in site.runtime.ledger.chunks(batch_id)) == 30

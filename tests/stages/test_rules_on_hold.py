@@ -48,7 +48,7 @@ class Killing(Crashing):
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         if self.dead:
             self.dead = False
-            raise SparkError("Spark does not answer")
+            raise SparkError("Spark does not respond")
         self.dead = any(isinstance(task, RuleShare) for task in tasks)
         return super().route_slices(job, tasks)
 

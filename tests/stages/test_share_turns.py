@@ -162,7 +162,7 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
 
     assert [reason(job, share) for share in shares] == ["Budget", "Crowded"]
     assert reason(structs.replace(job, attempt="another"), shares[1]) == "Budget"
-    assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], answers="none")) == "Budget"
+    assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], results="none")) == "Budget"
     assert [reason(structs.replace(job, attempt="endless", costly_seconds=0.0), share) for share in shares] == [
         "Budget"
     ] * 2

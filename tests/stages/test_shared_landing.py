@@ -18,7 +18,7 @@ from eventbridge.rule import Bus
 from eventbridge.stages.ingest import sharing
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
-from eventbridge.stages.ingest.sharing import Answer, LandJob, LandJobParts, Part
+from eventbridge.stages.ingest.sharing import LandingResult, LandJob, LandJobParts, Part
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.testing.sources import InMemoryLog
 
@@ -41,17 +41,17 @@ class Workers(InProcessLander):
         self._fails_at = fails_at
         self.parts: list[Part] = []
 
-    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
         asked = LandJobParts.from_json(LandJobParts(job, tuple(parts)).to_json())
-        for number, answer in enumerate(super().land(asked.job, asked.parts)):
+        for number, response in enumerate(super().land(asked.job, asked.parts)):
             if number == self._fails_at:
                 raise SparkError("the cluster is gone")
             self.parts.append(parts[number])
-            yield answer
+            yield response
 
 
 def shared(runtime: Runtime, batch_id: str, fails_at: int | None = None) -> list[Part]:
-    """Land a batch by workers and return the parts that they answered for."""
+    """Land a batch by workers and return the parts that they responded for."""
     made: list[Workers] = []
 
     def open_lander(bus: Bus) -> Workers:
@@ -111,7 +111,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
 
 
 def test_what_workers_fail_at_is_landed_by_the_task(site: Any, order: Order) -> None:
-    """What they answered before is kept and read no second time."""
+    """What they responded before is kept and read no second time."""
     site.publish(*[order(number) for number in range(30)], key="one partition")
     runtime, batch_id = planned(site, buffer_range_events=FILE_EVENTS)
 

@@ -157,7 +157,7 @@ _SAID = (
         (b"200 OK", _SAID[1], "cut short.*Correct endpoint_url"),
         (b"", _SAID[2], "closed before.*Correct endpoint_url"),
     ],
-    ids=["wrong keys", "half an answer", "no answer"],
+    ids=["wrong keys", "half a response", "no response"],
 )
 def test_a_server_that_refuses_or_says_half_is_told(status: bytes, said: bytes, told: str) -> None:
     """By an error that names the queue, and what to correct."""
@@ -170,7 +170,7 @@ def test_a_server_that_refuses_or_says_half_is_told(status: bytes, said: bytes, 
             while True:
                 connection, _ = listening.accept()
                 with connection, connection.makefile("rb") as asked:
-                    # to the last byte: closed with some unread, the answer would be taken back by a reset
+                    # to the last byte: closed with some unread, the response would be taken back by a reset
                     length = next(int(line[15:]) for line in asked if line.lower().startswith(b"content-length:"))
                     while asked.readline().strip():
                         pass

@@ -80,10 +80,10 @@ class Version:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([stage, *arguments]) + "\n")
         self._process.stdin.flush()
-        answer = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
-        if "error" in answer:
-            raise SystemExit(f"The version of revision {getattr(self, 'revision', '?')} fails: {answer['error']}")
-        return answer["found"]
+        response = json.loads(self._process.stdout.readline() or '{"error": "it ended"}')
+        if "error" in response:
+            raise SystemExit(f"The version of revision {getattr(self, 'revision', '?')} fails: {response['error']}")
+        return response["found"]
 
     def close(self) -> None:
         """End it."""

@@ -1,6 +1,6 @@
 """Runs stages of one installation as it is told on standard input, one JSON array a line: `["push", "BATCH", 0]`.
 
-Runs by the code that PYTHONPATH names first, this version's or the one before: it uses what both have. Answers each
+Runs by the code that PYTHONPATH names first, this version's or the one before: it uses what both have. Responses each
 line by one: what the stage returned, as far as the next ones need it, or `{"error": ...}`.
 """
 

@@ -11,13 +11,13 @@ import java.util.Map;
 import software.amazon.event.ruler.Machine;
 
 /**
- * Measures Event Ruler in one thread. Each line of standard input is a command, each is answered by one line:
+ * Measures Event Ruler in one thread. Each line of standard input is a command, each gets one line as its response:
  *
  * <pre>
  * events NAME FILE             keeps the lines of a file
- * rules NAME FILE              makes one Machine of the lines of a file; answers CPU seconds
- * measure RULES EVENTS SECONDS answers events, CPU seconds of this process, matches
- * count RULES EVENTS NUMBER    answers how many of the first NUMBER events each rule matches
+ * rules NAME FILE              makes one Machine of the lines of a file; responds with CPU seconds
+ * measure RULES EVENTS SECONDS responds with events, CPU seconds of this process, matches
+ * count RULES EVENTS NUMBER    responds with how many of the first NUMBER events each rule matches
  * forget RULES                 drops a Machine
  * </pre>
  */
@@ -31,12 +31,12 @@ public final class BenchRuler {
     public static void main(String[] arguments) throws Exception {
         BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
         for (String line = in.readLine(); line != null; line = in.readLine()) {
-            System.out.println(answer(line.split(" ")));
+            System.out.println(respond(line.split(" ")));
             System.out.flush();
         }
     }
 
-    private static String answer(String[] command) throws Exception {
+    private static String respond(String[] command) throws Exception {
         switch (command[0]) {
             case "events":
                 EVENTS.put(command[1], Files.readAllLines(Path.of(command[2])));

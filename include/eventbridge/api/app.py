@@ -1,4 +1,4 @@
-"""The API's application: what it answers, and what it holds open while it runs."""
+"""The API's application: what it responds with, and what it holds open while it runs."""
 
 from __future__ import annotations
 

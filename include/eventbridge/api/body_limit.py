@@ -25,7 +25,7 @@ class BodyLimit:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a call."""
+        """Respond to a call."""
         await self._app(scope, _limited(receive) if scope["type"] == "http" else receive, send)
 
 

@@ -39,7 +39,7 @@ class _Open:
 
 
 class Buses:
-    """Finds buses by name and publishes to them, each by a thread of its own; used from one event loop."""
+    """Finds buses by name and publishes to them, each by a thread of its own; for one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

@@ -1,7 +1,7 @@
 """Calls whose cost a caller chooses: SQL, rule files, tests of rules, searches of dead letters.
 
-They have threads of their own, so that every other call is answered while these are busy. SQL, and work with a pattern,
-ends when its caller leaves, and when the server ends.
+They have threads of their own, so that every other call gets a response while these are busy. SQL, and work with a
+pattern, ends when its caller leaves, and when the server ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`GET /health`: whether the API can answer calls now."""
+"""`GET /health`: whether the API can serve calls now."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Health(BaseModel):
     rules: _Word = Field(description="`failing` if the rule files never were good.")
 
 
-@router.get("/health", summary="Tell whether calls can be answered", responses={503: {"model": Health}})
+@router.get("/health", summary="Tell whether calls can be served", responses={503: {"model": Health}})
 async def health(request: Request, response: Response) -> Health:
     """Look at the ledger and the rules; needs no token. 503 if one of them fails."""
     runtime: Runtime = request.app.state.runtime

@@ -14,7 +14,7 @@ from fastapi import APIRouter, Path, Request, Response
 from eventbridge.api.buses import Buses
 from eventbridge.api.content_coding import unpacked
 from eventbridge.api.hook_event import event_of_call
-from eventbridge.api.publish import RESPONSES, answer, content_of
+from eventbridge.api.publish import RESPONSES, content_of, publish_response
 from eventbridge.api.refusal import Refused, believed
 from eventbridge.config.connection import HTTP_TYPES, require_type
 from eventbridge.decision.webhook_signature import keys_of, signature_problem
@@ -39,7 +39,7 @@ _OTHER = {
     403: "No rule file names this webhook, or the signature is none of its secrets, or too old.",
     415: "The content coding is neither gzip nor deflate.",
 }
-_ANSWERS: dict[int | str, dict[str, Any]] = {
+_RESPONSES: dict[int | str, dict[str, Any]] = {
     status: {**told, "description": _OTHER.get(int(status), told["description"])}
     for status, told in RESPONSES.items()
     if status in (200, 400, 403, 408, 413, 415, 429, 503)
@@ -53,20 +53,20 @@ class _Rejected(Exception):
 @router.post(
     "/hooks/{name}",
     summary="Take a webhook",
-    responses=_ANSWERS,
+    responses=_RESPONSES,
     openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": {}}}}},
 )
 async def take(
     request: Request, name: Annotated[str, Path(description="A webhook of a bus in the rule files.")]
 ) -> Response:
-    """Publish what a webhook brings, once its signature is right; answered once the bus has it durably.
+    """Publish what a webhook brings, once its signature is right; responded to once the bus has it durably.
 
     It needs no token: the signature says who calls. Sent again, it is the same event, by the sender's own id.
     """
     runtime: Runtime = request.app.state.runtime
     buses: Buses = request.app.state.buses
     content = await content_of(request)
-    answer_at = asyncio.get_running_loop().time() + _REJECTED_SECONDS
+    response_at = asyncio.get_running_loop().time() + _REJECTED_SECONDS
     headers = dict(request.headers)
     try:
         bus, webhook = _find(await buses.rules(), name)
@@ -74,7 +74,7 @@ async def take(
         now = await asyncio.to_thread(_believed_at, runtime, webhook, headers, content)
     except _Rejected as rejected:
         log.warning("a call of the webhook %.100r is rejected: %s", name, rejected)
-        await asyncio.sleep(answer_at - asyncio.get_running_loop().time())
+        await asyncio.sleep(response_at - asyncio.get_running_loop().time())
         raise Refused(HTTPStatus.FORBIDDEN, _REJECTED) from None
     believed(request)
     await buses.check_pressure(bus)
@@ -87,11 +87,11 @@ async def take(
     try:
         submissions = await asyncio.to_thread(read)
     except EventError as error:
-        return answer([PublishResult("", error=str(error))])
+        return publish_response([PublishResult("", error=str(error))])
     records = [each.record for each in submissions if not each.error]
     await buses.check_rate(bus, len(records))
     places = await buses.publish(bus, bus.source.topics[0], records) if records else []
-    return answer(results_of(submissions, places))
+    return publish_response(results_of(submissions, places))
 
 
 def _believed_at(runtime: Runtime, webhook: Webhook, headers: Mapping[str, str], content: bytes) -> datetime:

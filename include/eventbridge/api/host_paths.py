@@ -1,4 +1,4 @@
-"""Answers do not tell where an installation lies on its host: its folders are named by their settings."""
+"""Responses do not tell where an installation lies on its host: its folders are named by their settings."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def without_host_paths(request: Request, text: str) -> str:
     return text if runtime is None else _Paths.of(runtime.settings).hidden(text)
 
 
-def answer_without_host_paths(request: Request, text: str) -> str:
-    """Return what a call that only looks is answered, without those paths.
+def response_without_host_paths(request: Request, text: str) -> str:
+    """Return the response to a call that only looks, without those paths.
 
-    Text that a caller sent, and rules, are answered as they are.
+    Text that a caller sent, and rules, get as they are.
     """
     if request.method not in ("GET", "HEAD") or getattr(request.scope.get("route"), "path", "") in _OF_RULES:
         return text

@@ -1,4 +1,4 @@
-"""The header `Idempotency-Key`: a call that is sent again gets the answer that it had, and publishes nothing twice."""
+"""The header `Idempotency-Key`: a call that is sent again gets the same response, and publishes nothing twice."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from http import HTTPStatus
 from fastapi import Request, Response
 
 from eventbridge.api.refusal import Refused
-from eventbridge.model.kept_answer import KeptAnswer
+from eventbridge.model.kept_answer import KeptResponse
 from eventbridge.stages.runtime.runtime import Runtime
 
 HEADER = "Idempotency-Key"
 
-#: On an answer that was kept.
+#: On a response that was kept.
 REPLAYED = "idempotency-replayed"
 
 _LONGEST_KEY = 255
@@ -24,7 +24,7 @@ _OF_CONTENT = ("content-type", "content-encoding")
 
 
 class Idempotency:
-    """Answers of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_RETENTION.
+    """Responses of calls with a key, kept in the ledger for EVENTBRIDGE_IDEMPOTENCY_RETENTION.
 
     Used from one event loop.
     """
@@ -36,9 +36,9 @@ class Idempotency:
     async def once(
         self, caller: str, key: str | None, call_hash: str, call: Callable[[], Awaitable[Response]]
     ) -> Response:
-        """Return the kept answer to a caller's key, else make the call and keep its answer; no key: make the call.
+        """Return the kept response to a caller's key, else make the call and keep its response; no key: make the call.
 
-        An answer of 400 or above is not kept: nothing was done, so a corrected call may use the same key.
+        A response of 400 or above is not kept: nothing was done, so a corrected call may use the same key.
         Raises Refused if the key was used for another call (422), or is being used at this moment (409).
         """
         if key is None:
@@ -52,7 +52,7 @@ class Idempotency:
             self._under_way.discard((caller, key))
 
     async def _known(self, caller: str, key: str, call_hash: str) -> Response | None:
-        def look() -> KeptAnswer | None:  # in a thread: the clock may be that of the ledger's database
+        def look() -> KeptResponse | None:  # in a thread: the clock may be that of the ledger's database
             return self._runtime.ledger.kept_answer(caller, key, self._runtime.clock() - self._kept)
 
         found = await asyncio.to_thread(look)
@@ -66,8 +66,8 @@ class Idempotency:
 
         def keep() -> None:
             now = self._runtime.clock()
-            made = KeptAnswer(caller, key, call_hash, response.status_code, body, now)
-            self._runtime.ledger.keep_answer(made, now - self._kept)
+            made = KeptResponse(caller, key, call_hash, response.status_code, body, now)
+            self._runtime.ledger.keep_response(made, now - self._kept)
 
         await asyncio.to_thread(keep)
         return response
@@ -96,7 +96,7 @@ def call_hash_of(request: Request, content: bytes) -> str:
     return digest.hexdigest()
 
 
-def _replayed(found: KeptAnswer, call_hash: str) -> Response:
+def _replayed(found: KeptResponse, call_hash: str) -> Response:
     if found.call_hash != call_hash:
         raise Refused(
             HTTPStatus.UNPROCESSABLE_ENTITY,

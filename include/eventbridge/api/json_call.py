@@ -27,14 +27,14 @@ class JsonCall(TokenFirst):
     """A route whose body is a small JSON object, read in a thread."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a call."""
-        answered = super().get_route_handler()
+        """Return what responds to a call."""
+        responded = super().get_route_handler()
         known = self._members()
 
-        async def answer(request: Request) -> Response:
-            return await answered(_JsonRequest(request, known))
+        async def response(request: Request) -> Response:
+            return await responded(_JsonRequest(request, known))
 
-        return answer
+        return response
 
     def _members(self) -> tuple[str, ...] | None:
         """Return the members of the body's model, None for a route that has none."""

@@ -35,24 +35,24 @@ router = APIRouter(
     responses=RESPONSES,
 )
 
-_Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to answer at most.")]
+_Limit = Annotated[int, Query(ge=1, le=MOST, description="How many to return at most.")]
 
 
 @router.get("/batches", summary="List batches")
 def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Answer batches, the newest first; `cursor`: send it for what follows."""
+    """Return batches, the newest first; `cursor`: send it for what follows."""
     return document(request, lambda runtime: batch_page(runtime, limit, cursor))
 
 
 @router.get("/batches/{batch}", summary="Tell one batch")
 def batch(request: Request, batch: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
-    """Answer what a batch took, its chunks, how long its stages took and, once it is committed, its books."""
+    """Return what a batch took, its chunks, how long its stages took and, once it is committed, its books."""
     return document(request, lambda runtime: batch_account(runtime, batch))
 
 
 @router.get("/replays", summary="List replays")
 def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Answer the newest replays, and how far they came; `cursor`: send it for what follows."""
+    """Return the newest replays, and how far they came; `cursor`: send it for what follows."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), limit, cursor)
@@ -63,7 +63,7 @@ def replays(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 
 @router.get("/replays/{replay}", summary="Tell one replay")
 def replay(request: Request, replay: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
-    """Answer what was asked for, how far it came, and what its deliveries came to."""
+    """Return what was asked for, how far it came, and what its deliveries came to."""
     return document(request, lambda runtime: selection_seen(request, replay_document(runtime, replay)))
 
 
@@ -100,9 +100,9 @@ class SearchQuery:
 
 @router.get("/events", summary="Find events")
 def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Answer valid events of the archive, those landed last first; `cursor`: send it for what follows.
+    """Return valid events of the archive, those landed last first; `cursor`: send it for what follows.
 
-    One call reads at most 50 files, and none once it has read 100,000 events: it may answer few, or none, and a cursor
+    One call reads at most 50 files, and none once it has read 100,000 events: it may return few, or none, and a cursor
     all the same.
     """
     return document(request, query.page)
@@ -110,7 +110,7 @@ def events(request: Request, query: Annotated[SearchQuery, Depends()]) -> Respon
 
 @router.get("/buses", summary="Tell how every bus stands")
 def buses(request: Request) -> Response:
-    """Answer each bus of today's rules: its source, and lag, in flight, available and flow of its partitions."""
+    """Return each bus of today's rules: its source, and lag, in flight, available and flow of its partitions."""
 
     def found(runtime: Runtime) -> list[dict[str, Any]]:
         fields = status_fields(status(runtime, batches=0))
@@ -121,7 +121,7 @@ def buses(request: Request) -> Response:
 
 @router.get("/buses/{bus}", summary="Tell how one bus stands")
 def bus(request: Request, bus: Annotated[str, Path(description="The name of a bus.")]) -> Response:
-    """Answer its source, and lag, in flight, available and flow of its partitions, for each runner."""
+    """Return its source, and lag, in flight, available and flow of its partitions, for each runner."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         find_bus(runtime.rule_set(), bus)
@@ -132,7 +132,7 @@ def bus(request: Request, bus: Annotated[str, Path(description="The name of a bu
 
 @router.get("/actions", summary="List who asked for what")
 def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Response:
-    """Answer what was asked for by API, page and command line that changes something, the newest first, and by whom."""
+    """Return what was asked for by API, page and command line that changes something, the newest first, and by whom."""
     return document(request, lambda runtime: actions_seen(request, action_page(runtime, limit, cursor)))
 
 
@@ -140,7 +140,7 @@ def actions(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 def quality_of_hour(
     request: Request, hour: Annotated[str, Path(description="A time in the hour, in UTC.")]
 ) -> Response:
-    """Answer every measure of an hour that was checked, with its bounds; values of events are payloads."""
+    """Return every measure of an hour that was checked, with its bounds; values of events are payloads."""
     return document(request, lambda runtime: quality_seen(request, found_in_hour(runtime, hour)))
 
 
@@ -150,7 +150,7 @@ def chunks(
     batches: Annotated[int, Query(ge=1, le=100, description="Of how many batches.")] = 10,
     failures: Annotated[bool, Query(description="The newest 20 that failed instead, and why.")] = False,
 ) -> Response:
-    """Answer the chunks of the newest batches, or those that failed."""
+    """Return the chunks of the newest batches, or those that failed."""
 
     def found(runtime: Runtime) -> Any:
         if failures:
@@ -167,7 +167,7 @@ def schemas(
     limit: _Limit = 50,
     cursor: Cursor = None,
 ) -> Response:
-    """Answer types by bus and name, each with how many fields are known of it; `cursor`: send it for what follows."""
+    """Return types by bus and name, each with how many fields are known of it; `cursor`: send it for what follows."""
     return document(request, lambda runtime: schema_page(runtime, limit, cursor, bus))
 
 
@@ -177,7 +177,7 @@ def schema(
     type: Annotated[str, Path(description="A type of events.")],
     bus: Annotated[str | None, Query(description="Only on this bus.")] = None,
 ) -> Response:
-    """Answer the fields of a type on each bus that has it: types, null rates and, to who may see payloads, examples."""
+    """Return the fields of a type on each bus that has it: types, null rates and, to who may see payloads, examples."""
     return document(request, lambda runtime: schemas_named(runtime, type, bus, examples=shows_payloads(request)))
 
 

@@ -33,7 +33,7 @@ async def metrics(
     targets: Annotated[bool, Query(description="With the counters of each target of each rule.")] = False,
     accept: Annotated[str, Header()] = "",
 ) -> Response:
-    """Answer in the text format of Prometheus, or in OpenMetrics if that is accepted."""
+    """Respond in the text format of Prometheus, or in OpenMetrics if that is accepted."""
     check_general_scope(token, METRICS)
     runtime: Runtime = request.app.state.looking
 

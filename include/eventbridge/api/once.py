@@ -1,4 +1,4 @@
-"""How a call that changes something is answered: once by its `Idempotency-Key`, in a thread, as JSON."""
+"""How a call that changes something gets a response: once by its `Idempotency-Key`, in a thread, as JSON."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.api.costly import costly
 from eventbridge.api.idempotency import REPLAYED, Idempotency, call_hash_of, key_of
 from eventbridge.api.page.session import Asked, Gate
 from eventbridge.api.payloads import check_conditions
-from eventbridge.api.reading import answered, document
+from eventbridge.api.reading import document, run_for_caller
 from eventbridge.api.refusal import PROBLEM, Refused, refusal_of
 from eventbridge.errors import EventBridgeError, EventError
 from eventbridge.event.json_document import parse_document
@@ -53,7 +53,7 @@ Operator = Annotated[ApiToken, Depends(operator)]
 
 
 async def once(request: Request, token: ApiToken, do: Callable[[Runtime], Any], *, is_costly: bool = False) -> Response:
-    """Do something and answer what it came to; the same call with the same key is answered, and done once.
+    """Do something and return what it came to; the same call with the same key gets a response, and is done once.
 
     `is_costly`: among the calls whose cost the caller chooses.
     """
@@ -76,21 +76,21 @@ async def begun(
 
     Raises Refused where that fails: what is recorded stays so.
     """
-    answer = await once(request, token, do, is_costly=is_costly)
-    told: Any = parse_document(bytes(answer.body))
+    response = await once(request, token, do, is_costly=is_costly)
+    told: Any = parse_document(bytes(response.body))
     name = str(told.get(f"{asked}_id", ""))
-    if not name or told.get("changed") is False or REPLAYED in answer.headers:  # a dry run, or it goes on already
-        return answer
+    if not name or told.get("changed") is False or REPLAYED in response.headers:  # a dry run, or it goes on already
+        return response
     gate: Gate = request.app.state.gate
     if trouble := await gate.carry_out(asked, name, token.name):
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The {asked} {name} is recorded, but {trouble}")
-    return answer
+    return response
 
 
 async def run_of(request: Request, token: ApiToken) -> str:
     """Return the name under which a call records a redrive or replay: with a key the same for the same call.
 
-    So it is recorded once also by two servers, and by one that died before it kept its answer.
+    So it is recorded once also by two servers, and by one that died before it kept its response.
     """
     by, key = who(request, token), key_of(request)
     gate: Gate = request.app.state.gate
@@ -109,23 +109,23 @@ def document_of(content: bytes) -> dict[str, Any]:
 
 
 def _noted(request: Request, by: str, content: bytes, do: Callable[[Runtime], Any]) -> Response:
-    """Note who asks for what, do it, and note what that was answered."""
+    """Note who asks for what, do it, and note what response that got."""
     asked = document_of(content) if content.strip() else {}
     check_conditions(request, asked)
     call = f"{request.method} {request.url.path}"
-    number = answered(request, lambda runtime: note_action(runtime, by, call, asked))
+    number = run_for_caller(request, lambda runtime: note_action(runtime, by, call, asked))
     try:
-        answer = document(request, do)
+        response = document(request, do)
     except Exception as error:
-        note_answer(request, number, refusal_of(request, error).status)
+        note_status(request, number, refusal_of(request, error).status)
         raise
-    note_answer(request, number, answer.status_code)
-    return answer
+    note_status(request, number, response.status_code)
+    return response
 
 
-def note_answer(request: Request, number: int, status: int) -> None:
-    """Note what an action was answered; where that fails it is done all the same."""
+def note_status(request: Request, number: int, status: int) -> None:
+    """Note what response an action got; where that fails it is done all the same."""
     try:
-        answered(request, lambda runtime: runtime.ledger.answer_action(number, status))
+        run_for_caller(request, lambda runtime: runtime.ledger.record_action_status(number, status))
     except EventBridgeError as error:
-        log.error("what action %d was answered (%d) is not noted: %s", number, status, error)
+        log.error("what response action %d got (%d) is not noted: %s", number, status, error)

@@ -63,7 +63,7 @@ class RedriveCall(BaseModel):
 
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
 async def say(request: Request, token: Operator, word: Word) -> Response:
-    """Do what an operator wants, in the name of the token, and answer what it came to."""
+    """Do what an operator wants, in the name of the token, and response what it came to."""
     by = who(request, token)
     return await once(
         request, token, lambda runtime: operate(runtime, word.action, word.rule, word.target, word.value, by=by)
@@ -72,7 +72,7 @@ async def say(request: Request, token: Operator, word: Word) -> Response:
 
 @router.post("/redrives", summary="Deliver dead letters again")
 async def begin(request: Request, token: Operator, call: RedriveCall) -> Response:
-    """Record a redrive and answer it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
+    """Record a redrive and return it: a DAG run, or `dead-letters redrive --resume`, delivers it. Or the dry run."""
     run = await run_of(request, token)
 
     def made(runtime: Runtime) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 
 from fastapi import Query, Request, Response
 
-from eventbridge.api.reading import answered, written
+from eventbridge.api.reading import run_for_caller, written
 from eventbridge.errors import UserError
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
 from eventbridge.stages.runtime.runtime import Runtime
@@ -37,10 +37,10 @@ def paged(
 
 
 def page(request: Request, find: Callable[[Runtime], tuple[Any, str | None]]) -> Response:
-    """Answer what `find` finds, with a header that leads to what follows, by the cursor beside it."""
-    found, cursor = answered(request, find)
-    answer = written(request, found)
+    """Return what `find` finds, with a header that leads to what follows, by the cursor beside it."""
+    found, cursor = run_for_caller(request, find)
+    response = written(request, found)
     if cursor is not None:
         following = request.url.include_query_params(cursor=cursor)
-        answer.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
-    return answer
+        response.headers["link"] = f'<{following.path}?{following.query}>; rel="next"'
+    return response

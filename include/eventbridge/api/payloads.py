@@ -1,4 +1,4 @@
-"""Who may see payloads: events, requests, answers of targets, and text that may quote them. Others see everything else.
+"""Who may see payloads: events, requests, responses of targets, and text that may quote them. Others see all else.
 
 A condition on payloads needs the same right: what it counts tells what they hold.
 """
@@ -19,7 +19,7 @@ from eventbridge.decision.quality import VALUE_MEASURES
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED
 from eventbridge.model.quality import Measure, QualityRecord
 from eventbridge.model.rule_on_hold import RuleOnHold
-from eventbridge.model.why import EventAnswer, Step, Why
+from eventbridge.model.why import EventResult, Step, Why
 from eventbridge.stages.dead_letters.groups import DeadLetterGroup, dead_letter_groups
 from eventbridge.stages.dead_letters.selection import QUOTING_REASONS
 from eventbridge.stages.operate.actions import ActionPage
@@ -69,14 +69,14 @@ def check_conditions(request: Request, asked: Mapping[str, Any]) -> None:
 
 
 def response_head_seen(request: Request, head: str) -> str:
-    """Return the beginning of a target's answer as the caller may see it; "" stays what it is."""
+    """Return the beginning of a target's response as the caller may see it; "" stays what it is."""
     return head if shows_payloads(request) or not head else HIDDEN
 
 
 def dead_letter_seen(request: Request, letter: dict[str, Any]) -> dict[str, Any]:
     """Return a dead letter, whole or not, as the caller may see it.
 
-    Event, request, answers, and the text of a reason that may quote the event are hidden or not.
+    Event, request, responses, and the text of a reason that may quote the event are hidden or not.
     """
     if shows_payloads(request):
         return letter
@@ -105,11 +105,11 @@ def error_seen(request: Request, reason: str | None, error: str | None) -> str:
 
 
 def why_seen(request: Request, found: Why) -> Why:
-    """Return what became of an event as the caller may see it: what its fields hold, and answers, hidden or not."""
+    """Return what became of an event as the caller may see it: what its fields hold, and responses, hidden or not."""
     return found if shows_payloads(request) else replace(found, events=tuple(map(_event_hidden, found.events)))
 
 
-def _event_hidden(event: EventAnswer) -> EventAnswer:
+def _event_hidden(event: EventResult) -> EventResult:
     rules = tuple(
         replace(rule, conditions=tuple(replace(each, values=(), message=HIDDEN) for each in rule.conditions))
         for rule in event.rules

@@ -1,4 +1,4 @@
-"""`POST /buses/{bus}/events`: publish CloudEvents, answered once the bus has them durably."""
+"""`POST /buses/{bus}/events`: publish CloudEvents, responded to once the bus has them durably."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Result(BaseModel):
     status: int | None = Field(None, description="413: the event is too large, or is so for its topic.")
 
 
-class Answer(BaseModel):
+class PublishResponse(BaseModel):
     """What came of a call: one result for each event, in their order."""
 
     published: int = Field(description="How many events the bus has, durably.")
@@ -75,12 +75,12 @@ _STATUSES = {
     503: "The bus or the ledger fails; the events may be on the bus or not. Send them again after Retry-After.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {
-    200: {"model": Answer, "description": "Every event is on the bus."},
-    207: {"model": Answer, "description": "Some events are on the bus; the others are none, and say why."},
+    200: {"model": PublishResponse, "description": "Every event is on the bus."},
+    207: {"model": PublishResponse, "description": "Some events are on the bus; the others are none, and say why."},
     **{status: {"description": said, **PROBLEM} for status, said in _STATUSES.items()},
 }
 for _status in (400, 413):
-    RESPONSES[_status]["model"] = Answer  # what is told of each event; a body that cannot be read is a problem
+    RESPONSES[_status]["model"] = PublishResponse  # what is told of each event; a body that cannot be read is a problem
 
 
 @router.post(
@@ -96,14 +96,14 @@ async def publish(
     topic: Annotated[str | None, Query(description="A topic of the bus; without it, its first one.")] = None,
     idempotency_key: Annotated[
         str | None,
-        Header(description="With it the same call may be sent again for a day, and is answered as it was."),
+        Header(description="With it the same call may be sent again for a day, and gets as it was."),
     ] = None,
 ) -> Response:
     """Publish CloudEvents in batched, structured or binary mode, at most 1,000 or 8 MiB a call.
 
     A body in `Content-Encoding: gzip` or `deflate` is unpacked; the limit is that of what it unpacks to.
 
-    It is answered once every event that is one lies on the bus durably, with one result for each.
+    It gets a response once every event that is one lies on the bus durably, with one result for each.
     An event without `id` gets one. Events with the same `partitionkey`, else the same `subject`, keep their order.
     """
     check_scope(token, PUBLISH, bus)
@@ -122,21 +122,22 @@ async def publish(
 
     async def call() -> Response:
         await buses.check_pressure(found)
-        # The same ids for the same call: one that died before its answer was kept makes no other events. The hash is
-        # in the name, as another call may come under the key of one that failed, or whose answer is not kept any more.
+        # The same ids for the same call: one that died before its response was kept makes no other events. The hash is
+        # in the name, as another call may come under the key of one that failed, or whose response is not kept any
+        # more.
         name = "" if key is None else f"{token.name} {key} {call_hash}"
         submissions = await asyncio.to_thread(read, name)  # megabytes take a while; other calls go on meanwhile
         records = [each.record for each in submissions if not each.error]
         await buses.check_rate(found, len(records))
         places = await buses.publish(found, chosen, records) if records else []
-        return answer(results_of(submissions, places))
+        return publish_response(results_of(submissions, places))
 
     idempotency: Idempotency = request.app.state.idempotency
     return await idempotency.once(token.name, key, call_hash, call)
 
 
-def answer(results: Sequence[PublishResult]) -> Response:
-    """Return the answer that tells what came of each event."""
+def publish_response(results: Sequence[PublishResult]) -> Response:
+    """Return the response that tells what came of each event."""
     failed = sum(1 for each in results if each.error)
     status = HTTPStatus.OK if not failed else HTTPStatus.MULTI_STATUS
     if failed == len(results):

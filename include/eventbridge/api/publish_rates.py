@@ -18,7 +18,7 @@ class _Known:
 
 
 class PublishRates:
-    """Says whether owners whose rate is bounded may publish; used from one event loop."""
+    """Says whether owners whose rate is bounded may publish; for one event loop."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime

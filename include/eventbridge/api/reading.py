@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from eventbridge.api.access import reader
-from eventbridge.api.host_paths import answer_without_host_paths
+from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.owners import seen
 from eventbridge.api.payloads import dead_letter_seen, groups_seen, rule_on_hold_seen, shows_payloads, why_seen
 from eventbridge.api.refusal import PROBLEM, Refused
@@ -79,7 +79,7 @@ Time = Annotated[str | None, Query(description="ISO 8601, in UTC unless it says 
 
 @router.get("/status", summary="Tell how every runner stands")
 def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10) -> Response:
-    """Answer lag, in flight, available and flow of each partition, the newest batches, and what is not well."""
+    """Return lag, in flight, available and flow of each partition, the newest batches, and what is not well."""
 
     def found(runtime: Runtime) -> dict[str, Any]:
         told = status_of(runtime, batches=batches)
@@ -92,13 +92,13 @@ def status(request: Request, batches: Annotated[int, Query(ge=0, le=1_000)] = 10
 
 @router.get("/rules/{rule}", summary="Tell one rule")
 def rule(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Answer a rule of today with everything that was left out filled in."""
+    """Return a rule of today with everything that was left out filled in."""
     return document(request, lambda runtime: rule_document(runtime, rule))
 
 
 @router.get("/rules/{rule}/versions", summary="Tell the versions of a rule")
 def rule_versions(request: Request, rule: Annotated[str, Path(description="The name of a rule.")]) -> Response:
-    """Answer its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
+    """Return its newest versions, at most 10: since when each was in force, and what it changed as a diff."""
     return document(request, lambda runtime: versions_of(runtime, find_rule(runtime.rule_set(), rule).name))
 
 
@@ -115,7 +115,7 @@ class DeadLetterQuery:
     error: Annotated[str | None, Query(description="Only those whose detail or attempts' errors have it.")] = None
     since: Time = None
     until: Time = None
-    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="How many to answer at most.")] = 50
+    limit: Annotated[int, Query(ge=1, le=MOST_DEAD_LETTERS, description="How many to return at most.")] = 50
     cursor: Cursor = None
 
     def letters(
@@ -141,10 +141,10 @@ def dead_letters(
         bool, Query(description=f"Each with event, request and every attempt, at most {MOST_WHOLE} a call.")
     ] = False,
 ) -> Response:
-    """Answer dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
+    """Return dead letters, those of the newest batch first, each with its name; `cursor`: send it for what follows.
 
-    One call reads at most 100 files: it may answer few, or none, and a cursor all the same; `unreadable` says which of
-    them could not be read. Without the scope payloads, event, request and answers are hidden, and so is
+    One call reads at most 100 files: it may return few, or none, and a cursor all the same; `unreadable` says which of
+    them could not be read. Without the scope payloads, event, request and responses are hidden, and so is
     a detail that may quote the event.
     """
 
@@ -163,7 +163,7 @@ def dead_letters(
 
 @router.get("/dead-letter-groups", summary="Count dead letters by rule, target, reason and error")
 def dead_letter_groups(request: Request, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
-    """Answer how many of a page of dead letters are of each rule, target, reason and beginning of the error.
+    """Return how many of a page of dead letters are of each rule, target, reason and beginning of the error.
 
     `cursor`: send it for the groups of what follows.
     """
@@ -181,11 +181,11 @@ def dead_letter(
     request: Request,
     name: Annotated[str, Path(description="A name from the list, a delivery id, or a place of an event.")],
 ) -> Response:
-    """Answer one dead letter: the event, the request as transformed, every attempt.
+    """Return one dead letter: the event, the request as transformed, every attempt.
 
     A delivery id or a place names the newest of its dead letters.
 
-    Without the scope payloads, event, request and answers are hidden, and so is
+    Without the scope payloads, event, request and responses are hidden, and so is
     a detail that may quote the event.
     """
     return document(request, lambda runtime: dead_letter_seen(request, named(dead_letter_document(runtime, name))))
@@ -199,9 +199,9 @@ def event(
     since: Time = None,
     until: Time = None,
 ) -> Response:
-    """Answer where an event lies, what each rule says to it, every delivery and every attempt.
+    """Return where an event lies, what each rule says to it, every delivery and every attempt.
 
-    Without the scope payloads, what its fields hold and what targets answered is hidden.
+    Without the scope payloads, what its fields hold and what targets responded is hidden.
     """
     return document(request, lambda runtime: why_seen(request, why_between(runtime, event_id, bus, since, until)))
 
@@ -211,7 +211,7 @@ def audit(
     request: Request,
     batch: Annotated[str | None, Query(description="Only this batch; the beginning of its id.")] = None,
 ) -> Response:
-    """Answer the books of every committed batch, recomputed from the store, with every difference; it takes a while.
+    """Return the books of every committed batch, recomputed from the store, with every difference; it takes a while.
 
     Of all batches only while there are at most 1,000: `eventbridge audit` has no limit.
     """
@@ -258,7 +258,7 @@ def named(record: dict[str, Any]) -> dict[str, Any]:
     return {"name": name_of(record)} | record | {"delivery_id": text}
 
 
-def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
+def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
     """Return what `find` finds in the installation, as the caller sees it.
 
     Raises Refused where the caller's own words are wrong, and for what a caller who is limited to owners may not see.
@@ -276,13 +276,13 @@ def answered(request: Request, find: Callable[[Runtime], Any]) -> Any:
 
 
 def document(request: Request, find: Callable[[Runtime], Any]) -> Response:
-    """Answer what `find` finds as JSON; see `answered`."""
-    return written(request, answered(request, find))
+    """Return what `find` finds as JSON; see `run_for_caller`."""
+    return written(request, run_for_caller(request, find))
 
 
 def written(request: Request, found: Any) -> Response:
-    """Answer what was found as JSON."""
-    text = answer_without_host_paths(request, write_document(plain(found)))
+    """Return what was found as JSON."""
+    text = response_without_host_paths(request, write_document(plain(found)))
     return Response(text, media_type="application/json")
 
 

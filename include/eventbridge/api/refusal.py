@@ -25,7 +25,7 @@ RETRY_SECONDS = 5
 
 #: Files, connections and addresses of an installation are nothing to somebody who has not shown who it is.
 _UNTOLD = (
-    "The server cannot answer this call now. Send it again after Retry-After; if that does not help, ask whoever runs "
+    "The server cannot serve this call now. Send it again after Retry-After; if that does not help, ask whoever runs "
     "the server: its log says what is wrong. Nothing was published"
 )
 _NO_CALL = "No call has this method and address. `eventbridge serve` lists them all at /openapi.json"
@@ -44,7 +44,7 @@ PROBLEM: dict[str, Any] = {"content": {MEDIA_TYPE: {"schema": Problem.model_json
 
 
 class Refused(Exception):
-    """A call that is answered by a problem."""
+    """A call whose response is a problem."""
 
     def __init__(self, status: HTTPStatus, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -59,7 +59,7 @@ def believed(request: Request) -> None:
 
 
 def refused(request: Request, error: Exception) -> Response:
-    """Answer a call that was refused, or whose error has a better name than 500."""
+    """Respond to a call that was refused, or whose error has a better name than 500."""
     told = refusal_of(request, error)
     problem = {"title": told.status.phrase, "status": int(told.status), "detail": told.detail}
     # write_document: a name that a caller gave may hold half of a surrogate pair

@@ -56,7 +56,7 @@ class ReplayCall(BaseModel):
 
 @router.post("/replays", summary="Deliver archived events again")
 async def begin(request: Request, token: Operator, call: ReplayCall) -> Response:
-    """Record a replay and answer it: a DAG run, or `eventbridge replay resume`, delivers it. Or the dry run."""
+    """Record a replay and return it: a DAG run, or `eventbridge replay resume`, delivers it. Or the dry run."""
     run = await run_of(request, token)
 
     def made(runtime: Runtime) -> Any:

@@ -1,4 +1,4 @@
-"""Runs the API until it is told to end: what is under way is answered, what waits is published."""
+"""Runs the API until it is told to end: what is under way gets a response, what waits is published."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 #: How long an end waits for calls that are under way.
 GRACE_SECONDS = 30
 
-#: While so many connections are open, each perhaps with a body of 8 MiB, calls are answered 503.
+#: While so many connections are open, each perhaps with a body of 8 MiB, calls get 503.
 MOST_CONNECTIONS = 256
 
 
@@ -32,7 +32,7 @@ class _Server(uvicorn.Server):
         self._costly = costly
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Take a signal: answer what is under way, but for SQL, whose time nobody knows."""
+        """Take a signal: respond to what is under way, but for SQL, whose time nobody knows."""
         self._costly.end()
         super().handle_exit(sig, frame)
 

@@ -15,16 +15,16 @@ class TokenFirst(APIRoute):
     """A route whose call has a valid token, or is refused while its body lies unread on the connection."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """Return what answers a call."""
-        answered = super().get_route_handler()
+        """Return what responds to a call."""
+        responded = super().get_route_handler()
 
-        async def answer(request: Request) -> Response:
+        async def response(request: Request) -> Response:
             opened: Callable[[Request], Awaitable[None]] | None = getattr(request.app.state, "opened", None)
             if (
                 opened is not None
             ):  # another server mounts the application, and opens the installation at its first call
                 await opened(request)
             await caller(request, await credentials_of(request))
-            return await answered(request)
+            return await responded(request)
 
-        return answer
+        return response

@@ -23,7 +23,7 @@ from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.shadow import shadow_reports
 from eventbridge.stages.operate.target_status import target_lines
 from eventbridge.stages.operate.try_pattern import try_pattern
-from eventbridge.stages.operate.try_target import answer_document, check_target, send_event
+from eventbridge.stages.operate.try_target import check_target, response_document, send_event
 from eventbridge.stages.runtime.runtime import Runtime
 
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
@@ -66,7 +66,7 @@ class ReleaseCall(BaseModel):
 
 @router.post("/rules/{rule}/test", summary="Try a pattern on an event", dependencies=[Depends(reader)])
 async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
-    """Answer what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
+    """Return what each condition says to an event, and what each target would be sent; nothing is sent or kept."""
     content = await request.body()
 
     def tried(runtime: Runtime) -> Any:
@@ -79,7 +79,7 @@ async def test(request: Request, rule: _Rule, call: TestCall) -> Response:
 
 @router.post("/rules/check", summary="Check a rule file", dependencies=[Depends(reader)])
 async def check_file(request: Request, call: CheckCall) -> Response:
-    """Answer what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
+    """Return what `rules check` says of the rule files if one of them, new or not, holds this; nothing is written."""
     content = call.content.encode("utf-8", "surrogatepass")
 
     def checked(runtime: Runtime) -> Any:
@@ -96,14 +96,14 @@ def shadows(
     until: Time = None,
     samples: Annotated[int, Query(ge=0, le=100)] = 10,
 ) -> Response:
-    """Answer where the shadows of a rule's targets differ from those; samples are for who may see payloads."""
+    """Return where the shadows of a rule's targets differ from those; samples are for who may see payloads."""
     shown = samples if shows_payloads(request) else 0
     return document(request, lambda runtime: shadow_reports(runtime, rule, since or "1h", until, shown))
 
 
 @router.post("/rules/{rule}/release", summary="Let a rule on hold go on")
 async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseCall) -> Response:
-    """Lift what a rule is on hold for, and answer what is due now."""
+    """Lift what a rule is on hold for, and response what is due now."""
 
     def released(runtime: Runtime) -> Any:
         find_rule(runtime.rule_set(), rule)
@@ -114,7 +114,7 @@ async def release(request: Request, token: Operator, rule: _Rule, call: ReleaseC
 
 @router.get("/targets/{rule}/{target}", summary="Tell how one target stands", dependencies=[Depends(reader)])
 def target(request: Request, rule: _Rule, target: _Target) -> Response:
-    """Answer its state, since when and why, and how many deliveries wait for it."""
+    """Return its state, since when and why, and how many deliveries wait for it."""
 
     def found(runtime: Runtime) -> Any:
         find_target(runtime.rule_set(), rule, target)
@@ -125,7 +125,7 @@ def target(request: Request, rule: _Rule, target: _Target) -> Response:
 
 @router.post("/targets/{rule}/{target}/check", summary="Try whether a target can be reached")
 async def check(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Answer whether it can be reached, and what keeps deliveries from it; nothing is sent."""
+    """Return whether it can be reached, and what keeps deliveries from it; nothing is sent."""
 
     def checked(runtime: Runtime) -> dict[str, Any]:
         trouble = check_target(runtime, rule, target)
@@ -136,7 +136,7 @@ async def check(request: Request, token: Operator, rule: _Rule, target: _Target)
 
 @router.post("/targets/{rule}/{target}/send", summary="Send a target one event")
 async def send(request: Request, token: Operator, rule: _Rule, target: _Target, call: EventCall) -> Response:
-    """Send what a target gets of an event, once, and answer what it said; it is not a delivery.
+    """Send what a target gets of an event, once, and response what it said; it is not a delivery.
 
     The beginning of its response is for those who may see payloads: a target may repeat what it was sent.
     """
@@ -146,10 +146,10 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
         written = document_of(content)  # numbers as they were written
         find_target(runtime.rule_set(), rule, target)
         try:
-            answer = send_event(runtime, rule, target, _body(request, runtime, call, written))
+            response = send_event(runtime, rule, target, _body(request, runtime, call, written))
         except TransformFailed as error:
             raise UserError(f"The transform fails for this event: {error}") from None
-        found = answer_document(rule, target, answer)
+        found = response_document(rule, target, response)
         return found | {"response_head": response_head_seen(request, found["response_head"])}
 
     return await once(request, token, sent)
@@ -157,7 +157,7 @@ async def send(request: Request, token: Operator, rule: _Rule, target: _Target, 
 
 @router.post("/targets/{rule}/{target}/enable", summary="Take a target back into service")
 async def enable(request: Request, token: Operator, rule: _Rule, target: _Target) -> Response:
-    """Enable a target that is disabled, degraded or paused by its answer; what waited for that is due now."""
+    """Enable a target that is disabled, degraded or paused by its response; what waited for that is due now."""
 
     def enabled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, target)

@@ -30,7 +30,7 @@ router = APIRouter(
 
 @router.get("/rules", summary="Tell today's rules and buses")
 def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Answer the buses and rules of today, with everything that was left out filled in; rules by name."""
+    """Return the buses and rules of today, with everything that was left out filled in; rules by name."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         document: Any = parse_document(runtime.rule_set().to_json())
@@ -42,7 +42,7 @@ def rules(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 
 @router.get("/targets", summary="Tell how every target stands")
 def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Answer the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
+    """Return the state of each target of today's rules, since when and why, and how many deliveries wait for it."""
     return page(
         request, lambda runtime: paged(target_list(runtime), lambda each: (each.rule, each.target), limit, cursor)
     )
@@ -50,7 +50,7 @@ def targets(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Res
 
 @router.get("/redrives", summary="List redrives")
 def redrives(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Answer the redrives, the newest first, and what became of the dead letters that each took."""
+    """Return the redrives, the newest first, and what became of the dead letters that each took."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         some, following = paged(seen_redrives(runtime), lambda each: (each.redrive_id,), limit, cursor)
@@ -67,13 +67,13 @@ def rule_changes(
     limit: Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
-    """Answer the changes of rules, the newest first, each noted when a batch was planned with it."""
+    """Return the changes of rules, the newest first, each noted when a batch was planned with it."""
     return page(request, lambda runtime: rule_change_page(runtime, rule, limit, cursor))
 
 
 @router.get("/pools", summary="Tell the slots of the pools")
 def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Response:
-    """Answer by pool the slots that rule files set, and those that it had when Airflow was last asked."""
+    """Return by pool the slots that rule files set, and those that it had when Airflow was last asked."""
 
     def found(runtime: Runtime) -> tuple[Any, str | None]:
         by_name = sorted(runtime.ledger.applied_slots().values(), key=lambda each: each.pool)
@@ -84,7 +84,7 @@ def pools(request: Request, limit: Limit = MOST, cursor: Cursor = None) -> Respo
 
 @router.get("/quality", summary="List the hours that were checked")
 def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Response:
-    """Answer the hours that were checked by Great Expectations, the latest first, and how many measures failed."""
+    """Return the hours that were checked by Great Expectations, the latest first, and how many measures failed."""
     return page(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
 
 
@@ -96,5 +96,5 @@ def figures(
     limit: Limit = MOST,
     cursor: Cursor = None,
 ) -> Response:
-    """Answer by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
+    """Return by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
     return page(request, lambda runtime: figure_page(runtime, days, rule, limit, cursor))

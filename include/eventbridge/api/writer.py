@@ -79,7 +79,7 @@ class BusWriter:
                     for call in joined:
                         call.places.set_exception(error)
                 else:
-                    _answer(joined, places)
+                    _response(joined, places)
         _close(publisher)
 
     def _waiting(self) -> tuple[list[_Call], bool]:
@@ -120,7 +120,7 @@ def _by_topic(calls: Sequence[_Call]) -> dict[str, list[_Call]]:
     return grouped
 
 
-def _answer(calls: Sequence[_Call], places: Places) -> None:
+def _response(calls: Sequence[_Call], places: Places) -> None:
     start = 0
     for call in calls:
         end = start + len(call.records)

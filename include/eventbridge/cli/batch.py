@@ -30,7 +30,7 @@ def repair(
     """Make again what can be made again of a batch with a surplus, or with files lost, damaged or wrong; commit it.
 
     Delivery files are routed again from the archive; dead letters, and the manifest of a committed batch, are made
-    again of its other files. Else the batch is settled again: a delivery whose answer is lost is tried again, under
+    again of its other files. Else the batch is settled again: a delivery whose response is lost is tried again, under
     the same id. Nothing is dropped; a record in the store says what was set aside.
     """
     from eventbridge.routing.in_process import InProcessRouter

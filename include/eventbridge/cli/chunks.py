@@ -42,7 +42,7 @@ def _show(found: Sequence[ChunkStatus]) -> None:
 def _show_failures(found: Sequence[ChunkStatus]) -> None:
     show_table(
         "Newest chunks with failures, times in UTC",
-        ["batch", "chunk", "state", "ended", "succeeded", "failed", "exception", "last failed answer"],
+        ["batch", "chunk", "state", "ended", "succeeded", "failed", "exception", "last failed response"],
         [[c.batch_id, c.chunk_id, c.state, c.ended_at, c.succeeded, c.failed, c.error, c.last_failure] for c in found],
         ids={"batch"},
     )

@@ -31,7 +31,7 @@ app.command("redrive")(takes_records(redrive.redrive))
 app.command("redrives")(redrive.list_redrives)
 app.command("cancel")(redrive.cancel)
 
-_ANSWER_LINES = 20
+_RESPONSE_LINES = 20
 _OTHERS = 10
 
 
@@ -184,12 +184,12 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
         ["number", "started", "ms", "status", "code", "error"],
         [[a["number"], a["started_at"], a["duration_ms"], a["outcome"], _code(a), _error(a)] for a in attempts],
     )
-    answer = attempts[-1]["response_head"] if attempts else None
-    if answer:
-        lines = text(answer).rstrip("\n").split("\n")
-        cut = [f"... {len(lines) - _ANSWER_LINES} more lines: --json"] if len(lines) > _ANSWER_LINES else []
+    response = attempts[-1]["response_head"] if attempts else None
+    if response:
+        lines = text(response).rstrip("\n").split("\n")
+        cut = [f"... {len(lines) - _RESPONSE_LINES} more lines: --json"] if len(lines) > _RESPONSE_LINES else []
         say()
-        show_text("Last answer", "\n".join([*lines[:_ANSWER_LINES], *cut]))
+        show_text("Last response", "\n".join([*lines[:_RESPONSE_LINES], *cut]))
 
 
 def _readable(body: bytes) -> str:

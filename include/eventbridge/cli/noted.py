@@ -36,7 +36,7 @@ def noted(runtime: Runtime) -> Iterator[None]:
         code = error.exit_code
         raise
     finally:
-        runtime.ledger.answer_action(number, code)
+        runtime.ledger.record_action_status(number, code)
 
 
 def user() -> str:

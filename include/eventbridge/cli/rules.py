@@ -13,7 +13,7 @@ import typer
 from eventbridge.cli import backtest, operate
 from eventbridge.cli.option_record import takes_records
 from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, warn
-from eventbridge.cli.pattern_answers import answers_to
+from eventbridge.cli.pattern_results import results_of_lines
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
 from eventbridge.cli.runtime import open_runtime, settings
@@ -168,19 +168,19 @@ def try_on_events(
 
     `where` is not evaluated: only Spark can.
 
-    The exit code is 0 whatever the answers are, 2 if a line is not one JSON object. If none is, one error says so.
+    The exit code is 0 whatever the results are, 2 if a line is not one JSON object. If none is, one error says so.
     """
     parsed = _pattern(rule, pattern, folder)
-    answers = answers_to(parsed, events, cloud_events=rule is not None, explained=why)
+    responses = results_of_lines(parsed, events, cloud_events=rule is not None, explained=why)
     refused = 0
     if as_json:
-        found = list(answers)
-        refused = sum(answer.matches is None for answer in found)
+        found = list(responses)
+        refused = sum(response.matches is None for response in found)
         show_json(found)
     else:
-        for answer in answers:
-            refused += answer.matches is None
-            say(str(answer))
+        for response in responses:
+            refused += response.matches is None
+            say(str(response))
     if refused:
         raise typer.Exit(UserError.exit_code)
 

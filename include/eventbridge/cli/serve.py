@@ -18,7 +18,7 @@ def serve(
 ) -> None:
     """Serve the HTTP API: events are published by POST /buses/BUS/events, with a token of `tokens create`.
 
-    SIGTERM or Ctrl-C ends it in good order: no new calls, those under way are answered, exit code 0.
+    SIGTERM or Ctrl-C ends it in good order: no new calls, those under way get a response, exit code 0.
     """
     from eventbridge.api.serve import serve as run
 

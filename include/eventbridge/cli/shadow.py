@@ -23,7 +23,7 @@ def shadow(
     sample: Annotated[int, typer.Option(min=0, max=1_000, metavar="N", help="Differences shown of each shadow.")] = 10,
     as_json: JsonOption = False,
 ) -> None:
-    """Show where outputs and answers of shadows differ from those of the targets that they shadow."""
+    """Show where outputs and responses of shadows differ from those of the targets that they shadow."""
     from eventbridge.stages.operate.shadow import shadow_reports
 
     with open_runtime(looking=True) as runtime:
@@ -33,9 +33,9 @@ def shadow(
         return
     show_table(
         f"Shadows of {rule}",
-        ["shadow", "of", "compared", "other outputs", "answered", "other answers", "failed", "not sent"],
+        ["shadow", "of", "compared", "other outputs", "responded", "other responses", "failed", "not sent"],
         [
-            [r.shadow, r.target, r.compared, r.other_outputs, r.answered, r.other_answers, r.failed, r.not_sent]
+            [r.shadow, r.target, r.compared, r.other_outputs, r.responded, r.other_responses, r.failed, r.not_sent]
             for r in reports
         ],
     )

@@ -69,7 +69,7 @@ def _options_below(command: Any) -> Iterator[str]:
 
 
 class Group(TyperGroup):
-    """A group of commands that answers an unknown one with what may be meant."""
+    """A group of commands that responds to an unknown one with what may be meant."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Return the command that the first word names; raises Typer's usage error for an unknown one."""

@@ -42,9 +42,9 @@ def list_targets(as_json: JsonOption = False) -> None:
     """Show how every target of today's rule files stands, since when and why; changes nothing.
 
     degraded: its breaker is open until the time shown, then deliveries are probed; half-open: its last probes were
-    good; disabled: its deliveries are on hold until it is enabled; paused: it answered 429, and nothing is sent before
-    the time shown, or an operator paused it, or its pool has no slots, as its reason says. Of one that is ok: until
-    when its rate is ramped.
+    good; disabled: its deliveries are on hold until it is enabled; paused: it responded with 429, and nothing is sent
+    before the time shown, or an operator paused it, or its pool has no slots, as its reason says. Of one that is ok:
+    until when its rate is ramped.
     """
     from eventbridge.stages.operate.target_status import target_list
 
@@ -97,19 +97,19 @@ def send(
 
     It is not a delivery: neither books nor breaker know of it.
     """
-    from eventbridge.stages.operate.try_target import answer_document, send_event
+    from eventbridge.stages.operate.try_target import response_document, send_event
 
     with open_runtime(looking=True, acting=True) as runtime:
         rule, target = operate.named(runtime, about, name)
-        answer = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
-    what = f"HTTP {answer.code}" if answer.code is not None else f"{answer.error_class}: {answer.error}"
+        response = send_event(runtime, rule, target, one_event(event, runtime.settings.event_max_size))
+    what = f"HTTP {response.code}" if response.code is not None else f"{response.error_class}: {response.error}"
     if as_json:
-        show_json(answer_document(rule, target, answer))
-    elif answer.accepted:
-        say(f"{rule}/{target} took it" + (f": {what}" if answer.code is not None else ""))
+        show_json(response_document(rule, target, response))
+    elif response.accepted:
+        say(f"{rule}/{target} took it" + (f": {what}" if response.code is not None else ""))
     else:
         say(f"{rule}/{target} did not take it: {what}")
-    if not answer.accepted:
+    if not response.accepted:
         raise typer.Exit(1)
 
 

@@ -12,7 +12,7 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, visible
 
 if TYPE_CHECKING:
-    from eventbridge.model.why import DeliveryAnswer, EventAnswer, RuleAnswer, Step, Why
+    from eventbridge.model.why import DeliveryResult, EventResult, RuleResult, Step, Why
 
 _STATUS = {
     "valid": "valid",
@@ -81,7 +81,7 @@ def _show(found: Why) -> None:
         say(f"{counted(more, 'message has', 'messages have')} this id")
 
 
-def _show_event(event_id: str, event: EventAnswer) -> None:
+def _show_event(event_id: str, event: EventResult) -> None:
     show_fields(_facts(event_id, event))
     if event.status == "valid":
         say()
@@ -101,7 +101,7 @@ def _show_event(event_id: str, event: EventAnswer) -> None:
     )
 
 
-def _facts(event_id: str, event: EventAnswer) -> Iterator[tuple[str, object]]:
+def _facts(event_id: str, event: EventResult) -> Iterator[tuple[str, object]]:
     yield "event", event_id
     yield "source", event.source
     yield "type", event.type
@@ -116,7 +116,7 @@ def _facts(event_id: str, event: EventAnswer) -> Iterator[tuple[str, object]]:
         yield "batch", f"{each.batch_id}, {each.state}, of runner {each.runner}"
 
 
-def _show_rules(rules: tuple[RuleAnswer, ...]) -> None:
+def _show_rules(rules: tuple[RuleResult, ...]) -> None:
     if not rules:
         say("Rules: none")
         return
@@ -126,17 +126,17 @@ def _show_rules(rules: tuple[RuleAnswer, ...]) -> None:
         for each in rule.conditions:
             say(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
         if rule.where is not None and rule.matched:
-            answer = {True: "met", False: "NOT MET", None: "not asked yet"}[rule.where_met]
-            say(visible(f"      {answer}  where: {rule.where}"))
+            result = {True: "met", False: "NOT MET", None: "not asked yet"}[rule.where_met]
+            say(visible(f"      {result}  where: {rule.where}"))
 
 
-def _verdict(rule: RuleAnswer) -> str:
+def _verdict(rule: RuleResult) -> str:
     if not rule.enabled:
         return "disabled"
     return "matched " if rule.matched and rule.where_met is not False else "no match"
 
 
-def _compared(rule: RuleAnswer) -> str:
+def _compared(rule: RuleResult) -> str:
     if rule.today == "same":
         return ""
     said = _TODAY[rule.today]
@@ -145,7 +145,7 @@ def _compared(rule: RuleAnswer) -> str:
     return f" ({said})"
 
 
-def _delivery(each: DeliveryAnswer) -> list[object]:
+def _delivery(each: DeliveryResult) -> list[object]:
     stands = each.state if each.due_at is None else f"{each.state} {cell_text(each.due_at)}"
     if each.held:
         stands = f"on hold: {each.held}"

@@ -30,7 +30,7 @@ class BatchSettings(BaseModel):
         1_000_000, "events", "The most a batch takes, however quick; of a replay or a redrive 50,000 at most.", ge=1
     )
     batch_target_duration: Seconds = _setting(
-        15.0, "seconds", "In what time 80 % of a batch's answers are to be there: batches follow it.", gt=0, le=600
+        15.0, "seconds", "In what time 80 % of a batch's responses are to be there: batches follow it.", gt=0, le=600
     )
     batch_max_size: Size = _setting(
         1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
@@ -120,16 +120,16 @@ class BatchSettings(BaseModel):
         "How many events buffer lands and records at a time: what a crash makes it read again. In S3 25000.",
         ge=1,
     )
-    segment_answers: Count = _setting(
+    segment_responses: Count = _setting(
         lambda data: 5_000 if _is_s3(data) else 2_000,
-        "answers",
-        "After so many answers push writes them down: the most that a crash sends again. In an S3 store 5000.",
+        "responses",
+        "After so many responses push writes them down: the most that a crash sends again. In an S3 store 5000.",
         ge=1,
     )
     segment_interval: Seconds = _setting(
-        lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if answers come soon
+        lambda data: 12.0 if _is_s3(data) else 1.0,  # twice in a push budget at most, if responses come soon
         "seconds",
-        "After so long push writes down its answers and checks its claim: all that a crash sends again. In S3 12s.",
+        "After so long push writes down its responses and checks its claim: all that a crash sends again. In S3 12s.",
         gt=0,
         le=60,
     )

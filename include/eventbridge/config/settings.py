@@ -46,7 +46,7 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
         ge=1,
     )
     idempotency_retention: Seconds = _setting(
-        DAY, "seconds", "How long the API keeps its answer to an idempotency key.", ge=60, le=30 * DAY
+        DAY, "seconds", "How long the API keeps its response to an idempotency key.", ge=60, le=30 * DAY
     )
     heartbeat_connection: str | None = _setting(
         None,

@@ -69,7 +69,7 @@ class Tally:
 
     `disable_after_seconds`: a target that failed for so long is disabled; None: never. `opens` False: failures do not
     open its breaker (of an ordered target, whose deliveries wait by key). `paused_until`: it asked for a pause.
-    `unanswered`: so many requests of new deliveries had no response at all.
+    `no_response`: so many requests of new deliveries had no response at all.
     """
 
     rule: str
@@ -80,7 +80,7 @@ class Tally:
     disable_after_seconds: float | None = None
     opens: bool = True
     paused_until: datetime | None = None
-    unanswered: int = 0
+    no_response: int = 0
 
     @property
     def total(self) -> Count:
@@ -91,7 +91,7 @@ class Tally:
     def is_word_against(self) -> bool:
         """Whether there is anything in it that a target which only ever does well never has."""
         spent = self.ended is not None and self.ended.contacted and self.ended.spent and not self.ended.half
-        bad = self.total.failed > 0 or self.total.slow > 0 or self.unanswered > 0
+        bad = self.total.failed > 0 or self.total.slow > 0 or self.no_response > 0
         return spent or bad or self.paused_until is not None
 
 
@@ -148,16 +148,16 @@ def after(status: TargetStatus, tally: Tally, window: Count, now: datetime) -> T
     if tally.opens and (was_ok or status.slow) and trips(window):
         reason = f"{window.failed} of {window.attempts} attempts failed within {WINDOW.seconds} s"
         status = _degraded(status, reason, now, now + OPEN)
-    elif was_ok and (slow := _why_slow(tally.unanswered, window)) is not None:
+    elif was_ok and (slow := _why_slow(tally.no_response, window)) is not None:
         status = _degraded(status, slow, now, now, slow=True)
     if tally.ended is None:
         return status
     return _ended(status, tally.ended, now) if tally.opens else _ended_in_turn(status, tally.ended, now)
 
 
-def _why_slow(unanswered: int, window: Count) -> str | None:
-    if unanswered:
-        return f"{unanswered} {'request' if unanswered == 1 else 'requests'} had no response in time"
+def _why_slow(no_response: int, window: Count) -> str | None:
+    if no_response:
+        return f"{no_response} {'request' if no_response == 1 else 'requests'} had no response in time"
     if is_slow(window):
         share = f"{window.slow} of {window.attempts} responses within {WINDOW.seconds} s"
         return f"{share} took a fifth of the time-out or longer"

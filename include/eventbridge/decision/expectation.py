@@ -41,7 +41,7 @@ def failed_expectations(rules: RuleSet, books: Books) -> dict[str, str]:
 def counts_of(books: Books, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
     """Return a rule's counts in the books of a batch; each event that it matched has a delivery for each target.
 
-    A shadow does not count: all of its deliveries are settled, whatever its target answers.
+    A shadow does not count: all of its deliveries are settled, whatever its target responds.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
     matched = [books.matched.get(key, _NOTHING).count for key in keys]

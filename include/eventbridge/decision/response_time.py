@@ -13,7 +13,7 @@ _LEAST_SPARE_SECONDS = 0.25
 
 
 def slow_after(timeout_seconds: float, budget_seconds: float) -> float:
-    """Return from how many seconds on a response is slow, or a request that has none counts as unanswered.
+    """Return from how many seconds on a response is slow, or a request that has none counts as timed out.
 
     A request is waited for until its time-out or until the push budget ends, whichever comes first; the shorter of the
     two is the time that counts.

@@ -1,10 +1,10 @@
-"""How long a batch in streaming mode is open, and how often its answers are recorded: seldom where little comes."""
+"""How long a batch in streaming mode is open, and how often its responses are recorded: seldom if little comes."""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: With fewer events or answers a second than this, little comes.
+#: With fewer events or responses a second than this, little comes.
 LITTLE: Final = 10.0
 #: Where little comes, a batch is open and a segment grows so many times as long; an open batch at most so many seconds.
 _BATCHES, _MOST_BATCH_SECONDS = 6.0, 60.0
@@ -33,13 +33,13 @@ def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False)
     return waits or events >= LITTLE * age or age >= max(usual, min(_BATCHES * usual, _MOST_BATCH_SECONDS))
 
 
-def segment_is_due(age: float, answers: int, usual: float, most: int) -> bool:
-    """Return whether so many answers are to be recorded, `age` seconds after the last record was begun."""
-    if not answers:
+def segment_is_due(age: float, responses: int, usual: float, most: int) -> bool:
+    """Return whether so many responses are to be recorded, `age` seconds after the last record was begun."""
+    if not responses:
         return False
-    if answers >= most:
+    if responses >= most:
         return True
-    seconds = usual if answers >= LITTLE * age else _SEGMENTS * usual
+    seconds = usual if responses >= LITTLE * age else _SEGMENTS * usual
     return age >= _BEGUN * min(seconds, _MOST_SEGMENT_SECONDS)
 
 

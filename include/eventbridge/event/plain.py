@@ -1,4 +1,4 @@
-"""Values of the product as JSON's own types: what the command line prints with `--json`, and the API answers."""
+"""Values of the product as JSON's own types: what the command line prints with `--json`, and the API responds."""
 
 from __future__ import annotations
 

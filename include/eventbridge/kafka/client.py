@@ -1,4 +1,4 @@
-"""Asks a Kafka cluster and waits for its answer; an answer that does not come is told by what the client met."""
+"""Asks a Kafka cluster and waits for its response; a response that does not come is told by what the client met."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from eventbridge.errors import BusError
 
 Key = TypeVar("Key")
 
-#: How long a cluster may take to answer one question.
-ANSWER_SECONDS: Final = 15.0
+#: How long a cluster may take to respond to one question.
+RESPONSE_SECONDS: Final = 15.0
 
 #: How often a client that waits is asked whether it met an error.
 _LOOK_SECONDS: Final = 0.05
 
-#: What is not better a moment later: waiting for the answer would only hide it.
+#: What is not better a moment later: waiting for the response would only hide it.
 _FINAL: Final = frozenset(
     {
         KafkaError._AUTHENTICATION,
@@ -35,7 +35,7 @@ _FINAL: Final = frozenset(
 #: What is over in a moment: leaders and coordinators move, brokers are started again.
 _PASSING: Final = frozenset(
     {
-        KafkaError._NOENT,  # no leader was found, as the broker that was asked did not answer
+        KafkaError._NOENT,  # no leader was found, as the broker that was asked did not respond
         KafkaError._TRANSPORT,
         KafkaError._ALL_BROKERS_DOWN,
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,7 +51,7 @@ _PASSING: Final = frozenset(
 
 _UNHEARD: Final = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION})
 
-#: What says only that there was no answer, not why.
+#: What says only that there was no response, not why.
 _VAGUE: Final = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT, KafkaError._TRANSPORT, KafkaError._NOENT)
 
 #: Every client: no words to stderr, and a connection that is not used says nothing.
@@ -74,7 +74,7 @@ _REMEDIES: Final = {
 
 
 class Trouble:
-    """What a client met beside its answers: the callback `error_cb` of its settings."""
+    """What a client met beside its responses: the callback `error_cb` of its settings."""
 
     def __init__(self) -> None:
         self._last: KafkaError | None = None
@@ -115,16 +115,16 @@ class Asking:
         except KafkaException as error:
             raise bus_error(self.servers, "to open a client", error.args[0]) from None
 
-    def answers(
+    def responses(
         self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, of_known: bool = False
     ) -> dict[Key, Any]:
-        """Return the answer to each question that `ask` asks; raises BusError unless all are there in time.
+        """Return the response to each question that `ask` asks; raises BusError unless all are there in time.
 
         They are asked again while a partition or a group is between two brokers, and, if they are `of_known`
         partitions, while one has not heard of them yet.
         """
         passing = _PASSING | _UNHEARD if of_known else _PASSING
-        end = time.monotonic() + ANSWER_SECONDS
+        end = time.monotonic() + RESPONSE_SECONDS
         while True:
             asked = ask(self.client)
             self._wait(asked, doing, end)
@@ -142,7 +142,7 @@ class Asking:
     def _look_again(self) -> None:
         """Learn again who leads what: of itself the client asks the leader that it knows."""
         with suppress(KafkaException):
-            self.client.list_topics(timeout=ANSWER_SECONDS)
+            self.client.list_topics(timeout=RESPONSE_SECONDS)
 
     def _wait(self, asked: Mapping[Any, Future[Any]], doing: str, end: float) -> None:
         while wait(asked.values(), _LOOK_SECONDS).not_done:
@@ -154,19 +154,19 @@ class Asking:
                 raise bus_error(self.servers, doing, self.trouble.instead_of(error))
 
     def failed(self, doing: str, error: KafkaError) -> BusError:
-        """Return the error to raise for what failed in a part of an answer."""
+        """Return the error to raise for what failed in a part of a response."""
         return bus_error(self.servers, doing, error)
 
 
-def _refuse_passing(answers: Iterable[Any], passing: Collection[int]) -> None:
-    """Raise KafkaException for what failed in a part of an answer and passes by itself.
+def _refuse_passing(responses: Iterable[Any], passing: Collection[int]) -> None:
+    """Raise KafkaException for what failed in a part of a response and passes by itself.
 
-    So does a group that is being loaded, and a broker whose answer was cut short: librdkafka then gives for an offset
+    So does a group that is being loaded, and a broker whose response was cut short: librdkafka then gives for an offset
     one that says nothing, as if all were well.
     """
-    for answer in answers:
-        if getattr(answer, "offset", None) == OFFSET_INVALID:
+    for response in responses:
+        if getattr(response, "offset", None) == OFFSET_INVALID:
             raise KafkaException(KafkaError(KafkaError._TRANSPORT))
-        for part in getattr(answer, "topic_partitions", None) or ():
+        for part in getattr(response, "topic_partitions", None) or ():
             if part.error is not None and part.error.code() in passing:
                 raise KafkaException(part.error)

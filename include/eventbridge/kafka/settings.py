@@ -31,7 +31,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "broker.address.family": "`v4` or `v6`; without it both",
     "client.id": "how brokers call us in their logs and quotas",
     "client.rack": "where we are: a replica that is near is read from",
-    "socket.timeout.ms": "how long a broker may take to answer",
+    "socket.timeout.ms": "how long a broker may take to respond",
 }
 #: What connections made for Airflow's own Kafka operators often hold: it says how they consume, and we do not ask it.
 _PASSED_OVER: Final = frozenset({"auto.offset.reset", "enable.auto.commit", "group.id"})

@@ -42,7 +42,7 @@ publish_balance = Table(
     Column("at", UtcTime, nullable=False),
 )
 
-#: What calls with an idempotency key were answered; `caller` is the name of a token.
+#: Which responses calls with an idempotency key got; `caller` is the name of a token.
 kept_answer = Table(
     "kept_answer",
     metadata,

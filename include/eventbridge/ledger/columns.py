@@ -80,7 +80,7 @@ class FileDetailText(TypeDecorator[FileDetail]):
 
 
 class Message(TypeDecorator[str]):
-    """Text that came from elsewhere (an exception, an answer): at most 4,000 characters that any database takes.
+    """Text that came from elsewhere (an exception, a response): at most 4,000 characters that any database takes.
 
     A chunk's end must be recorded whatever its error says, so NUL and lone surrogates are replaced, not refused.
     """

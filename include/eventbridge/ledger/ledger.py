@@ -15,7 +15,7 @@ from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.figures import Figures
 from eventbridge.ledger.intake import Intake
-from eventbridge.ledger.kept_answers import KeptAnswers
+from eventbridge.ledger.kept_responses import KeptResponses
 from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
@@ -73,14 +73,14 @@ class Ledger(
     Intake,
     StoreSizes,
     ApiTokens,
-    KeptAnswers,
+    KeptResponses,
     PublishBalances,
     Moments,
     Revision,
 ):
     """The state of all runners.
 
-    Times are aware and in UTC. A method that answers False has lost against somebody else and changed nothing.
+    Times are aware and in UTC. A method that returns False has lost against somebody else and changed nothing.
     Every method raises LedgerError, with a remedy, where the database fails; then, too, nothing was changed
     (but for a failure while committing, after which the change is there as a whole or not at all).
     """

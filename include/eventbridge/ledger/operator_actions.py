@@ -18,10 +18,10 @@ class OperatorActions(Database):
         with self._writing() as connection:
             return int(connection.execute(statements.NOTE_ACTION, row).scalar_one())
 
-    def answer_action(self, action_id: int, status: int) -> None:
-        """Note what an action was answered."""
+    def record_action_status(self, action_id: int, status: int) -> None:
+        """Note what response an action got."""
         with self._writing() as connection:
-            connection.execute(statements.ANSWER_ACTION, {"of_action": action_id, "now_status": status})
+            connection.execute(statements.RECORD_ACTION_STATUS, {"of_action": action_id, "now_status": status})
 
     def actions(self, limit: int, before: int | None = None) -> list[OperatorAction]:
         """Return at most so many actions, the newest first; `before`: older than that of this number."""

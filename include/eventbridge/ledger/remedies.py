@@ -35,7 +35,7 @@ def ledger_errors(engine: LedgerEngine) -> Iterator[None]:
 
 @contextmanager
 def commit_errors(engine: LedgerEngine) -> Iterator[None]:
-    """Raise LedgerError for what a commit raises: whether it was made is not known where its answer was lost."""
+    """Raise LedgerError for what a commit raises: whether it was made is not known where its response was lost."""
     try:
         yield
     except SQLAlchemyError as error:

@@ -163,7 +163,7 @@ class Replays(Database):
     ) -> list[ArchiveFile]:
         """Return the archive's files of batches planned from `since` (included) to `until` (excluded), oldest first.
 
-        Only of batches committed before a time, so that the answer is the same ever after. `runner` None: of all.
+        Only of batches committed before a time, so that the response is the same ever after. `runner` None: of all.
         """
         times = {"of_bus": bus, "since": since, "until": until, "before": before}
         with self._reading() as connection:

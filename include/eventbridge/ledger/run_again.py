@@ -1,7 +1,7 @@
 """Runs a method of the ledger again whose transaction was lost: its server restarted, or undid it for another one.
 
 Only where nothing can have been changed: the transaction was lost before its commit was sent, and the method has
-committed no other before it. Where a commit has no answer nobody knows whether it was made; then the caller is told,
+committed no other before it. Where a commit has no response nobody knows whether it was made; then the caller is told,
 and whoever runs a stage again finds out by what is there, as after a kill. So no statement has to be idempotent.
 """
 

@@ -121,7 +121,7 @@ class StreamingLeases(Database):
         connection.execute(batch_statements.INSERT_RANGES, rows)
 
     def record_open(self, batch_id: str, ends: Mapping[Partition, int], segment: BatchFile | None) -> bool:
-        """Record a segment of an open batch (None: nothing was answered) with the offsets up to which it has read.
+        """Record a segment of an open batch (None: nothing got a response) with the offsets up to which it has read.
 
         Both or neither. False, with nothing changed, if the batch is open no more, if it has gone further than `ends`
         or has no range of such a partition, or if the segment's key is taken: the caller has lost the batch, and must

@@ -1,6 +1,6 @@
 """The reference matcher: the executable form of docs/pattern-language.md, against which every faster one is judged.
 
-Short and obviously right before it is fast. A rule's answer depends on that rule and the event alone.
+Short and obviously right before it is fast. A rule's result depends on that rule and the event alone.
 """
 
 from __future__ import annotations

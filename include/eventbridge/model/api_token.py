@@ -18,7 +18,7 @@ METRICS: Final = "metrics"
 #: The scope to look at everything but payloads, the page too; it is of no bus.
 READ: Final = "read"
 
-#: The scope to see payloads: events, requests, answers of targets; it is of no bus.
+#: The scope to see payloads: events, requests, responses of targets; it is of no bus.
 PAYLOADS: Final = "payloads"
 
 #: The scope to change how things stand: pause, enable, redrive; it is of no bus.

@@ -22,7 +22,7 @@ class FieldSample(Struct, frozen=True, array_like=True):
 
 
 class TypeSample(Struct, frozen=True, array_like=True):
-    """Sampled events of a type: how many, and their fields by path; what Spark's workers answer beside their files."""
+    """Sampled events of a type: how many, and their fields by path; what Spark's workers return beside files."""
 
     events: int
     fields: dict[str, FieldSample]

@@ -1,4 +1,4 @@
-"""What the API answered to a call with an idempotency key, kept so that the same call gets the same answer."""
+"""What the API responded to a call with an idempotency key, kept so that the same call gets the same response."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class KeptAnswer:
-    """An answer by the caller's token and key; `call_hash` is of what was called, content included.
+class KeptResponse:
+    """A response by the caller's token and key; `call_hash` is of what was called, content included.
 
     `status` is that of HTTP, `body` JSON text, `made_at` aware.
     """

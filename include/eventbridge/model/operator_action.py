@@ -8,10 +8,10 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class OperatorAction:
-    """One call: who made it, what it asked for (cut, without payloads), and what it was answered.
+    """One call: who made it, what it asked for (cut, without payloads), and what response it got.
 
     It is noted before it is done. `status`: that of HTTP, of a command its exit code; None: a form of the page, or a
-    call that ended without an answer.
+    call that ended without a response.
     """
 
     action_id: int

@@ -55,7 +55,7 @@ class DeadLettered:
 
 Outcome = Delivered | RetryAt | DeadLettered
 
-#: The outcome of every answer that is accepted, whatever else is known of its delivery.
+#: The outcome of every response that is accepted, whatever else is known of its delivery.
 DELIVERED = Delivered()
 #: Why a delivery is deferred whose target asked for a pause.
 TARGET_PAUSED = "TargetPaused"

@@ -79,11 +79,11 @@ class SeenCondition:
 
 
 @dataclass(frozen=True)
-class RuleAnswer:
+class RuleResult:
     """What a rule, as the batch had it, says to an event.
 
-    `matched` is the pattern's answer (None: the event cannot be read any more). `where_met` is what Spark said to
-    `where`, told by what was routed; None: there is no `where`, or it was not asked. `matches_today` is the answer of
+    `matched` is the pattern's result (None: the event cannot be read any more). `where_met` is what Spark said to
+    `where`, told by what was routed; None: there is no `where`, or it was not asked. `matches_today` is the response of
     today's pattern where that differs from the one of then.
     """
 
@@ -100,7 +100,7 @@ class RuleAnswer:
 
 
 @dataclass(frozen=True)
-class DeliveryAnswer:
+class DeliveryResult:
     """How one delivery of an event stands; `replay_id` "": it is not of a replay with ids of its own.
 
     `file` and `row` are where its request lies in the store, once its batch is settled.
@@ -124,7 +124,7 @@ class DeliveryAnswer:
 class Step:
     """One thing that was done with an event; what does not apply is None.
 
-    Of an attempt are `duration_ms` and `response_head`, the beginning of the answer.
+    Of an attempt are `duration_ms` and `response_head`, the beginning of the response.
     """
 
     at: datetime | None
@@ -143,7 +143,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class EventAnswer:
+class EventResult:
     """All that is known of one message with the id; `duplicate_of`: the message that its batch kept instead."""
 
     place: EventPlace
@@ -154,8 +154,8 @@ class EventAnswer:
     published_at: datetime | None
     duplicate_of: str | None
     landings: tuple[Landing, ...]
-    rules: tuple[RuleAnswer, ...]
-    deliveries: tuple[DeliveryAnswer, ...]
+    rules: tuple[RuleResult, ...]
+    deliveries: tuple[DeliveryResult, ...]
     steps: tuple[Step, ...]
 
 
@@ -203,7 +203,7 @@ class Why:
     """
 
     event_id: str
-    events: tuple[EventAnswer, ...]
+    events: tuple[EventResult, ...]
     not_landed: tuple[EventPlace, ...]
     before_start: tuple[BeforeStart, ...]
     looked: Looked

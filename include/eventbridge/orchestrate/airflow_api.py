@@ -50,7 +50,7 @@ class AirflowApi:
         self._client.close()
 
     def call(self, method: str, path: str, **content: Any) -> Any:
-        """Return the JSON of an answer; raises AirflowError, and AirflowConflict for 409."""
+        """Return the JSON of a response; raises AirflowError, and AirflowConflict for 409."""
         if not self._token:
             self._token = self._send("POST", "/auth/token", json=self._login)["access_token"]
         return self._send(method, path, headers={"Authorization": f"Bearer {self._token}"}, **content)
@@ -58,14 +58,14 @@ class AirflowApi:
     def _send(self, method: str, path: str, **content: Any) -> Any:
         where = f"{method} {self._client.base_url}{path}"
         try:
-            answer = self._client.request(method, path, **content)
+            response = self._client.request(method, path, **content)
         except httpx.HTTPError as error:
             raise AirflowError(f"{where}: {error}. Check the connection {CONNECTION_ID!r}") from error
-        if answer.status_code == httpx.codes.CONFLICT:
+        if response.status_code == httpx.codes.CONFLICT:
             raise AirflowConflict(f"{where}: exists already")
-        if not answer.is_success:
+        if not response.is_success:
             raise AirflowError(
-                f"{where}: answered {answer.status_code} {answer.text[:200]}. "
+                f"{where}: responded with {response.status_code} {response.text[:200]}. "
                 f"The account of the connection {CONNECTION_ID!r} must be able to {self.needs}"
             )
-        return answer.json()
+        return response.json()

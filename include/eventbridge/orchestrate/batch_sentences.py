@@ -106,8 +106,8 @@ def of_commit(runtime: Runtime, batch_id: str) -> Told:
 
 
 def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
-    """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of its
-    run.
+    """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of
+    its run.
     """
     did = f"{_counted(done.batches, 'batch', 'batches')} committed, {_counted(done.events, 'event', 'events')} read"
     text = f"the streaming task of runner {runner} is over: {did}"
@@ -170,7 +170,7 @@ def _trouble(count: int, rows: Iterable[Mapping[str, Any]]) -> Trouble:
 
 
 def _why(row: Mapping[str, Any]) -> str:
-    """Return in words why an attempt failed: no text of an answer, which may show what was sent."""
+    """Return in words why an attempt failed: no text of a response, which may show what was sent."""
     if row["code"]:
         return f"HTTP {row['code']}"
     return row["error_class"] or ""

@@ -21,7 +21,7 @@ def start_runs() -> None:
     with stage() as runtime:
         watch = Watch(runtime)
         try:
-            subjects = watch.unanswered()
+            subjects = watch.no_response()
         finally:
             watch.close_sources()
     outlet_events = get_current_context()["outlet_events"]

@@ -1,7 +1,7 @@
 """Which batches are late: not committed so long after they were planned. The watcher asks; no run of Airflow tells it.
 
 A deadline of Airflow's counts from when a run was queued, so it also fires for a run that failed at once, and a run
-that was marked failed within its deadline cannot be cleared (Airflow 3.3 answers 500).
+that was marked failed within its deadline cannot be cleared (Airflow 3.3 responds with 500).
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def noted_form(runtime: Runtime, context: Context, form: Mapping[str, Any]) -> I
         code = error.exit_code
         raise
     finally:
-        runtime.ledger.answer_action(number, code)
+        runtime.ledger.record_action_status(number, code)
 
 
 def user_of(context: Context) -> str:

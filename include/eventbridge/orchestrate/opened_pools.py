@@ -15,14 +15,14 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
 
-#: How long an answer holds: a question costs the ledger a millisecond and, while something is on hold, Airflow a
+#: How long a response holds: a question costs the ledger a millisecond and, while something is on hold, Airflow a
 #: request and a line of its access log.
 _HOLDS = timedelta(seconds=2)
-#: How long an Airflow that did not answer is left alone.
+#: How long an Airflow that did not respond is left alone.
 _SILENCE = timedelta(seconds=30)
 
-#: How long Airflow may take to answer: meanwhile the watcher looks at nothing else.
-_ANSWER_SECONDS = 1.0
+#: How long Airflow may take to respond: meanwhile the watcher looks at nothing else.
+_RESPONSE_SECONDS = 1.0
 
 
 @dataclass
@@ -54,7 +54,7 @@ class OpenedPools:
             return False
         try:
             if self._airflow is None:
-                self._airflow = AirflowPools(self.runtime.connections(CONNECTION_ID), _ANSWER_SECONDS)
+                self._airflow = AirflowPools(self.runtime.connections(CONNECTION_ID), _RESPONSE_SECONDS)
             pools = self._airflow.pools()
         except (InfrastructureError, UserError) as error:
             log.warning("whether a closed pool is open again is not known, and asked again in %s: %s", _SILENCE, error)

@@ -10,7 +10,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from eventbridge.orchestrate.links import ChunkLink
 
-#: Below it Airflow's api-server answers what of our HTTP API is mounted there.
+#: Below it Airflow's api-server responds with what of our HTTP API is mounted there.
 URL_PREFIX = "/eventbridge"
 
 

@@ -33,7 +33,7 @@ UNPLANNED_WEIGHT = 100
 LIMIT_SECONDS = 0.5
 
 #: One expansion calls the hook twice per map index within milliseconds: one query serves them all,
-#: and a ledger that does not answer costs the scheduler its limit once per expansion.
+#: and a ledger that does not respond costs the scheduler its limit once per expansion.
 _HOLD_SECONDS = 2.0
 
 
@@ -147,5 +147,5 @@ def _within(seconds: float, call: Callable[[], Mapping[int, Placement]]) -> Mapp
     if errors:
         raise errors[0]
     if not results:
-        raise TimeoutError(f"no answer within {seconds:g} s")
+        raise TimeoutError(f"no response within {seconds:g} s")
     return results[0]

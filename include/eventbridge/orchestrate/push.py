@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from eventbridge.model.chunk import Chunk
     from eventbridge.stages.runtime.stop import Stop
 
-#: For opening the ledger, reading the chunk, and the last answers.
+#: For opening the ledger, reading the chunk, and the last responses.
 _LIMIT_BEYOND_BUDGET_SECONDS = 30.0
 
 
@@ -47,7 +47,7 @@ class PushOperator(BaseOperator):
     def chunk_name(self) -> str:
         """What Airflow's lists show of this push: rule and target of its chunk, the first of several; "": of none.
 
-        Airflow asks before the push begins and after it. A ledger that does not answer is the push's to tell.
+        Airflow asks before the push begins and after it. A ledger that does not respond is the push's to tell.
         """
         if not self.batch_id:
             return ""

@@ -79,10 +79,10 @@ _opened: dict[str, Ledger] = {}
 
 
 async def _ask(question: Callable[[Ledger], Found]) -> Found:
-    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: _answer(question))
+    return await asyncio.get_running_loop().run_in_executor(_thread, lambda: _response(question))
 
 
-def _answer(question: Callable[[Ledger], Found]) -> Found:
+def _response(question: Callable[[Ledger], Found]) -> Found:
     from eventbridge.errors import LedgerError
     from eventbridge.ledger import Ledger
     from eventbridge.orchestrate.settings import airflow_settings

@@ -13,7 +13,7 @@ SHORTEST = timedelta(seconds=1)
 #: A run costs seconds of CPU whatever it delivers: what falls due meanwhile goes in one.
 BESIDE = timedelta(seconds=5)
 
-#: A start without an answer (its DAG was paused, its run failed) is repeated after this.
+#: A start without a response (its DAG was paused, its run failed) is repeated after this.
 AGAIN = timedelta(seconds=15)
 
 #: A subject with unfinished work and nothing that waits gets a run after this: its run may have died.
@@ -23,8 +23,8 @@ UNFINISHED = timedelta(seconds=60)
 LONGEST = timedelta(minutes=10)
 
 
-#: The mark of a start after which nothing was left to wait: whatever waits next, it is answered.
-ANSWERED = object()
+#: The mark of a start after which nothing was left to wait: whatever waits next, it gets a response.
+RESPONDED = object()
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Seen:
 
     `waiting`: there is something that no batch has taken up. `busy`: a batch is still being delivered.
     `unfinished`: something is begun and not ended, or pending.
-    `mark` changes with every batch that takes something up, so that an answered start is known from a lost one.
+    `mark` changes with every batch that takes something up, so that a responded start is known from a lost one.
     `progress` changes with every step of a run; None: a run that changes nothing is no reason to start runs less often.
     """
 
@@ -61,8 +61,9 @@ class RunStart:
 def needs_start(seen: Seen, last: RunStart | None, now: datetime) -> bool:
     """Return whether to start a run now: level-triggered, when something waits and the last start's batch is delivered.
 
-    At most once a second, beside a run at work every 5 s. A start without an answer is repeated after 15 s, and one for
-    unfinished work after 60 s; as long as nothing changes, each repeat comes after twice the time, up to 10 minutes.
+    At most once a second, beside a run at work every 5 s. A start without a response is repeated after 15 s, and one
+    for unfinished work after 60 s; as long as nothing changes, each repeat comes after twice the time, up to 10
+    minutes.
     """
     if not seen.waiting:
         return seen.unfinished and last is not None and now - last.started_at >= _repeat_after(UNFINISHED, seen, last)

@@ -40,7 +40,7 @@ BACKFILL_TYPES = cast("tuple[DagRunType, ...]", ("scheduled", "backfill", "manua
 
 #: When `eventbridge_start_waiting_runs` looks while the watcher is silent.
 EACH_MINUTE = "* * * * *"
-#: When it looks while the watcher works, which repeats by itself what nobody answered.
+#: When it looks while the watcher works, which repeats by itself what nobody responded to.
 EVERY_TEN_MINUTES = "*/10 * * * *"
 #: The watcher works if it has looked within this time; it notes its looks three times as often.
 ALIVE = timedelta(seconds=60)

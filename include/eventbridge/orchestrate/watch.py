@@ -16,7 +16,7 @@ from eventbridge.orchestrate.late import report_late_batches
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.opened_pools import OpenedPools
-from eventbridge.orchestrate.run_start import ANSWERED, RunStart, Seen, needs_start, started
+from eventbridge.orchestrate.run_start import RESPONDED, RunStart, Seen, needs_start, started
 from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
@@ -36,7 +36,7 @@ def open_watch() -> Watch:
     return Watch(Runtime.open(settings, airflow_connection))
 
 
-#: For how long a bus that did not answer is not asked again.
+#: For how long a bus that did not respond is not asked again.
 _SILENCE = timedelta(seconds=30)
 
 #: How often the ledger is told that the watcher lives: several times before it is taken for dead (`schedule.ALIVE`).
@@ -87,11 +87,11 @@ class Watch:
                 tell(self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error))
         return starting
 
-    def unanswered(self) -> list[str]:
+    def no_response(self) -> list[str]:
         """Return the subjects that need a run, whenever the watcher started a run last: the question of the fallback.
 
         While the watcher is silent these are all, as a run also takes up changed rules; else each with something that
-        waits or is unfinished, and each whose bus does not answer: its run shows why.
+        waits or is unfinished, and each whose bus does not respond: its run shows why.
         """
         now = self.runtime.clock()
         rules = self._today(now)
@@ -111,7 +111,7 @@ class Watch:
             self.run_starts[subject] = replace(self.run_starts[subject], repeats=0)
 
     def _seen(self, rules: RuleSet, now: datetime) -> dict[str, Seen]:
-        """Return how each subject stands, without the runners of buses that do not answer."""
+        """Return how each subject stands, without the runners of buses that do not respond."""
         seen = {}
         for runner, bus in rules.runners().items():
             if (found := self._asked(rules, runner, bus, now)) is not None:
@@ -128,9 +128,9 @@ class Watch:
             self.run_starts[subject] = started(seen[subject], self.run_starts.get(subject), now)
         for subject, found in seen.items():
             if not found.waiting and (subject in self.run_starts or found.unfinished):  # its minute begins now
-                run_start = self.run_starts.get(subject, RunStart(now, ANSWERED))
-                run_start = run_start if found.unfinished else RunStart(run_start.started_at, ANSWERED)
-                self.run_starts[subject] = replace(run_start, mark=ANSWERED)
+                run_start = self.run_starts.get(subject, RunStart(now, RESPONDED))
+                run_start = run_start if found.unfinished else RunStart(run_start.started_at, RESPONDED)
+                self.run_starts[subject] = replace(run_start, mark=RESPONDED)
         self._with_new_rules.difference_update(starting)
         self._note(now)
         self._report_late(now)
@@ -158,7 +158,7 @@ class Watch:
         self.runtime.close()
 
     def _asked(self, rules: RuleSet, runner: str, bus: str, now: datetime) -> Seen | None:
-        """Return how a runner stands; None where its bus does not answer or cannot be opened: it is left alone then.
+        """Return how a runner stands; None where its bus does not respond or cannot be opened: it is left alone then.
 
         The schedule is its fallback. The runs of other buses do not wait for its time-outs.
         """

@@ -28,7 +28,7 @@ from eventbridge.routing.order_keys import by_shard, order_key
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.routing.replay_header import with_replay_id
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
-from eventbridge.routing.sql_answers import EventRow, SqlAnswer, answered_files, read_answers
+from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
 from eventbridge.routing.trace_headers import delivery_headers, with_headers
 from eventbridge.rule import Rule, RuleSet, Target
 from eventbridge.store import layout
@@ -67,28 +67,28 @@ def route_share(
     Writes one delivery file for what was done. A budget is CPU time; a renderer that loops is interrupted, or, if it
     does not come back to Python, ended with its process by whoever runs it.
     """
-    if share.answers is None and _total.is_over(job):  # answers: Spark was asked already
+    if share.results is None and _total.is_over(job):  # results: Spark was asked already
         return referred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
-    answers = _answers(store, rule, share)
+    results = _responses(store, rule, share)
     own = [target for target in rule.targets.values() if target.transform.form != "SQL" and not share.give_up]
     renderers = {target.name: compile_target(target) for target in own}
     budget = ShareBudget(share.cpu_seconds)
-    files = share.files if answers is None else answered_files(share.files, answers)
+    files = share.files if results is None else files_with_result(share.files, results)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
     turned_down: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
     with interruptible():
         for place, row, event in _events(store, job, files):
-            answer = answers[place] if answers is not None else SqlAnswer(kept=True)
+            result = results[place] if results is not None else SqlResult(kept=True)
             try:
                 if share.give_up:
                     rendered = deliveries.failed(place, row, event, *reversed(share.give_up))
-                elif answer.failure is not None:
-                    rendered = deliveries.failed(place, row, event, f"where: {answer.failure}", ROUTE_FAILED)
-                elif answer.kept:
-                    rendered = deliveries.render(place, row, event, renderers | answer.renderers(rule), budget)
+                elif result.failure is not None:
+                    rendered = deliveries.failed(place, row, event, f"where: {result.failure}", ROUTE_FAILED)
+                elif result.kept:
+                    rendered = deliveries.render(place, row, event, renderers | result.renderers(rule), budget)
                 else:
                     rendered = []
                     turned_down[place[0]].append(place[1])
@@ -122,15 +122,15 @@ def _row_sets(rows: dict[str, list[int]]) -> tuple[tuple[str, str], ...]:
     return tuple((file, rowset.encode(numbers)) for file, numbers in rows.items() if numbers)
 
 
-def _answers(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, SqlAnswer] | None:
+def _responses(store: Store, rule: Rule, share: RuleShare) -> dict[EventRow, SqlResult] | None:
     if not rule.in_sql or share.give_up:
         return None
-    if share.answers is None:
+    if share.results is None:
         raise UserError(
             f"The rule {rule.name} has `where` or a transform of the form SQL, which only Spark can evaluate. "
             "Route it on Spark: by `eventbridge deliver`, or by the DAGs"
         )
-    return read_answers(store, share.answers)
+    return read_sql_results(store, share.results)
 
 
 def _events(

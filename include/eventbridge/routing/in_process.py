@@ -1,4 +1,4 @@
-"""Route in the process that asks: for tests, and to check Spark's answers against."""
+"""Route in the process that asks: for tests, and to check Spark's results against."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What route asks of its workers and what they answer; travels as JSON.
+"""What route asks of its workers and what they result; travels as JSON.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """
@@ -62,7 +62,7 @@ class RuleShare(Struct, frozen=True, tag="share"):
 
     At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
-    Of a rule with Spark SQL `answers` is the file of what Spark made of its events, as far as it came (sql_answers);
+    Of a rule with Spark SQL `results` is the file of what Spark made of its events, as far as it came (sql_results);
     `hold` says why Spark can make nothing of the others: they are left, and the rule is on hold.
     """
 
@@ -72,7 +72,7 @@ class RuleShare(Struct, frozen=True, tag="share"):
     cpu_seconds: float
     last_resort: bool = False
     give_up: tuple[str, str] | None = None
-    answers: str | None = None
+    results: str | None = None
     hold: str = ""
 
 

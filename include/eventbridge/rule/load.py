@@ -54,7 +54,7 @@ def load_rules(
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
     `relative`: mistakes in the text of a file name the file relative to the folder.
-    `cache`: a folder in which files are known again that were read before; with it the answer is the same, sooner.
+    `cache`: a folder in which files are known again that were read before; with it the response is the same, sooner.
     """
     as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None

@@ -14,8 +14,8 @@ _ARROW = re.compile(r"AWS Error (\w+)(?: \(HTTP status (\d+)\))? during \w+ oper
 #: The name that pyarrow found in the text of an error, where it does not know it.
 _NAMED = re.compile(r"ExceptionName: (\w+)")
 
-#: What is raised of an answer whose head ends too early: pyarrow takes it for that of an empty file.
-CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the answer was cut short"
+#: What is raised of a response whose head ends too early: pyarrow takes it for that of an empty file.
+CUT_SHORT = "AWS Error NETWORK_CONNECTION during HeadObject operation: the response was cut short"
 
 #: Errors, as pyarrow spells them, that pass. INTERNAL_FAILURE is also whatever it cannot read the text of.
 _PASSING = {
@@ -76,8 +76,8 @@ def s3_errors(verb: str, path: str, bucket: str, place: str) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        answer = error.response.get("Error", {})
-        raise told(*_known(str(answer.get("Code", "")), str(answer.get("Message", "")))) from error
+        response = error.response.get("Error", {})
+        raise told(*_known(str(response.get("Code", "")), str(response.get("Message", "")))) from error
     except NoCredentialsError as error:
         remedy = (
             "Name a connection in EVENTBRIDGE_STORE_URI, s3://<connection>@<bucket>/..., or set AWS's own variables."

@@ -1,4 +1,4 @@
-"""Tests of many bytes at once: 32 or 64 of them from anywhere in a text, one bit of the answer for each.
+"""Tests of many bytes at once: 32 or 64 of them from anywhere in a text, one bit of the response for each.
 
 LLVM makes of each a few instructions, whatever the width of the machine's vectors is.
 """

@@ -15,7 +15,7 @@ from eventbridge.model.partition import Partition
 
 
 class LogSource(Protocol):
-    """A bus whose messages keep their offsets and can be read again; raises BusError where it cannot answer."""
+    """A bus whose messages keep their offsets and can be read again; raises BusError where it cannot respond."""
 
     kind: Literal["log"]
 

@@ -1,6 +1,6 @@
 """Asks Spark SQL about a costly rule's events: its `where`, and its transforms of the form SQL; within its budget.
 
-Called by the routers, on the driver, before the share goes to a worker with the answers. An expression that means
+Called by the routers, on the driver, before the share goes to a worker with the results. An expression that means
 nothing holds its rule; one that fails for an event fails for that event alone. One that does not end is interrupted,
 and its rule on hold at once: Java goes on with the event that it is at, and keeps one of Spark's task slots as long.
 """
@@ -19,7 +19,7 @@ from msgspec import structs
 from eventbridge.errors import SparkError
 from eventbridge.model import rowset
 from eventbridge.routing.job import RouteJob, RuleShare, Task
-from eventbridge.routing.sql_answers import EventRow, SqlAnswer, Value, write_answers
+from eventbridge.routing.sql_results import EventRow, SqlResult, Value, write_sql_results
 from eventbridge.rule import Rule
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside
@@ -61,14 +61,14 @@ def in_sql(store: Store, job: RouteJob, tasks: Sequence[Task]) -> dict[str, Rule
     return {share.slice_id: rules[share.rule] for share in shares if rules[share.rule].in_sql}
 
 
-def answered(
+def with_sql_results(
     spark: SparkSession | ConnectSession, store: Store, job: RouteJob, rule: Rule, share: RuleShare
 ) -> RuleShare:
-    """Return the share with Spark's answers, as far as its budget went, or with why its rule is to be put on hold.
+    """Return the share with Spark's results, as far as its budget went, or with why its rule is to be put on hold.
 
     The budget is time: twice the share's CPU-seconds and one more, as the CPU time of Spark's Java cannot be told
-    apart. The answers lie in the store; the caller deletes them (`delete_answers`) once the share is routed. Raises
-    SparkError if Spark does not even answer where nothing is asked.
+    apart. The results lie in the store; the caller deletes them (`delete_sql_results`) once the share is routed. Raises
+    SparkError if Spark does not even respond where nothing is asked.
     """
     for name, value in CONFS.items():
         spark.conf.set(name, value)
@@ -76,17 +76,17 @@ def answered(
     asking.ask()
     part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
     path = beside(job, f"sql/{part}.parquet")
-    write_answers(store, path, asking.answers)
-    return structs.replace(share, answers=path, hold=asking.hold)
+    write_sql_results(store, path, asking.results)
+    return structs.replace(share, results=path, hold=asking.hold)
 
 
-def delete_answers(store: Store, share: RuleShare) -> None:
-    """Delete what `answered` wrote for a share that is routed, or will be asked about again.
+def delete_sql_results(store: Store, share: RuleShare) -> None:
+    """Delete what `with_sql_results` wrote for a share that is routed, or will be asked about again.
 
     A process that dies before leaves a file that nothing names: maintenance of the store removes it. Raises StoreError.
     """
-    if share.answers is not None:
-        store.delete(share.answers)
+    if share.results is not None:
+        store.delete(share.results)
 
 
 def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
@@ -101,10 +101,10 @@ def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
 
 
 class _Asking:
-    """The questions about one share, and the answers so far."""
+    """The questions about one share, and the results so far."""
 
     def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
-        self.answers: dict[EventRow, SqlAnswer] = {}
+        self.results: dict[EventRow, SqlResult] = {}
         self.hold = ""
         self._spark = spark
         self._job = job
@@ -121,7 +121,7 @@ class _Asking:
         self._until = 0.0
 
     def ask(self) -> None:
-        """Ask about one group after the other until all are answered, the time is over, or there is no point."""
+        """Ask about one group after the other until all get a response, the time is over, or there is no point."""
         if self.hold:
             return
         self._require_spark(self._places[:1])
@@ -133,7 +133,7 @@ class _Asking:
             group, left = left[:size], left[size:]
             began = time.monotonic()
             try:
-                self._answer(group)
+                self._ask(group)
             except _Late as late:
                 if late.args and self._is_quick(group, time.monotonic() - began):
                     self.hold = late.args[0]
@@ -161,22 +161,22 @@ class _Asking:
             return False
         return True
 
-    def _answer(self, group: Sequence[EventRow]) -> None:
+    def _ask(self, group: Sequence[EventRow]) -> None:
         try:
             rows = self._run(group, self._where, self._values)
         except _Failed as failure:
             if len(group) == 1:
-                self._answer_apart(group[0], str(failure))
+                self._ask_apart(group[0], str(failure))
                 return
             middle = len(group) // 2
-            self._answer(group[:middle])
-            self._answer(group[middle:])
+            self._ask(group[:middle])
+            self._ask(group[middle:])
             return
         for number, kept, *texts in rows:
             values = {name: self._value(name, text) for name, text in zip(self._values, texts, strict=True)}
-            self.answers[group[number]] = SqlAnswer(kept, values=values if kept else {})
+            self.results[group[number]] = SqlResult(kept, values=values if kept else {})
 
-    def _answer_apart(self, place: EventRow, failure: str) -> None:
+    def _ask_apart(self, place: EventRow, failure: str) -> None:
         """Find out which of the expressions fail for an event; raises SparkError if it is none of them."""
         self._require_spark([place])
         if self._where is not None:
@@ -185,10 +185,10 @@ class _Asking:
             except _Failed as error:
                 failure, kept = str(error), None
             if kept is None or not self._values:
-                self.answers[place] = SqlAnswer(kept=True, failure=failure)
+                self.results[place] = SqlResult(kept=True, failure=failure)
                 return
             if not kept:
-                self.answers[place] = SqlAnswer(kept=False)
+                self.results[place] = SqlResult(kept=False)
                 return
         values = {}
         for name, value in self._values.items():
@@ -196,7 +196,7 @@ class _Asking:
                 values[name] = self._value(name, self._run([place], None, {name: value})[0][2])
             except _Failed as error:
                 values[name] = Value(None, failure=str(error))
-        self.answers[place] = SqlAnswer(kept=True, values=values)
+        self.results[place] = SqlResult(kept=True, values=values)
 
     def _named(self, values: dict[str, str]) -> dict[str, str]:
         return {self._names[target]: value for target, value in values.items()}

@@ -1,4 +1,4 @@
-"""The Spark job that routes slices: one task each, which reads its rows, matches, transforms, writes, answers a row."""
+"""The Spark job that routes slices: one task each, which reads its rows, matches, transforms, writes, returns a row."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.connect.session import SparkSession as ConnectSession
 
-#: What a worker answers per task: its result as JSON.
-ANSWER = "result string"
+#: What a worker responds with per task: its result as JSON.
+RESPONSE = "result string"
 
 
 def routed_frame(
@@ -39,26 +39,26 @@ def routed_frame(
     job: RouteJob,
     tasks: Sequence[Task],
     *,
-    answers_from: int | None = None,
+    responses_from: int | None = None,
     route: RouteTask = route_task,
 ) -> DataFrame:
-    """Return the frame of schema ANSWER that routes every task when it is collected: a Spark task for each.
+    """Return the frame of schema RESPONSE that routes every task when it is collected: a Spark task for each.
 
-    `answers_from`: workers also write their answers into the store, for a driver that cannot hand them over, numbered
-    from there on.
+    `responses_from`: workers also write their responses into the store, for a driver that cannot hand them over,
+    numbered from there on.
     `route` routes one; workers must be able to import it.
     """
     text = JobTasks(job, tuple(tasks)).to_json()
     numbers = spark.range(0, len(tasks), 1, numPartitions=len(tasks))
-    return numbers.mapInArrow(partial(route_numbers, route, text, answers_from), ANSWER)
+    return numbers.mapInArrow(partial(route_numbers, route, text, responses_from), RESPONSE)
 
 
 def route_numbers(
-    route: RouteTask, text: bytes, answers_from: int | None, batches: Iterator[pa.RecordBatch]
+    route: RouteTask, text: bytes, responses_from: int | None, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """Route the tasks of `text` whose numbers come in, yield a row of schema ANSWER for each; runs in Spark's workers.
+    """Route the tasks of `text` whose numbers come in, yield a row of RESPONSE for each; runs in Spark's workers.
 
-    A task that Spark repeats or runs twice writes files of its own names: the driver publishes one answer per slice.
+    A task that Spark repeats or runs twice writes files of its own names: the driver publishes one response per slice.
     """
     asked = JobTasks.from_json(text)
     job, tasks = asked.job, asked.tasks
@@ -75,8 +75,8 @@ def route_numbers(
             with _ending_after(_longest_seconds(job, tasks[number])):
                 result = route(store, rules, job, tasks[number])
             _keep(job.rule_set)
-            if answers_from is not None:
-                keep_answer(store, job, answers_from + number, result)
+            if responses_from is not None:
+                keep_response(store, job, responses_from + number, result)
             yield pa.RecordBatch.from_pydict({"result": [result.to_json().decode()]})
 
 
@@ -123,14 +123,14 @@ def _keep(rule_set_hash: str) -> None:
     gc.freeze()
 
 
-def keep_answer(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
-    """Write a worker's answer into the store; of two tasks of one slice the first one's counts."""
-    store.create(answer_path(job, number), result.to_json())
+def keep_response(store: Store, job: RouteJob, number: int, result: SliceResult) -> None:
+    """Write a worker's response into the store; of two tasks of one slice the first one's counts."""
+    store.create(response_path(job, number), result.to_json())
 
 
-def answer_path(job: RouteJob, number: int) -> str:
-    """Return the path of the answer to the task of this number."""
-    return beside(job, f"answers/{number:06d}.json")
+def response_path(job: RouteJob, number: int) -> str:
+    """Return the path of the response to the task of this number."""
+    return beside(job, f"responses/{number:06d}.json")
 
 
 def beside(job: RouteJob, name: str) -> str:

@@ -18,7 +18,7 @@ from eventbridge.spark.frame import worker_connection
 from eventbridge.spark.retried import retried, rows_of
 from eventbridge.spark.session import forget
 from eventbridge.stages.ingest.compiled_check import check_compiled
-from eventbridge.stages.ingest.sharing import Answer, LandedFiles, LandJob, LandJobParts, Part, land_part
+from eventbridge.stages.ingest.sharing import LandedFiles, LandingResult, LandJob, LandJobParts, Part, land_part
 from eventbridge.store.open import open_store
 from eventbridge.store.rule_sets import frozen_rules
 
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 #: thousand events, and what it fetches beyond its last part is thrown away.
 _PARTS_AT_ONCE: Final = 2
 
-#: What a worker answers per part: its files as JSON, and the identities of its events.
-_ANSWER = "landed string, identities binary"
+#: What a worker responds with per part: its files as JSON, and the identities of its events.
+_RESPONSE = "landed string, identities binary"
 
 
 class ConnectLander:
@@ -42,28 +42,28 @@ class ConnectLander:
     def __init__(self, url: str) -> None:
         self._url = url
 
-    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
         """Land the parts as one Spark job; yields what is finished, in their order. Raises SparkError."""
         try:
             with spark_errors(f"Spark at {without_token(self._url)} did not land batch {job.batch_id}"):
-                yield from retried(self._url, job, lambda spark: _answers(spark, job, parts))
+                yield from retried(self._url, job, lambda spark: _responses(spark, job, parts))
         except SparkError:
             forget(self._url, job.runner, old=job.old)
             raise
 
 
-def _answers(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
+def _responses(spark: SparkSession, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
     text = LandJobParts(job, tuple(parts)).to_json()
     numbers = spark.range(0, len(parts), 1, numPartitions=-(-len(parts) // _PARTS_AT_ONCE))
-    with closing(rows_of(numbers.mapInArrow(partial(land_numbers, text), _ANSWER))) as rows:
+    with closing(rows_of(numbers.mapInArrow(partial(land_numbers, text), _RESPONSE))) as rows:
         for row in rows:
-            yield Answer(LandedFiles.from_json(row["landed"].encode()), bytes(row["identities"]))
+            yield LandingResult(LandedFiles.from_json(row["landed"].encode()), bytes(row["identities"]))
 
 
 def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Land the parts of `text` whose numbers come in, yield a row of schema _ANSWER for each; runs in Spark's workers.
+    """Land the parts of `text` whose numbers come in, yield a row of _RESPONSE for each; runs in Spark's workers.
 
-    A task that Spark repeats or runs twice writes files of its own names: the driver records one answer per part.
+    A task that Spark repeats or runs twice writes files of its own names: the driver records one response per part.
     """
     asked = LandJobParts.from_json(text)
     job = asked.job
@@ -73,7 +73,7 @@ def land_numbers(text: bytes, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
     with closing(open_log(bus, settings, worker_connection, lambda: job.at)) as source:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                answer = land_part(store, source, bus, job, asked.parts[number], check_compiled)
+                response = land_part(store, source, bus, job, asked.parts[number], check_compiled)
                 yield pa.RecordBatch.from_pydict(
-                    {"landed": [answer.landed.to_json().decode()], "identities": [answer.identities]}
+                    {"landed": [response.landed.to_json().decode()], "identities": [response.identities]}
                 )

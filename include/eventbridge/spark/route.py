@@ -13,7 +13,7 @@ from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult,
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
 from eventbridge.routing.task import route_task
 from eventbridge.rule import Rule
-from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
+from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.channel import without_token
 from eventbridge.spark.failure import spark_errors
 from eventbridge.spark.frame import routed_frame, worker_connection
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 class ConnectRouter:
     """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
-    `route` routes one task there. `store` is where the answers of Spark SQL are put, on the driver; by default the
+    `route` routes one task there. `store` is where the responses of Spark SQL are put, on the driver; by default the
     job's, opened as a worker opens it.
     """
 
@@ -67,9 +67,9 @@ class ConnectRouter:
     def _asked(
         self, store: Store, job: RouteJob, rule: Rule, share: RuleShare, spark: SparkSession
     ) -> Iterator[SliceResult]:
-        asked = answered(spark, store, job, rule, share)
+        asked = with_sql_results(spark, store, job, rule, share)
         yield from self._results(spark, job, [asked])
-        delete_answers(store, asked)
+        delete_sql_results(store, asked)
 
     def _results(self, spark: SparkSession, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         with closing(rows_of(routed_frame(spark, job, tasks, route=self._route))) as rows:

@@ -181,7 +181,7 @@ def warm_up(url: str, runner: str = "warm-up") -> None:
     Raises SparkError if the server cannot be reached. The very first job of a server takes about 10 s.
     """
     forget(url, runner)  # this process may have known another server at this address
-    with spark_errors(f"Spark at {without_token(url)} does not answer"):
+    with spark_errors(f"Spark at {without_token(url)} does not respond"):
         connect(url, runner).range(0, 2, 1, numPartitions=2).mapInArrow(_import_what_route_needs, "id long").collect()
 
 

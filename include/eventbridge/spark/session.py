@@ -22,7 +22,7 @@ _NAMESPACE = uuid.UUID("7c2f5f0e-8f0b-5e0a-9a3c-6b1f0a4f2d11")
 #: After so many closed sessions of one runner an id of chance is taken; only warmth is lost.
 _GENERATIONS = 32
 
-#: Parts of the error classes that say so; NO_ACTIVE_SESSION is how a client answers after it was told once.
+#: Parts of the error classes that say so; NO_ACTIVE_SESSION is how a client responds after it was told once.
 _GONE = ("SESSION_CLOSED", "SESSION_CHANGED", "SESSION_NOT_FOUND", "NO_ACTIVE_SESSION")
 
 #: The pool of Spark's scheduler that all old work shares. Spark makes it, with the weight of the pool `default`, which

@@ -16,7 +16,7 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.event.json_document import Number
 from eventbridge.model import rowset
 from eventbridge.routing.job import RouteJob
-from eventbridge.routing.sql_answers import EventRow
+from eventbridge.routing.sql_results import EventRow
 from eventbridge.spark.frame import worker_connection
 from eventbridge.spark.stand_ins import restore, stand_in
 from eventbridge.store.open import open_store
@@ -51,7 +51,7 @@ _ARROW = pa.schema(
     ]
 )
 
-#: Settings that expressions are evaluated under: the same answers wherever Spark runs. Constants are computed where
+#: Settings that expressions are evaluated under: the same results wherever Spark runs. Constants are computed where
 #: events are, not by the planner, which nobody could interrupt. Spark replaces no ${name}
 #: by what its environment or configuration holds.
 CONFS: Final = {

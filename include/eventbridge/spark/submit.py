@@ -1,4 +1,4 @@
-"""Route by spark-submit: the slices go into a job file in the store, and so do the workers' answers."""
+"""Route by spark-submit: the slices go into a job file in the store, and so do the workers' responses."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 from eventbridge.errors import SparkError, StoreFileMissing
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
-from eventbridge.spark.ask_sql import answered, delete_answers, in_sql
+from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.failure import first_error
-from eventbridge.spark.frame import answer_path, beside, keep_answer, routed_frame, worker_connection
+from eventbridge.spark.frame import beside, keep_response, response_path, routed_frame, worker_connection
 from eventbridge.store.open import open_store
 from eventbridge.store.protocol import Store
 
@@ -26,7 +26,7 @@ Submit = Callable[[str, Sequence[str]], None]
 class SubmitRouter:
     """A router that submits `application` (eventbridge.spark.apps.route_events) once per call.
 
-    Every worker writes its answer beside its delivery file as soon as both are whole,
+    Every worker writes its response beside its delivery file as soon as both are whole,
     so a job that fails half way keeps the slices it finished.
     """
 
@@ -42,7 +42,7 @@ class SubmitRouter:
         failure = self._run(path)
         for number in range(len(tasks)):  # by name: listing a bucket is dear
             with suppress(StoreFileMissing):
-                yield SliceResult.from_json(self._store.get(answer_path(job, number)))
+                yield SliceResult.from_json(self._store.get(response_path(job, number)))
         if failure is not None:
             text = failure.args[0] if isinstance(failure, SparkError) else first_error(str(failure))
             raise SparkError(f"spark-submit did not route batch {job.batch_id}: {text}") from failure
@@ -66,16 +66,16 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     rules = in_sql(store, job, tasks)
     plain = [task for task in tasks if task.slice_id not in rules]
     if plain:
-        routed_frame(spark, job, plain, answers_from=0).collect()
+        routed_frame(spark, job, plain, responses_from=0).collect()
     total = CostlyTotal()
     for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
         assert isinstance(share, RuleShare)
         if total.is_over(job):
-            keep_answer(store, job, number, referred(share, CROWDED))
+            keep_response(store, job, number, referred(share, CROWDED))
             continue
         began = time.monotonic()
-        asked = answered(spark, store, job, rules[share.slice_id], share)
-        routed_frame(spark, job, [asked], answers_from=number).collect()
-        delete_answers(store, asked)
+        asked = with_sql_results(spark, store, job, rules[share.slice_id], share)
+        routed_frame(spark, job, [asked], responses_from=number).collect()
+        delete_sql_results(store, asked)
         total.charge(job, (time.monotonic() - began) / 2)  # the clock for twice the CPU time, as its budget
     return len(tasks)

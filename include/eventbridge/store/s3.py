@@ -22,7 +22,7 @@ from eventbridge.store.s3_reader import S3File, again, wait_before
 
 #: Larger ones never go through pyarrow: it completes an upload of which a part has failed, as a file cut short.
 ARROW_MAX_BYTES = 8 << 20
-#: A writer's name, and how often it is asked for: an answer may end in the middle of its head.
+#: A writer's name, and how often it is asked for: a response may end in the middle of its head.
 _WRITER_LETTERS = 32
 _ASKED_FOR_WRITER = 3
 #: S3 takes no more keys in one request.
@@ -136,8 +136,8 @@ class S3Store:
             with self._errors("delete", some[0]) as clients:
                 reach("store.delete")
                 named = {"Objects": [{"Key": self._key(path)} for path in some], "Quiet": True}
-                answer = clients.boto.delete_objects(Bucket=self._bucket, Delete=named)
-            for error in answer.get("Errors", ()):
+                response = clients.boto.delete_objects(Bucket=self._bucket, Delete=named)
+            for error in response.get("Errors", ()):
                 raise StoreError(
                     f"Cannot delete {error.get('Key')!r} in the bucket {self._bucket!r}: {error.get('Code')} "
                     f"{error.get('Message')}. The connection's user needs the right s3:DeleteObject."
@@ -188,14 +188,14 @@ class S3Store:
             raise missing(path, self.uri) from error
 
     def _opened(self, clients: S3Clients, key: str) -> Any:
-        """Return pyarrow's file; an empty one only if the server says so in words, as an answer cut short does not."""
+        """Return pyarrow's file; an empty one only if the server says so in words, as a response cut short does not."""
         file = clients.files().open_input_file(f"{self._bucket}/{key}")
         if file.size() == 0 and (self._head(clients, key) or {}).get("ContentLength") != 0:
             raise OSError(CUT_SHORT)
         return file
 
     def _require_bucket(self, clients: S3Clients) -> None:
-        """Raise what says so if the bucket is missing: S3 answers a look for a file in it as for a missing file."""
+        """Raise what says so if the bucket is missing: S3 responds to a look for a file in it as for a missing file."""
         from botocore.exceptions import ClientError
 
         if self._bucket_is_there:
@@ -219,7 +219,7 @@ class S3Store:
             raise
 
     def _writer(self, clients: S3Clients, key: str) -> str | None:
-        """Return who created an object, "" if nobody is told, None if it is not there; an answer may be cut short."""
+        """Return who created an object, "" if nobody is told, None if it is not there; a response may be cut short."""
         for _ in range(_ASKED_FOR_WRITER):
             found = self._head(clients, key)
             if found is None:
@@ -243,7 +243,7 @@ class S3Store:
                     continue
                 if _status(error) != 412 and error.response.get("Error", {}).get("Code") != "NoSuchUpload":
                     raise
-                # Somebody is there: perhaps we, by a request whose answer was lost and which boto3 repeated.
+                # Somebody is there: perhaps we, by a request whose response was lost and which boto3 repeated.
                 found = self._writer(clients, key)
                 if found is None:
                     raise

@@ -69,7 +69,7 @@ OUTCOME = pa.schema(
         pa.field("code", pa.int32()),  # HTTP status
         pa.field("error_class", pa.string()),
         pa.field("error", pa.string()),
-        pa.field("response_head", pa.binary()),  # first 20 KB of the answer
+        pa.field("response_head", pa.binary()),  # first 20 KB of the response
     ]
 )
 
@@ -92,7 +92,7 @@ SETTLEMENT = pa.schema(
         pa.field("published_at", _TIME, nullable=False),
         pa.field("arrived_at", _TIME, nullable=False),
         pa.field("not_before", _TIME),  # when it could first be sent; null = on arrival
-        pa.field("settled_at", _TIME),  # when the deciding answer came; null = no attempt was made
+        pa.field("settled_at", _TIME),  # when the deciding response came; null = no attempt was made
     ]
 )
 

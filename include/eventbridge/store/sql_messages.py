@@ -1,4 +1,4 @@
-"""How questions and answers look on the pipes of the process that asks DuckDB, and what one question may take."""
+"""How questions and responses look on the pipes of the process that asks DuckDB, and what one question may take."""
 
 from __future__ import annotations
 

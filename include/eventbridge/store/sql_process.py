@@ -1,4 +1,4 @@
-"""The process that asks DuckDB: reads tables and queries from one pipe, writes answers to another.
+"""The process that asks DuckDB: reads tables and queries from one pipe, writes responses to another.
 
 Started by `eventbridge.store.sql_sandbox`. Its limits are the kernel's: whatever a query does (recursion without end,
 strings of gigabytes), this process ends, and no other one is slowed down or runs out of memory.
@@ -38,8 +38,8 @@ _GRACE_SECONDS: Final = 5.0
 
 
 def main() -> None:
-    """Answer until the pipe is closed, or nothing is asked for a minute."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Respond until the pipe is closed, or nothing is asked for a minute."""
+    requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the caller, who then closes the pipe
     for what, value in ((resource.RLIMIT_AS, ADDRESS_BYTES), (resource.RLIMIT_CORE, 0)):
@@ -64,10 +64,10 @@ def main() -> None:
             replies = [(MEMORY, b"")]
         except duckdb.Error as error:
             replies = [(WRONG, str(error).split("\n\nLINE")[0].encode("utf-8", "replace"))]
-        for answer, content in replies:
-            answers.write(HEAD.pack(answer, len(content)))
-            answers.write(content)
-        answers.flush()
+        for response, content in replies:
+            responses.write(HEAD.pack(response, len(content)))
+            responses.write(content)
+        responses.flush()
         signal.setitimer(signal.ITIMER_REAL, 0)
 
 
@@ -82,7 +82,9 @@ def _end_with_the_caller() -> None:
 def _message(pipe: BinaryIO) -> tuple[bytes, bytes] | None:
     poll = select.poll()
     poll.register(pipe.fileno(), select.POLLIN)
-    if not poll.poll(_IDLE_MILLISECONDS):  # nothing lies in the pipe's buffer: each message is answered before the next
+    if not poll.poll(
+        _IDLE_MILLISECONDS
+    ):  # nothing lies in the pipe's buffer: each message gets a response before the next
         return None
     head = pipe.read(HEAD.size)
     if len(head) < HEAD.size:

@@ -62,7 +62,7 @@ class Database:
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self._process = process
         self._send(BEGIN, [])
-        self._answer(_START_SECONDS)
+        self._response(_START_SECONDS)
 
     def fill(self, sql: str, table: pa.Table) -> None:
         """Run a statement that reads the table `part`; raises SqlRefused, SqlLimited, Cancelled, TimeSpent."""
@@ -71,7 +71,7 @@ class Database:
             writer.write_table(table)
         written = sql.encode()
         self._send(FILL, [SQL_LENGTH.pack(len(written)), written, sink.getvalue()])
-        self._answer()
+        self._response()
 
     def ask(self, queries: Sequence[str], *, expression: str | None = None) -> list[pa.Table]:
         """Return what each query selects; `expression` is checked to be one expression by itself.
@@ -81,7 +81,7 @@ class Database:
         self._send(ASK, [json.dumps({"expression": expression, "queries": list(queries)}).encode()])
         tables = []
         for _ in queries:
-            with pa.ipc.open_stream(self._answer()) as stream:
+            with pa.ipc.open_stream(self._response()) as stream:
                 tables.append(stream.read_all())
         return tables
 
@@ -96,8 +96,8 @@ class Database:
         except BrokenPipeError:
             raise SqlLimited(_DIED) from None
 
-    def _answer(self, seconds: float | None = None) -> bytes:
-        """Return what the process answers to the last message; `seconds`: other than the usual time."""
+    def _response(self, seconds: float | None = None) -> bytes:
+        """Return what the process responds to the last message; `seconds`: other than the usual time."""
         allowed = SECONDS if seconds is None else seconds
         kind, length = HEAD.unpack(self._read(HEAD.size, allowed))
         content = self._read(length, allowed)

@@ -77,15 +77,15 @@ class Access:
             exchange.curl.perform()
         except pycurl.error as error:
             number, message = error.args
-        reach("token.answered")
-        answer = exchange.answer(number, message)
+        reach("token.responded")
+        response = exchange.response(number, message)
         body = exchange.body
         exchange.close()
-        if answer.accepted:
+        if response.accepted:
             return read_token(client, body)
         where = f"{client.place} (token_url of connection {client.connection!r})"
-        if answer.code is None:
-            raise NoToken(f"{where} gave no token: {answer.error_class}: {answer.error}")
-        said = why_refused(answer.response_head, exchange.veiled)
-        remedy = " Check the connection's login and password." if answer.code in (400, 401, 403) else ""
-        raise NoToken(f"{where} gave no token: HTTP {answer.code}{f', {said}' if said else ''}.{remedy}")
+        if response.code is None:
+            raise NoToken(f"{where} gave no token: {response.error_class}: {response.error}")
+        said = why_refused(response.response_head, exchange.veiled)
+        remedy = " Check the connection's login and password." if response.code in (400, 401, 403) else ""
+        raise NoToken(f"{where} gave no token: HTTP {response.code}{f', {said}' if said else ''}.{remedy}")

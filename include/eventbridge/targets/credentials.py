@@ -46,7 +46,7 @@ EXTRAS = frozenset(
 class Credentials:
     """Header lines and a query (`name=value`) to send, keys to sign with; never shown.
 
-    `client` gets a token that is to be sent too: `with_token` has it. `secrets` are what an answer may repeat of all
+    `client` gets a token that is to be sent too: `with_token` has it. `secrets` are what a response may repeat of all
     this and must not be kept.
     """
 

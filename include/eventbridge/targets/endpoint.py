@@ -34,8 +34,8 @@ class Endpoint:
     """What all requests of a target share: address, time, what is verified, and where they must not go.
 
     Connecting, TLS included, may take `connect_seconds` of the `timeout_seconds` of a request.
-    `secrets` are what an answer may repeat of the URL and must not be kept. `whole_answers`: of an
-    answer's body all that is read is there until the next request, not only what is kept of it.
+    `secrets` are what a response may repeat of the URL and must not be kept. `whole_responses`: of a
+    response's body all that is read is there until the next request, not only what is kept of it.
     """
 
     url: str = field(repr=False)
@@ -44,7 +44,7 @@ class Endpoint:
     guard: AddressGuard
     tls: Tls = field(default_factory=Tls)
     secrets: tuple[Form, ...] = field(default=(), repr=False)
-    whole_answers: bool = False
+    whole_responses: bool = False
     connect_seconds: float = 5.0
 
     @property

@@ -1,4 +1,4 @@
-"""One request and its answer on a libcurl easy handle, used again for the next."""
+"""One request and its response on a libcurl easy handle, used again for the next."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.decision.request_batch_answer import Said
-from eventbridge.model.answer import Answer
+from eventbridge.decision.request_batch_response import Said
+from eventbridge.model.response import Response
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.redaction import Form, masked, veiled
 
-#: What of an answer's body is kept, and where reading stops: a target must not fill memory or a budget.
+#: What of a response's body is kept, and where reading stops: a target must not fill memory or a budget.
 KEPT_BYTES = 20 * 1024
 READ_BYTES = 1024 * 1024
 
@@ -45,7 +45,7 @@ _CLOSED_TEXT = "the target closed the connection before a response came"
 #: What libcurl's debugging output says of a stream that was reset as refused, or that a GOAWAY excludes.
 _REFUSED = b"refused by server"
 
-#: Where libcurl stops reading an answer's headers, with an error that it has no number of its own for.
+#: Where libcurl stops reading a response's headers, with an error that it has no number of its own for.
 _HEAD_BYTES = 300 * 1024
 
 
@@ -122,7 +122,7 @@ class Exchange:
         self.curl.setopt(pycurl.FRESH_CONNECT, 1)
 
     def forget(self) -> None:
-        """Let go of the request and its answer, so that an idle handle holds neither."""
+        """Let go of the request and its response, so that an idle handle holds neither."""
         self.request = None
         self._lines.clear()
         self._parts.clear()
@@ -138,23 +138,23 @@ class Exchange:
 
     @property
     def body(self) -> bytes:
-        """What of the answer's body was kept, with all that is in it."""
+        """What of the response's body was kept, with all that is in it."""
         return b"".join(self._parts)
 
     def said(self) -> Said:
-        """Return what the ended transfer's answer says beside its status; its secrets are in it."""
+        """Return what the ended transfer's response says beside its status; its secrets are in it."""
         fields = self._header_fields()
         return Said(self.body, fields.get("content-type", ""), fields.get("retry-after"))
 
-    def answer(self, error_number: int, message: str) -> Answer:
+    def response(self, error_number: int, message: str) -> Response:
         """Return what the ended transfer came to; `error_number` and `message` are libcurl's."""
         if error_number and not self._cut_off(error_number):
             return self._failed(error_number, message)
         code: int = self.curl.getinfo(pycurl.RESPONSE_CODE)
         if 200 <= code < 300:
-            return Answer(True, self.started_at, self._duration_ms(), code, response_head=self._response_head())
+            return Response(True, self.started_at, self._duration_ms(), code, response_head=self._response_head())
         requests = self._header_fields()
-        return Answer(
+        return Response(
             accepted=False,
             started_at=self.started_at,
             duration_ms=self._duration_ms(),
@@ -168,31 +168,31 @@ class Exchange:
         """Return text without the secrets of the endpoint and of the credentials, as `redaction.veiled` does."""
         return veiled(text, self._secrets) if text else text
 
-    def interrupted(self, now: datetime) -> Answer:
-        """Return the answer of a transfer that was broken off at `now`."""
+    def interrupted(self, now: datetime) -> Response:
+        """Return the response of a transfer that was broken off at `now`."""
         passed_ms = (now - self.started_at).total_seconds() * 1000
-        return self._no_answer("Interrupted", "the push ended before the answer came", passed_ms)
+        return self._without_response("Interrupted", "the push ended before the response came", passed_ms)
 
     def _cut_off(self, error_number: int) -> bool:
-        """Return whether we ended the transfer, because the answer is too large: its status counts as it is."""
+        """Return whether we ended the transfer, because the response is too large: its status counts as it is."""
         if error_number == pycurl.E_WRITE_ERROR:
             return self._read_bytes > READ_BYTES
         if error_number != pycurl.E_RECV_ERROR or self.curl.getinfo(pycurl.RESPONSE_CODE) < 200:
             return False
         return sum(map(len, self._lines)) > _HEAD_BYTES
 
-    def _failed(self, error_number: int, message: str) -> Answer:
+    def _failed(self, error_number: int, message: str) -> Response:
         if self.sent and error_number in _CLOSED:
-            return self._no_answer("NetworkError", _CLOSED_TEXT, self._duration_ms())
+            return self._without_response("NetworkError", _CLOSED_TEXT, self._duration_ms())
         if self._socket_guard.refusals and not self._socket_guard.opened:
-            return self._no_answer("AddressRefused", self._socket_guard.told(), self._duration_ms())
-        # A status whose body breaks off is not an answer (RFC 9112, 8): it must be recorded as incomplete
+            return self._without_response("AddressRefused", self._socket_guard.told(), self._duration_ms())
+        # A status whose body breaks off is not a response (RFC 9112, 8): it must be recorded as incomplete
         code = self.curl.getinfo(pycurl.RESPONSE_CODE)
         detail = f"{message} (after status {code})" if code else message
-        return self._no_answer(self._error_class(error_number), detail, self._duration_ms())
+        return self._without_response(self._error_class(error_number), detail, self._duration_ms())
 
-    def _no_answer(self, error_class: str, error: str, duration_ms: float) -> Answer:
-        return Answer(
+    def _without_response(self, error_class: str, error: str, duration_ms: float) -> Response:
+        return Response(
             accepted=False,
             started_at=self.started_at,
             duration_ms=duration_ms,
@@ -223,13 +223,13 @@ class Exchange:
     def _hide(self, secrets: tuple[Form, ...]) -> None:
         self._secrets = (*self.endpoint.secrets, *secrets)
         # as much more of a body as a secret is long is read: half of one would not be found
-        kept = READ_BYTES if self.endpoint.whole_answers else KEPT_BYTES
+        kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES
         self._room_bytes = kept + max((form.longest for form in self._secrets), default=0)
 
     def _header_fields(self) -> dict[str, str]:
         fields: dict[str, str] = {}
         for line in self._lines:
-            if line.startswith(b"HTTP/"):  # an interim answer came before: only the last one counts
+            if line.startswith(b"HTTP/"):  # an interim response came before: only the last one counts
                 fields.clear()
             name, _, value = line.decode("latin-1").partition(":")
             fields[name.strip().lower()] = value.strip()

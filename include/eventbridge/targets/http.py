@@ -11,7 +11,7 @@ import pycurl
 
 from eventbridge.errors import EventBridgeError
 from eventbridge.fault_points import reach
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.access import Access
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint
@@ -35,13 +35,13 @@ class HttpTarget:
     """Delivers to one URL, at most `max_in_flight` requests at a time; never follows a redirect.
 
     Requests carry `webhook-id` (the delivery id), `webhook-timestamp`, `webhook-signature` (with signing keys)
-    and `traceparent`. After 401 or 407 no more are started until what is in flight has its answer; then `access` is
+    and `traceparent`. After 401 or 407 no more are started until what is in flight has its response; then `access` is
     renewed, each few seconds of a `deliver` at most, and if that gives other credentials, what was refused is sent once
     more.
     """
 
     flush_every = 1
-    more_of_answer = 0
+    more_of_response = 0
 
     def __init__(
         self, endpoint: Endpoint, *, max_in_flight: int, access: Access, clock: Callable[[], datetime]
@@ -57,13 +57,15 @@ class HttpTarget:
         self._engine: HttpEngine | None = None  # its own, for `deliver`
         self._slot: TransferSlot | None = None
         self._held_back = False  # there are more requests, for which there is no room, or which must wait
-        self._refused: list[tuple[Request, Answer]] = []  # for want of better credentials
+        self._refused: list[tuple[Request, Response]] = []  # for want of better credentials
         self._content_type: tuple[str, str | bytes] = ("", "content-type:")
 
-    def deliver(self, requests: Iterable[Request | None], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Send every request as `protocol.Target` says; an answer is an HTTP status, or the error in its place.
+    def deliver(
+        self, requests: Iterable[Request | None], until: datetime
+    ) -> Generator[tuple[int, Response], None, None]:
+        """Send every request as `protocol.Target` says; a response is an HTTP status, or the error in its place.
 
-        Take the answers promptly: a time-out goes on while the caller holds one.
+        Take the responses promptly: a time-out goes on while the caller holds one.
         """
         if self._engine is None:
             self._engine = HttpEngine(self._max_in_flight)
@@ -101,7 +103,7 @@ class HttpTarget:
                     return
                 yield None
                 while slot.ended:
-                    reach("target.answered")
+                    reach("target.responded")
                     done = self._finish(slot, *slot.ended.popleft())
                     if done is not None:
                         yield done
@@ -119,7 +121,7 @@ class HttpTarget:
             slot.leave()
 
     def flush(self) -> None:
-        """Return at once: an HTTP answer is the target's own word."""
+        """Return at once: an HTTP response is the target's own word."""
 
     def check(self) -> str | None:
         """Return why no connection comes about, TLS and token included; requests nothing of the target."""
@@ -132,8 +134,8 @@ class HttpTarget:
         try:
             exchange.curl.perform()
         except pycurl.error as error:
-            answer = exchange.answer(*error.args)
-            return f"{answer.error_class}: {answer.error}"
+            response = exchange.response(*error.args)
+            return f"{response.error_class}: {response.error}"
         finally:
             exchange.close()
         return None
@@ -158,7 +160,7 @@ class HttpTarget:
         return None
 
     def _unsent(self, waiting: Iterator[Request | None], failure: str, until: datetime) -> Iterator[Step]:
-        """Answer what cannot be sent for want of a token; asked again for every one, its endpoint would be flooded."""
+        """Respond for what lacks a token to be sent; asked again for every one, its endpoint would be flooded."""
         for request in waiting:
             now = self._clock()
             if now >= until:
@@ -166,11 +168,11 @@ class HttpTarget:
             if request is None:
                 yield None
                 continue
-            yield request.index, Answer(False, now, 0.0, error_class="NoToken", error=failure)
+            yield request.index, Response(False, now, 0.0, error_class="NoToken", error=failure)
 
     def _fill(
         self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
-    ) -> Iterator[tuple[int, Answer]]:
+    ) -> Iterator[tuple[int, Response]]:
         """Send while there is time and room in flight; yields only what could not be sent."""
         self._held_back = False
         while len(slot.flying) < self._max_in_flight and not self._refused:
@@ -187,8 +189,8 @@ class HttpTarget:
             try:
                 self._send(request, now, slot)
             except HeaderRefused as refusal:
-                answer = Answer(False, now, 0.0, error_class="InvalidHeader", error=str(refusal))
-                yield request.index, answer
+                response = Response(False, now, 0.0, error_class="InvalidHeader", error=str(refusal))
+                yield request.index, response
 
     def _send(self, request: Request, now: datetime, slot: TransferSlot) -> None:
         lines = self._lines_of(request, now)
@@ -203,25 +205,25 @@ class HttpTarget:
 
     def _finish(
         self, slot: TransferSlot, curl: pycurl.Curl, error_number: int, message: str
-    ) -> tuple[int, Answer] | None:
+    ) -> tuple[int, Response] | None:
         """Take an ended transfer out; None if it was refused, and other credentials may help."""
         exchange = slot.take_out(curl)
         request = exchange.request
         assert request is not None
-        answer = self._read(exchange, request, error_number, message)
+        response = self._read(exchange, request, error_number, message)
         if stalled_ms := slot.stalled_ms(exchange):
-            answer = answer._replace(stalled_ms=stalled_ms)
+            response = response._replace(stalled_ms=stalled_ms)
         slot.free(exchange)
         sent_again = request.index in self._sent_again
         self._sent_again.discard(request.index)
-        if answer.code in (401, 407) and not sent_again and self._may_renew:
-            self._refused.append((request, answer))
+        if response.code in (401, 407) and not sent_again and self._may_renew:
+            self._refused.append((request, response))
             return None
-        return request.index, answer
+        return request.index, response
 
-    def _read(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Answer:
+    def _read(self, exchange: Exchange, _request: Request, error_number: int, message: str) -> Response:
         """Return what an ended transfer came to."""
-        return exchange.answer(error_number, message)
+        return exchange.response(error_number, message)
 
     def _send_again(self, until: datetime, slot: TransferSlot) -> Iterator[Step]:
         """Send once more what was refused, as many at a time as before, if there are other credentials by now.
@@ -235,14 +237,14 @@ class HttpTarget:
             self._take_up(renewed.result())
         except NoToken as error:
             problem = str(error)
-        except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the answer
+        except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the response
             pass
         self._renewed_at = self._clock()
         refused, self._refused = self._refused, []
-        for request, answer in refused:
+        for request, response in refused:
             now = self._clock()
             if self._credentials == before or now >= until:
-                yield request.index, answer if problem is None else answer._replace(error=problem)
+                yield request.index, response if problem is None else response._replace(error=problem)
             else:
                 self._sent_again.add(request.index)
                 self._send(request, now, slot)
@@ -252,18 +254,18 @@ class HttpTarget:
         """Whether it is long enough ago that credentials were looked up again."""
         return self._renewed_at is None or self._clock() - self._renewed_at >= _RENEWED
 
-    def _give_up(self, slot: TransferSlot) -> tuple[int, Answer]:
+    def _give_up(self, slot: TransferSlot) -> tuple[int, Response]:
         exchange = slot.take_out(next(reversed(slot.flying)))
-        answer = exchange.interrupted(self._clock())._replace(stalled_ms=slot.stalled_ms(exchange))
+        response = exchange.interrupted(self._clock())._replace(stalled_ms=slot.stalled_ms(exchange))
         assert exchange.request is not None
         index = exchange.request.index
         slot.free(exchange)
-        return index, answer
+        return index, response
 
-    def _last_refused(self) -> Iterator[tuple[int, Answer]]:
+    def _last_refused(self) -> Iterator[tuple[int, Response]]:
         while self._refused:
-            request, answer = self._refused.pop()
-            yield request.index, answer
+            request, response = self._refused.pop()
+            yield request.index, response
 
     def _take_up(self, credentials: Credentials) -> None:
         self._credentials = credentials

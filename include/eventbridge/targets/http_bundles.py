@@ -1,4 +1,4 @@
-"""The HTTP target that takes several deliveries in one request: a JSON array of them, answered item by item."""
+"""The HTTP target that takes several deliveries in one request: a JSON array of them, responded to item by item."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from datetime import datetime
 
 from eventbridge.decision import request_batch
 from eventbridge.decision.request_batch import Candidate, Kind, Limits
-from eventbridge.decision.request_batch_answer import Said, read_answer
-from eventbridge.model.answer import Answer
+from eventbridge.decision.request_batch_response import Said, read_response
 from eventbridge.model.replay import REPLAY_ID_HEADER
+from eventbridge.model.response import Response
 from eventbridge.targets.access import Access
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import KEPT_BYTES, Exchange
@@ -22,7 +22,7 @@ from eventbridge.targets.lines import holds_json
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.steps import Step
 
-#: What is kept of the words that an answer has for one delivery.
+#: What is kept of the words that a response has for one delivery.
 _ERROR_CHARACTERS = 1_000
 
 
@@ -32,7 +32,7 @@ class _Bundle(Request):
 
     items: tuple[Request, ...] = ()
     joined: bool = True
-    said: Said = field(default=Said(b""))  # of an answer that is accepted
+    said: Said = field(default=Said(b""))  # of a response that is accepted
     veil: Callable[[bytes], bytes] = bytes
 
 
@@ -42,7 +42,7 @@ class BundlingHttpTarget(HttpTarget):
     A bundle's `webhook-id` is `bundle.bundle_id`; `webhook-ids` lists the delivery ids in the order of the items. What
     is not JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing waits for a bundle to
     fill.
-    `bundle_answer` says what an answer means. What the target has not judged has no answer in that `deliver`: its
+    `bundle_response` says what a response means. What the target has not judged has no response in that `deliver`: its
     caller sends it again, and finds it in other bundles.
     """
 
@@ -68,12 +68,12 @@ class BundlingHttpTarget(HttpTarget):
         if not requests:
             return
         self._sent.clear()
-        self.more_of_answer = 0
+        self.more_of_response = 0
         with closing(super().steps(self._bundles(requests), until, slot)) as steps:
             for step in steps:
                 if isinstance(step, tuple):
-                    number, answer = step
-                    yield from self._judged(self._sent.pop(number), answer)
+                    number, response = step
+                    yield from self._judged(self._sent.pop(number), response)
                 else:
                     yield step
 
@@ -109,24 +109,24 @@ class BundlingHttpTarget(HttpTarget):
             most = self._most.get(request.delivery_id, self._limits.count)
             yield Candidate(seen[place], len(request.payload), most)
 
-    def _judged(self, sent: _Bundle, answer: Answer) -> Iterator[tuple[int, Answer]]:
+    def _judged(self, sent: _Bundle, response: Response) -> Iterator[tuple[int, Response]]:
         if not sent.joined:
-            yield sent.items[0].index, answer
+            yield sent.items[0].index, response
             return
-        reading = read_answer(answer, sent.said, [request.delivery_id for request in sent.items])
+        reading = read_response(response, sent.said, [request.delivery_id for request in sent.items])
         if reading.most is not None:
             size_bytes = len(sent.payload)
-            self._limits = request_batch.after_refusal(self._limits, answer.code, len(sent.items), size_bytes)
+            self._limits = request_batch.after_refusal(self._limits, response.code, len(sent.items), size_bytes)
             self._most.update((request.delivery_id, reading.most) for request in sent.items)
-        self.more_of_answer = sum(its is not None for its in reading.answers)
-        for request, its in zip(sent.items, reading.answers, strict=True):
+        self.more_of_response = sum(its is not None for its in reading.responses)
+        for request, its in zip(sent.items, reading.responses, strict=True):
             if its is None:
                 continue
             self._most.pop(request.delivery_id, None)
-            self.more_of_answer -= 1
-            yield request.index, its if its is answer else _veiled(its, sent.veil)
+            self.more_of_response -= 1
+            yield request.index, its if its is response else _veiled(its, sent.veil)
 
-    def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Answer:
+    def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
         assert isinstance(request, _Bundle), "nothing else is sent"
         request.said, request.veil = exchange.said(), exchange.veiled
         return super()._read(exchange, request, error_number, message)
@@ -172,8 +172,8 @@ def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bund
     )
 
 
-def _veiled(answer: Answer, veil: Callable[[bytes], bytes]) -> Answer:
-    """Return an answer that was made of a body with nothing secret in it, cut then to what is kept."""
-    error = None if answer.error is None else veil(answer.error.encode(errors="backslashreplace")).decode()
+def _veiled(response: Response, veil: Callable[[bytes], bytes]) -> Response:
+    """Return a response that was made of a body with nothing secret in it, cut then to what is kept."""
+    error = None if response.error is None else veil(response.error.encode(errors="backslashreplace")).decode()
     shown = None if error is None else error[:_ERROR_CHARACTERS]
-    return answer._replace(error=shown, response_head=veil(answer.response_head)[:KEPT_BYTES])
+    return response._replace(error=shown, response_head=veil(response.response_head)[:KEPT_BYTES])

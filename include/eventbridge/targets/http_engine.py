@@ -169,7 +169,7 @@ class TransferSlot:
         return self._engine.stalled_ms(exchange)
 
     def free(self, exchange: Exchange) -> None:
-        """Let go of an exchange's request and answer, and keep it for the next."""
+        """Let go of an exchange's request and response, and keep it for the next."""
         exchange.forget()
         self._idle.append(exchange)
 

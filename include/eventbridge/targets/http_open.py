@@ -38,7 +38,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
         guard,
         tls,
         secrets=() if target.url else secrets_in(url),
-        whole_answers=target.batch is not None,
+        whole_responses=target.batch is not None,
         connect_seconds=target.connect_seconds,
     )
     unread = [first]  # its first reading is that of this very moment

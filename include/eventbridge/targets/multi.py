@@ -20,7 +20,7 @@ _EVENTS[pycurl.POLL_INOUT] = select.EPOLLIN | select.EPOLLOUT
 _EVENTS[pycurl.POLL_NONE] = 0
 #: Of a descriptor that may be another socket by now.
 _UNSURE = (-1, -1)
-#: How often the sockets are read once more before a transfer whose time is over is given up: an answer of 1 MiB, or
+#: How often the sockets are read once more before a transfer whose time is over is given up: a response of 1 MiB, or
 #: those of thousands, lie there in parts.
 _LAST_ROUNDS = 16
 #: Between two looks at the sockets so much time passes in ordinary work; in more, this process did not listen.
@@ -40,8 +40,8 @@ class Multi:
     libcurl's own `select` is cheaper (17 us a request instead of 22) but knows no descriptor above 1023,
     and a push task with many targets has more.
     The time that a transfer may take is kept here, not by libcurl, which looks at its clock before its sockets: where
-    this thread stood still, what was answered in time would have no answer. Time in which it stood still is not a
-    transfer's: a request that could not go out in it was no target's to answer.
+    this thread stood still, what was responded to in time would have no response. Time in which it stood still is not a
+    transfer's: a request that could not go out in it was no target's to response.
     """
 
     def __init__(self, max_connections: int) -> None:
@@ -81,7 +81,7 @@ class Multi:
     def ended(self, timeout_seconds: float) -> list[tuple[pycurl.Curl, int, str]]:
         """Drive all transfers, waiting at most `timeout_seconds` for news, and return those that ended since.
 
-        With each comes libcurl's error number (0: an answer came) and message. They are to be removed.
+        With each comes libcurl's error number (0: a response came) and message. They are to be removed.
         """
         over_at = self._over_at + self.stalled_seconds
         drove = self._drive(max(0.0, min(timeout_seconds, min(self._timer_at, over_at) - time.monotonic())))

@@ -1,4 +1,4 @@
-"""What a target must offer: deliver a batch, answering per item as answers come, and flush what it buffers."""
+"""What a target must offer: deliver a batch, responding per item as responses come, and flush what it buffers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any, NamedTuple, Protocol, TypeGuard, runtime_checkable
 
 import pyarrow as pa
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 
 
 @dataclass(slots=True)  # not frozen: to make one would take four times as long
 class Request:
-    """One delivery as a target sees it; `index` is the caller's own number for it, given back with the answer.
+    """One delivery as a target sees it; `index` is the caller's own number for it, given back with the response.
 
     Nobody changes one.
     """
@@ -33,30 +33,31 @@ class Target(Protocol):
     A target belongs to one push task and one thread; several live in one process.
     """
 
-    #: How many answers may wait for one `flush`: 1 where an answer is durable by itself.
+    #: How many responses may wait for one `flush`: 1 where a response is durable by itself.
     flush_every: int
-    #: For how many more requests the answer that came last holds: they come next, at once; a caller that closes
-    #: the generator before that loses them. 0 where each request has an answer of its own.
-    more_of_answer: int
+    #: For how many more requests the response that came last holds: they come next, at once; a caller that closes
+    #: the generator before that loses them. 0 where each request has a response of its own.
+    more_of_response: int
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Send every request and yield (index, answer) once for each that was started, as answers come.
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Send every request and yield (index, response) once for each that was started, as responses come.
 
         Starts nothing after the aware time `until` and ends soon after it:
-        what is in flight then is given up and yielded as an answer with `error_class="Interrupted"`, what was
+        what is in flight then is given up and yielded as a response with `error_class="Interrupted"`, what was
         never started is not yielded. Never raises for what one request meets on its way.
         Closing the generator gives up what is in flight.
 
-        A target that sends several requests together (a bundle) may leave some of them without an answer although it
+        A target that sends several requests together (a bundle) may leave some of them without a response although it
         sent them: those that nobody has judged, because others of their bundle were in the way. They come again in a
-        later `deliver`, as what was never started does. Each `deliver` answers one of them, or sends them in smaller
-        bundles the next time, so that this ends. It looks ahead by index, and takes by iterating only what it sends.
+        later `deliver`, as what was never started does. Each `deliver` responds to one of them, or sends them in
+        smaller bundles the next time, so that this ends. It looks ahead by index, and takes by iterating only what it
+        sends.
         """
 
     def flush(self) -> None:
-        """Return once everything answered so far is durable at the target.
+        """Return once everything responded to so far is durable at the target.
 
-        A verdict is only taken from answers that were flushed. Raises InfrastructureError if it cannot be.
+        A verdict is only taken from responses that were flushed. Raises InfrastructureError if it cannot be.
         """
 
     def close(self) -> None:
@@ -65,18 +66,18 @@ class Target(Protocol):
 
 @runtime_checkable
 class BlockTarget(Target, Protocol):
-    """A target that takes payloads by the thousand, where they lie, and answers by how far it got."""
+    """A target that takes payloads by the thousand, where they lie, and responses by how far it got."""
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, answer).
+    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Send payloads, an Arrow array of binaries, in their order, and yield (acknowledge index, response).
 
-        The answer is that to each payload before the index that had none yet. As for `deliver`, nothing is started
+        The response is that to each payload before the index that had none yet. As for `deliver`, nothing is started
         after `until`: payloads from the last index on were not sent. A null is a payload of no bytes.
         """
 
 
 class DeliverySpan(NamedTuple):
-    """Deliveries that are sent and answered as a whole, with a name that always stands for the same ones.
+    """Deliveries that are sent and responded to as a whole, with a name that always stands for the same ones.
 
     `delivery_ids` has 16 bytes for each, `payloads` its bytes; both are Arrow arrays. `at`, an aware time, is when
     their batch was planned.
@@ -92,8 +93,8 @@ class DeliverySpan(NamedTuple):
 class SpanTarget(Target, Protocol):
     """A target that takes a span as one thing under its name, in place of what it has under that name."""
 
-    def deliver_span(self, span: DeliverySpan, until: datetime) -> Answer | None:
-        """Send a span and return the one answer to all of it; None: it is `until`, and nothing was sent."""
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
+        """Send a span and return the one response to all of it; None: it is `until`, and nothing was sent."""
 
 
 class SharingTarget(Target, Protocol):

@@ -32,7 +32,7 @@ _SHORTEST_IN_BASE64: Final = 3
 
 @dataclass(frozen=True)
 class Form:
-    """A secret value, found in a text in any form that a server's answer may give it.
+    """A secret value, found in a text in any form that a server's response may give it.
 
     As it is, escaped for URLs, JSON or HTML, once or twice, read from a header as Latin-1 before, or as a part of what
     is written in base64.
@@ -76,7 +76,7 @@ class Form:
 
 
 def forms_of(values: Iterable[str]) -> tuple[Form, ...]:
-    """Return what finds secret values in an answer; an empty value is none, and a long one is found in pieces."""
+    """Return what finds secret values in a response; an empty value is none, and a long one is found in pieces."""
     return tuple(Form(piece) for value in sorted({*values}) for piece in _pieces(value))
 
 

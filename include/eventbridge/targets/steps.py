@@ -1,4 +1,4 @@
-"""What a delivery that shares its thread with others does between two answers: it waits, or has a call made in another thread."""
+"""What a delivery that shares its thread with others does between two responses: it waits, or has a call made in another thread."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Iterable
 from datetime import datetime
 from typing import Any, Protocol, TypeGuard
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.http_engine import TransferSlot
 from eventbridge.targets.protocol import Request, Target
 
@@ -35,9 +35,9 @@ class BlockingCall:
         return self._result
 
 
-#: An answer and the index of its request; None: there is nothing to do until the transfer slot has news or the time is
+#: A response and the index of its request; None: there is nothing to do until the transfer slot has news or the time is
 #: over.
-Step = tuple[int, Answer] | BlockingCall | None
+Step = tuple[int, Response] | BlockingCall | None
 
 
 class MultiplexedTarget(Target, Protocol):

@@ -50,7 +50,7 @@ class TokenClient:
 
     @property
     def secrets(self) -> tuple[Form, ...]:
-        """Return what an answer must not repeat."""
+        """Return what a response must not repeat."""
         return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
     @property
@@ -146,33 +146,35 @@ class AccessTokens:
 
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
-    """Return the token in an answer (RFC 6749, 5.1); raises NoToken, which shows none of it."""
+    """Return the token in a response (RFC 6749, 5.1); raises NoToken, which shows none of it."""
     where = f"{client.place} (token_url of connection {client.connection!r})"
     try:
-        answer = json.loads(body)
+        response = json.loads(body)
     except (ValueError, RecursionError):
-        raise NoToken(f"{where} answered no JSON. Is it the token endpoint?") from None
-    text = answer.get("access_token") if isinstance(answer, dict) else None
+        raise NoToken(f"{where} responded with no JSON. Is it the token endpoint?") from None
+    text = response.get("access_token") if isinstance(response, dict) else None
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise NoToken(f"{where} answered JSON without an access_token that can be sent. Is it the token endpoint?")
+        raise NoToken(
+            f"{where} responded with JSON without an access_token that can be sent. Is it the token endpoint?"
+        )
     if len(text) > LONGEST_TOKEN:
-        what = f"answered an access_token of {len(text):,} characters, and {LONGEST_TOKEN:,} are the most that is sent"
+        what = f"responded with an access_token of {len(text):,} characters, the most that is sent is {LONGEST_TOKEN:,}"
         raise NoToken(f"{where} {what}. Ask for fewer scopes or claims.")
-    if str(answer.get("token_type", "bearer")).lower() != "bearer":
+    if str(response.get("token_type", "bearer")).lower() != "bearer":
         raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")
-    return AccessToken(text, _seconds(answer.get("expires_in")))
+    return AccessToken(text, _seconds(response.get("expires_in")))
 
 
 def why_refused(body: bytes, veil: Callable[[bytes], bytes]) -> str:
-    """Return what an error answer says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing.
+    """Return what an error response says (RFC 6749, 5.2), e.g. `invalid_client: no such client`; empty if nothing.
 
     `veil` hides what is secret, before anything is cut: the beginning of a secret would not be found.
     """
     try:
-        answer = json.loads(body)
+        response = json.loads(body)
     except (ValueError, RecursionError):
         return ""
-    told = [answer.get(name) for name in ("error", "error_description")] if isinstance(answer, dict) else []
+    told = [response.get(name) for name in ("error", "error_description")] if isinstance(response, dict) else []
     texts = [veil(each.encode(errors="backslashreplace")).decode() for each in told if isinstance(each, str) and each]
     return ": ".join(" ".join(each.split())[:200] for each in texts)
 

@@ -26,7 +26,7 @@ _SCOPE = InstrumentationScope("eventbridge", __version__)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _ENDED = ("delivered", "dead_lettered")
 
-#: How long the end of a process waits for a collector that does not answer.
+#: How long the end of a process waits for a collector that does not respond.
 FLUSH_MS = 3_000
 
 

@@ -1,10 +1,10 @@
 """An HTTP receiver in a process of its own: tests and the demo deliver to it and compare its record with the books.
 
 `python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is ended.
-`receiver_paths` says what it answers. Each request is one JSON line in FILE, written before the answer is sent:
-`at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never answered), `in_flight` (requests open at that moment),
-`connection` (its number); of a bundle `webhook_ids`, and `item_statuses`: what each of its deliveries is answered;
-with `--whole` also `headers` (names in lower case) and `body` (base64).
+`receiver_paths` says what it responds with. Each request is one JSON line in FILE, written before the response is sent:
+`at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at that
+moment), `connection` (its number); of a bundle `webhook_ids`, and `item_statuses`: what response each of its deliveries
+got; with `--whole` also `headers` (names in lower case) and `body` (base64).
 """
 
 from __future__ import annotations

@@ -101,7 +101,7 @@ def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
 
 
 class Record:
-    """The log: one JSON line a request, handed to the operating system before the answer goes out."""
+    """The log: one JSON line a request, handed to the operating system before the response goes out."""
 
     def __init__(self, descriptor: int, whole: bool) -> None:
         self._descriptor = descriptor
@@ -110,7 +110,7 @@ class Record:
         self.in_flight = 0
 
     def write(self, incoming: Incoming, webhook_id: str, reply: Reply, connection: int) -> None:
-        """Add a request with what it will be answered."""
+        """Add a request with the response that it will get."""
         line: dict[str, object] = {
             "at": datetime.now(UTC).isoformat(),
             "path": incoming.path,
@@ -129,7 +129,7 @@ class Record:
 
 
 class Connection(asyncio.Protocol):
-    """One client's connection: requests are answered in the order they came."""
+    """One client's connection: requests get a response in the order they came."""
 
     def __init__(self, paths: Paths, record: Record) -> None:
         self._paths = paths
@@ -148,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._number = self._record.connections
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and the request that will not be answered any more."""
+        """Forget the connection, and the request that will not get a response any more."""
         if self._timer is not None:
             self._timer.cancel()
         if self._busy:
@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._transport = None
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes and answer each request that is whole."""
+        """Take bytes and response each request that is whole."""
         self._buffer += data
         self._take_requests()
 
@@ -174,7 +174,7 @@ class Connection(asyncio.Protocol):
             self._take(incoming)
 
     def _encourage(self) -> None:
-        """Answer `Expect: 100-continue` of a request whose body is still to come."""
+        """Respond to `Expect: 100-continue` of a request whose body is still to come."""
         head, separator, body = self._buffer.partition(b"\r\n\r\n")
         if separator and not body and b"100-continue" in head.lower():
             assert self._transport is not None
@@ -192,15 +192,15 @@ class Connection(asyncio.Protocol):
             return
         if reply.delay_seconds:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(reply.delay_seconds, self._answer_late, reply, incoming.keep_alive)
+            self._timer = loop.call_later(reply.delay_seconds, self._respond_late, reply, incoming.keep_alive)
         else:
-            self._answer(reply, incoming.keep_alive)
+            self._response(reply, incoming.keep_alive)
 
-    def _answer_late(self, reply: Reply, keep_alive: bool) -> None:
-        self._answer(reply, keep_alive)
+    def _respond_late(self, reply: Reply, keep_alive: bool) -> None:
+        self._response(reply, keep_alive)
         self._take_requests()
 
-    def _answer(self, reply: Reply, keep_alive: bool) -> None:
+    def _response(self, reply: Reply, keep_alive: bool) -> None:
         self._send(reply, keep_alive)
         if reply.drip_seconds:
             self._drip(reply)

@@ -38,14 +38,14 @@ class Chooser(asyncio.Protocol):
 class _Stream:
     headers: dict[str, str]
     body: bytearray = field(default_factory=bytearray)
-    taken: bool = False  # in flight: recorded, and not answered to its end
-    left: bytes = b""  # of the answer's body
+    taken: bool = False  # in flight: recorded, and without its whole response
+    left: bytes = b""  # of the response's body
     reply: Reply | None = None
     timer: asyncio.TimerHandle | None = None
 
 
 class Http2Connection(asyncio.Protocol):
-    """One client's connection: each request is answered when its answer is due, whatever the others wait for."""
+    """One client's connection: each request gets a response when its response is due, whatever the others wait for."""
 
     def __init__(self, paths: Paths, record: Record) -> None:
         self._paths = paths
@@ -65,13 +65,13 @@ class Http2Connection(asyncio.Protocol):
         self._flush()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the connection, and the requests that will not be answered any more."""
+        """Forget the connection, and the requests that will not get a response any more."""
         self._transport = None
         for number in list(self._streams):
             self._drop(number)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, answer each request that is whole, and go on with answers that wait for room."""
+        """Take bytes, response each request that is whole, and go on with responses that wait for room."""
         assert self._transport is not None
         try:
             events = self._http.receive_data(data)
@@ -93,11 +93,11 @@ class Http2Connection(asyncio.Protocol):
             self._streams[event.stream_id].body += event.data
             self._http.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
         elif isinstance(event, StreamEnded):
-            self._answer(event.stream_id, given_up)
+            self._response(event.stream_id, given_up)
         elif isinstance(event, StreamReset):
             self._drop(event.stream_id)
 
-    def _answer(self, number: int, given_up: Collection[int]) -> None:
+    def _response(self, number: int, given_up: Collection[int]) -> None:
         stream = self._streams[number]
         stream.taken = True
         self._record.in_flight += 1
@@ -105,7 +105,7 @@ class Http2Connection(asyncio.Protocol):
         reply = self._paths.reply(path, webhook_id, stream.headers, bytes(stream.body))
         incoming = Incoming(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
         self._record.write(incoming, webhook_id, reply, self._number)
-        if reply.status is None or number in given_up:  # h2 knows of that already, and takes no answer
+        if reply.status is None or number in given_up:  # h2 knows of that already, and takes no response
             if reply.drop and self._transport is not None:
                 self._transport.close()
             return
@@ -129,7 +129,7 @@ class Http2Connection(asyncio.Protocol):
         self._send_body(number)
 
     def _send_body(self, number: int) -> None:
-        """Send what there is room for of an answer that has begun; end it once all is sent."""
+        """Send what there is room for of a response that has begun; end it once all is sent."""
         stream = self._streams.get(number)
         if stream is None or stream.reply is None or (stream.timer is not None and not stream.left):
             return

@@ -1,4 +1,4 @@
-"""What the test receiver answers, by the first part of the path, so that many names (`/healthy/crm`) work."""
+"""What the test receiver responds, by the first part of the path, so that many names (`/healthy/crm`) work."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ _JSON = {"Content-Type": "application/json"}
 
 @dataclass(frozen=True)
 class Reply:
-    """An answer and how it is given; `status` None = the request is taken and never answered.
+    """A response and how it is given; `status` None = the request is taken and never responded to.
 
-    With `drop`, a request that is never answered has its connection closed at once.
+    With `drop`, a request that never gets a response has its connection closed at once.
     """
 
     status: int | None
@@ -53,7 +53,7 @@ class Reply:
 
 @dataclass(frozen=True)
 class Seen:
-    """What of a request decides its answer."""
+    """What of a request decides its response."""
 
     rest: str  # of the path, after the first part
     webhook_id: str
@@ -71,14 +71,15 @@ class Paths:
     """Chooses replies; remembers how often a path of /flaky refused a webhook-id, and the tokens that /token gave.
 
     /token/SECONDS/SECRET is an OAuth2 token endpoint for every client with that secret; /with-token/USES takes each
-    of its tokens so many times. /throttle/SECONDS/NAME answers 429 until so long after its first request, with the rest
-    of that time as Retry-After. /some-late/MS/EVERY/NAME answers every EVERYth request after so many milliseconds and
-    all others at once. /leave-after/COUNT/NAME answers the first COUNT requests, and closes the connection of each
-    later one without a response. /told/NAME answers the status that /tell/STATUS/NAME told it last, before that 200.
-    To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many times
-    and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more; /picky
-    refuses with 400 what holds the word poison; /say/TEXT answers 200 with that text, escaped, as JSON; /blame refuses
-    every delivery by itself, and tells with each what /mirror tells.
+    of its tokens so many times. /throttle/SECONDS/NAME responds with 429 until so long after its first request, with
+    the rest of that time as Retry-After. /some-late/MS/EVERY/NAME responds to every EVERYth request after so many
+    milliseconds and all others at once. /leave-after/COUNT/NAME responds to the first COUNT requests, and closes the
+    connection of each later one without a response. /told/NAME responds with the status that /tell/STATUS/NAME told it
+    last, before that
+    200. To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many
+    times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more;
+    /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that text, escaped, as JSON;
+    /blame refuses every delivery by itself, and tells with each what /mirror tells.
     """
 
     def __init__(self) -> None:
@@ -159,8 +160,8 @@ class Paths:
 
     def _token(self, seen: Seen) -> Reply:
         seconds, _, secret = seen.rest.partition("/")
-        status, answer = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
-        return Reply(status, body=answer)
+        status, response = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
+        return Reply(status, body=response)
 
     def _tell(self, seen: Seen) -> Reply:
         status, _, name = seen.rest.partition("/")

@@ -19,7 +19,7 @@ class TokenEndpoint:
         self._used: Counter[str] = Counter()
 
     def give(self, seconds: int, secret: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """Return status and JSON of the answer to a request: a new token for whoever shows the secret.
+        """Return status and JSON of the response to a request: a new token for whoever shows the secret.
 
         The secret comes by HTTP basic authentication, or in the form as `client_secret`.
         """

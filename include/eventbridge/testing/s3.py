@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 ACCESS_KEY = "AKIA-of-tests"
 SECRET_KEY = "secret/of+tests"
 
-#: What a server may be told to answer, with its status.
+#: What a server may be told to respond, with its status.
 _REFUSALS = {
     "SlowDown": "503 Slow Down",
     "InternalError": "500 Internal Server Error",
@@ -60,8 +60,8 @@ class S3Server:
     """A server while the context is open; `requests` are those that it has had.
 
     `refuse`, asked before each request, may return an error code such as SlowDown instead of what would happen;
-    `lose_answer` says whether a request is carried out and its answer then lost. `application`, a WSGI application that
-    takes requests at the same time, answers instead of moto.
+    `lose_response` says whether a request is carried out and its response then lost. `application`, a WSGI application
+    that takes requests at the same time, responses instead of moto.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class S3Server:
     ) -> None:
         self.requests: list[S3Request] = []
         self.refuse: Callable[[S3Request], str | None] = lambda request: None
-        self.lose_answer: Callable[[S3Request], bool] = lambda request: False
+        self.lose_response: Callable[[S3Request], bool] = lambda request: False
         self._port = port
         self._journal_path = journal
         self._journal: Journal | None = None
@@ -110,7 +110,7 @@ class S3Server:
 
             self._journal = Journal(self._journal_path)
             self._journal.open(self._application)
-        self._server = make_server("127.0.0.1", self._port, self._answer, threaded=True, request_handler=Quiet)
+        self._server = make_server("127.0.0.1", self._port, self._response, threaded=True, request_handler=Quiet)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
 
@@ -132,14 +132,14 @@ class S3Server:
     ) -> None:
         self.stop()
 
-    def _answer(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+    def _response(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         headers = {name: str(value) for name, value in environ.items() if name.startswith("HTTP_")}
         request = S3Request(environ["REQUEST_METHOD"], environ["PATH_INFO"], environ["QUERY_STRING"], headers)
         self.requests.append(request)
         code = self.refuse(request)
-        if code is None and self.lose_answer(request):
+        if code is None and self.lose_response(request):
             with self._writing:
-                b"".join(self._application(environ, lambda *answer: None))
+                b"".join(self._application(environ, lambda *response: None))
             code = "InternalError"
         if code is not None:
             start_response(_REFUSALS[code], [("Content-Type", "application/xml")])
@@ -151,8 +151,8 @@ class S3Server:
         with self._writing:
             if self._journal is None:
                 return self._application(environ, start_response)  # type: ignore[no-any-return]
-            status, answered, body = self._journal.carry_out(self._application, environ)
-        start_response(status, answered)
+            status, responded, body = self._journal.carry_out(self._application, environ)
+        start_response(status, responded)
         return [body]
 
 

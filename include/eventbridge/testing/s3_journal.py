@@ -1,6 +1,6 @@
 """What an S3 server of tests was given, in a file: one that is killed and started again has it, as a real one has.
 
-Kept by `eventbridge.testing.s3`: a line for each request that changed something, written before its answer is sent.
+Kept by `eventbridge.testing.s3`: a line for each request that changed something, written before its response is sent.
 An upload in parts is one line, once it is complete; parts of one that is not are gone with the process.
 """
 
@@ -31,7 +31,7 @@ class Journal:
         self._descriptor = -1
 
     def open(self, application: Application) -> None:
-        """Carry out on an empty server what the file holds, and go on after it; a line cut short was never answered."""
+        """Carry out on an empty server what the file holds, and go on after it; a line cut short had no response."""
         whole = 0
         if self._path.exists():
             for line in self._lines():
@@ -48,12 +48,12 @@ class Journal:
             self._descriptor = -1
 
     def carry_out(self, application: Application, environ: dict[str, Any]) -> tuple[str, list[Any], bytes]:
-        """Return status, headers and body of the answer to a request that writes, noted if it is a success."""
+        """Return status, headers and body of the response to a request that writes, noted if it is a success."""
         body = get_input_stream(environ).read()
-        status, headers, answer = _carried_out(application, environ, body)
+        status, headers, response = _carried_out(application, environ, body)
         if status.startswith("2"):
             self._note(application, environ, body)
-        return status, headers, answer
+        return status, headers, response
 
     def _note(self, application: Application, environ: dict[str, Any], body: bytes) -> None:
         texts = {name: text for name, text in environ.items() if isinstance(text, str) and name not in _CONDITIONS}
@@ -86,8 +86,8 @@ def _carried_out(application: Application, environ: dict[str, Any], body: bytes)
     environ = environ | {"wsgi.input": BytesIO(body), "CONTENT_LENGTH": str(len(body))}
     environ.pop("HTTP_TRANSFER_ENCODING", None)  # the body is whole here
     environ.pop("wsgi.input_terminated", None)
-    answer = b"".join(application(environ, start_response))
-    return told[0], told[1], answer
+    response = b"".join(application(environ, start_response))
+    return told[0], told[1], response
 
 
 def _request(line: dict[str, Any]) -> tuple[dict[str, Any], bytes]:

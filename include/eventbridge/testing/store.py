@@ -14,7 +14,7 @@ from eventbridge.store.protocol import Store, checked_path, checked_prefix, miss
 
 
 class InMemoryStore:
-    """Files in a dictionary, gone with the object; `free` is what `free_bytes` answers."""
+    """Files in a dictionary, gone with the object; `free` is what `free_bytes` returns."""
 
     uri = "memory:"
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.protocol import Request
 
 
@@ -17,43 +17,43 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def accept(request: Request) -> Answer:
-    """Answer 200."""
-    return Answer(accepted=True, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=200)
+def accept(request: Request) -> Response:
+    """Respond with 200."""
+    return Response(accepted=True, started_at=datetime.min.replace(tzinfo=UTC), duration_ms=0.0, code=200)
 
 
 class InMemoryTarget:
-    """Keeps what it is given in `received`; `answer` says what becomes of each request (default: 200).
+    """Keeps what it is given in `received`; `response` says what becomes of each request (default: 200).
 
     None: it was sent, and nobody judged it, as in a bundle with another that was in the way.
     `durable` is how many of them were flushed. While `flush_error` is set, `flush` raises InfrastructureError with it.
     """
 
     flush_every = 2
-    more_of_answer = 0
+    more_of_response = 0
 
     def __init__(
-        self, answer: Callable[[Request], Answer | None] = accept, *, clock: Callable[[], datetime] = _now
+        self, response: Callable[[Request], Response | None] = accept, *, clock: Callable[[], datetime] = _now
     ) -> None:
-        self._answer = answer
+        self._response = response
         self._clock = clock
         self.received: list[Request] = []
         self.durable = 0
         self.flush_error: str | None = None
         self.closed = False
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Answer one request after the other; nothing is ever in flight."""
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Respond to one request after the other; nothing is ever in flight."""
         for request in requests:
             now = self._clock()
             if now >= until:
                 return
             reach("target.send")
             self.received.append(request)
-            answer = self._answer(request)
-            reach("target.answered")
-            if answer is not None:
-                yield request.index, answer._replace(started_at=now)
+            response = self._response(request)
+            reach("target.responded")
+            if response is not None:
+                yield request.index, response._replace(started_at=now)
 
     def flush(self) -> None:
         """Count all received requests as durable, or raise what `flush_error` says."""
@@ -67,12 +67,12 @@ class InMemoryTarget:
 
 
 class InMemoryBlockTarget(InMemoryTarget):
-    """Takes blocks too, `block_payloads` of them at a time, each block by the answer to its first payload."""
+    """Takes blocks too, `block_payloads` of them at a time, each block by the response to its first payload."""
 
     block_payloads = 10
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Answer one block after the other; of one that is not accepted nothing is kept."""
+    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Respond to one block after the other; of one that is not accepted nothing is kept."""
         for start in range(0, len(payloads), self.block_payloads):
             now = self._clock()
             if now >= until:
@@ -80,7 +80,7 @@ class InMemoryBlockTarget(InMemoryTarget):
             block = payloads.slice(start, self.block_payloads).to_pylist()
             requests = [Request(start + n, "", payload or b"", "") for n, payload in enumerate(block)]
             reach("target.send")
-            answer = (self._answer(requests[0]) or accept(requests[0]))._replace(started_at=now)
-            self.received += requests if answer.accepted else []
-            reach("target.answered")
-            yield start + len(block), answer
+            response = (self._response(requests[0]) or accept(requests[0]))._replace(started_at=now)
+            self.received += requests if response.accepted else []
+            reach("target.responded")
+            yield start + len(block), response

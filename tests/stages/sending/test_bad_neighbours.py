@@ -1,4 +1,4 @@
-"""Targets of one chunk whose answers hang, drip or never end: they delay nobody else in it, and fill nothing."""
+"""Targets of one chunk whose responses hang, drip or never end: they delay nobody else in it, and fill nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _ended_at(row: dict[str, Any]) -> datetime:
 
 
 def test_the_healthy_target_has_everything_before_the_others_end(sending: Sending) -> None:
-    """One chunk, four targets: hanging, slow and huge answers cost their own target alone; 20 KB are kept of a body."""
+    """One chunk, four targets: hanging, slow, huge responses cost their own target alone; 20 KB are kept of a body."""
     batch = sending.routed(
         _COUNT,
         settings={"push_timeout": 8},
@@ -40,7 +40,7 @@ def test_the_healthy_target_has_everything_before_the_others_end(sending: Sendin
     done = max(map(_ended_at, rows["healthy"]))
     for slow in ("drip", "hang"):
         assert {row["error_class"] for row in rows[slow]} <= {"Timeout", "Interrupted"}
-        assert done < min(map(_ended_at, rows[slow])), f"{slow} answered nothing before its time-out"
+        assert done < min(map(_ended_at, rows[slow])), f"{slow} did not respond before its time-out"
     assert done < max(map(_ended_at, rows["huge"]))
     assert {(row["outcome"], row["code"], len(row["response_head"])) for row in rows["huge"]} == {
         ("delivered", 200, 20 * 1024)

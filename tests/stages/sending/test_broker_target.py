@@ -97,7 +97,7 @@ def test_a_message_that_is_too_large_is_a_dead_letter(shop: Any, broker: Broker,
 def test_what_somebody_can_mend_is_tried_again(
     shop: Any, broker: Broker, order: Order, example: str, away: bool
 ) -> None:
-    """A topic that is not there, brokers that do not answer: deliveries wait, and none is dead-lettered."""
+    """A topic that is not there, brokers that do not respond: deliveries wait, and none is dead-lettered."""
     connection, reason = broker.nobody if away else (broker.server.connection, "TopicUnknown")
     topic = "placed-orders" if away else "trains"
     shop.environ[connection_name(broker)] = connection
@@ -155,13 +155,13 @@ def test_a_streaming_task_delivers_from_a_broker_to_a_broker(
     assert audit(shop.runtime).differences == ()
 
 
-@pytest.mark.parametrize("point", ["target.send", "target.answered"])
+@pytest.mark.parametrize("point", ["target.send", "target.responded"])
 def test_a_push_may_die_around_any_send(
     sending: Sending, site: Any, broker: Broker, tmp_path: Path, point: str
 ) -> None:
     """What is written down is not sent again, the rest is, and what comes twice has the same id."""
     broker.make_topics("copies", partitions=2)
-    site.environ |= {"EVENTBRIDGE_CONN_SHOP": broker.server.connection, "EVENTBRIDGE_SEGMENT_ANSWERS": "2"}
+    site.environ |= {"EVENTBRIDGE_CONN_SHOP": broker.server.connection, "EVENTBRIDGE_SEGMENT_RESPONSES": "2"}
     batch = sending.routed(3, crm=f"{{type: {broker.kind}, connection: shop, topic: copies, max_in_flight: 2}}")
     seen: Counter[str] = Counter()
 

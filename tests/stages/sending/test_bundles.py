@@ -31,7 +31,7 @@ def bundling(path: str, most: int = 10, **fields: object) -> str:
 
 
 def statuses(requests: list[dict[str, Any]], path: str) -> dict[str, list[int]]:
-    """Return what each delivery was answered at a path, attempt by attempt, as the receiver wrote it down."""
+    """Return what response each delivery got at a path, attempt by attempt, as the receiver wrote it down."""
     found: dict[str, list[int]] = {}
     for request in requests:
         if request["path"] == path:
@@ -213,15 +213,15 @@ def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningC
 
 
 def tell(sending: Sending, path: str) -> None:
-    """Tell the receiver what to answer from now on."""
+    """Tell the receiver what to respond with from now on."""
     with urllib.request.urlopen(urllib.request.Request(sending.receiver.url(path), method="POST")):
         pass
 
 
 def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) -> None:
-    """Killed around any send, answer or segment: what is written down is not sent again, the rest is, by its ids."""
+    """Killed around any send, response or segment: what is written down is not sent again, the rest is, by its ids."""
     path = "/each/503/4/1/dies"
-    site.environ |= {"EVENTBRIDGE_SEGMENT_ANSWERS": "3", "EVENTBRIDGE_BATCH_TIMEOUT": "3600"}
+    site.environ |= {"EVENTBRIDGE_SEGMENT_RESPONSES": "3", "EVENTBRIDGE_BATCH_TIMEOUT": "3600"}
     batch = sending.routed(9, crm=bundling(path, 3, retry=AT_ONCE, max_in_flight=1))
 
     for number in count(1):

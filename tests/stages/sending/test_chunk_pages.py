@@ -27,7 +27,7 @@ def opened_files() -> Iterator[list[str]]:
 
 def test_a_page_of_a_batch_reads_some_of_its_segments(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
     """All pages together have every attempt once, those that were not delivered before all others."""
-    runtime = sending.begin(settings={"segment_answers": 1}, crm="/healthy/crm", erp="/status/400")
+    runtime = sending.begin(settings={"segment_responses": 1}, crm="/healthy/crm", erp="/status/400")
     with a_streaming_task(sending):
         for number in range(1, 7):
             sending.publish(1)

@@ -64,9 +64,9 @@ def test_a_changed_token_counts_from_the_next_batch_on(
     carry(runtime, RUNNER, sending.mode)
 
     assert (second.verdict, second.attempts) == ("delivered", 1)
-    answers = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
-    assert set(answers[:-2]) == {401}
-    assert answers[-2:] == [200, 200]
+    responses = [each["status"] for each in sending.requests() if each["path"] == "/guarded/fresh"]
+    assert set(responses[:-2]) == {401}
+    assert responses[-2:] == [200, 200]
     assert runtime.ledger.pending_counts() == []
     assert audit(runtime).differences == ()
 

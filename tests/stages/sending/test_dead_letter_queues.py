@@ -60,7 +60,7 @@ def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> Non
 
 
 def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> None:
-    """A queue that would never answer delays nothing: its copies wait beside the sums of the books."""
+    """A queue that would never respond delays nothing: its copies wait beside the sums of the books."""
     sending.begin(2, crm=dying(http(REFUSED)))
 
     batch_id = sending.deliver_batch()

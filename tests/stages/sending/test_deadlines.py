@@ -36,7 +36,7 @@ def late(sending: Sending) -> list[dict[str, Any]]:
 
 
 def test_what_no_retry_can_deliver_in_time_is_a_dead_letter_at_once(sending: Sending, clock: RunningClock) -> None:
-    """Tried every 10 minutes for an hour from its publishing; the sixth answer ends it, none waits for the hour."""
+    """Tried every 10 minutes for an hour from its publishing; the sixth response ends it, none waits for the hour."""
     runtime = sending.begin(1, crm=http(REFUSED, **WITHIN))
     for _ in range(8):
         sending.deliver()

@@ -21,7 +21,7 @@ from eventbridge.sources.sqs.queue import SqsQueue
 from eventbridge.stages.operate.try_target import check_target
 from eventbridge.testing.s3 import ACCESS_KEY, SECRET_KEY
 
-#: What a PostgreSQL client says before it speaks TLS, and what it is answered.
+#: What a PostgreSQL client says before it speaks TLS, and what response it got.
 _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 

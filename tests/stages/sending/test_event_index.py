@@ -19,9 +19,9 @@ DAY = timedelta(days=1).total_seconds()
 
 def found(sending: Sending, event_id: str) -> Why:
     """Return what is known of an id of which there is one message."""
-    answer = why(sending.runtime, event_id)
-    assert len(answer.events) == 1
-    return answer
+    response = why(sending.runtime, event_id)
+    assert len(response.events) == 1
+    return response
 
 
 def test_an_indexed_event_is_found_in_its_file_alone(sending: Sending) -> None:
@@ -74,7 +74,7 @@ def test_what_is_no_event_and_an_id_in_two_batches_are_indexed(sending: Sending)
 
 @pytest.mark.parametrize("harm", ["lost", "damaged"])
 def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None:
-    """Never a wrong answer: that day is looked through, until maintenance has indexed it again."""
+    """Never a wrong result: that day is looked through, until maintenance has indexed it again."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver()
     maintain(runtime)
@@ -84,9 +84,9 @@ def test_a_lost_index_is_said_and_made_anew(sending: Sending, harm: str) -> None
     else:
         runtime.store.put(file.path, b"no Parquet")
 
-    answer = found(sending, "2")
+    response = found(sending, "2")
 
-    assert "was looked through" in answer.notes[0]
+    assert "was looked through" in response.notes[0]
     with pytest.raises(NotFoundError, match="was looked through"):
         why(runtime, "nobody")
     if harm == "lost":

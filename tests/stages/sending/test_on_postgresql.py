@@ -206,8 +206,8 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
     assert audit(runtime).differences == ()
 
 
-def test_half_an_answer_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:
-    """Connections end within answers: a stage goes on by itself, or fails and is run again; the books balance."""
+def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:
+    """Connections end within responses: a stage goes on by itself, or fails and is run again; the books balance."""
     with CutProxy(mortal.port) as proxy:
         through = url.replace(f":{mortal.port}/", f":{proxy.port}/")
         sending.begin(ORDERS, settings={"ledger_url": through}, crm="/healthy/crm", bad="/status/400/bad")

@@ -10,7 +10,7 @@ from stages.delivering import Sending, http, segment_rows
 
 from eventbridge.stages.operate.audit import audit
 
-ANSWERED, LEFT = 24, 6
+RESPONDED, LEFT = 24, 6
 CLOSED = "the target closed the connection before a response came"
 
 
@@ -22,17 +22,17 @@ def mode(request: pytest.FixtureRequest) -> str:
 
 def test_a_request_whose_connection_closes_without_a_response_is_not_repeated(sending: Sending) -> None:
     """Connections that were used before close after they took a request: one request, one failed attempt, the last."""
-    crm = http(f"/leave-after/{ANSWERED}/{sending.mode}", max_in_flight=6, retry="{policy: custom, max_retries: 0}")
-    runtime = sending.begin(ANSWERED + LEFT, crm=crm)
+    crm = http(f"/leave-after/{RESPONDED}/{sending.mode}", max_in_flight=6, retry="{policy: custom, max_retries: 0}")
+    runtime = sending.begin(RESPONDED + LEFT, crm=crm)
 
     sending.deliver()
 
     received = Counter(request["webhook_id"] for request in sending.requests())
     rows = [row for batch in runtime.ledger.batches(limit=None) for row in segment_rows(runtime, batch.batch_id)]
-    assert Counter(received.values()) == {1: ANSWERED + LEFT}
+    assert Counter(received.values()) == {1: RESPONDED + LEFT}
     assert {str(UUID(bytes=row["delivery_id"])) for row in rows} == set(received)
     assert Counter((row["sent"], row["attempt"], row["error_class"]) for row in rows) == {
-        (True, 1, None): ANSWERED,
+        (True, 1, None): RESPONDED,
         (True, 1, "NetworkError"): LEFT,
     }
     assert {row["error"] for row in rows} == {None, CLOSED}

@@ -33,7 +33,7 @@ from eventbridge.stages.settle.pending import schedule_retries
 
 KEYS = "abc"
 #: Short, so that two pushes of one chunk do not wait for one another for long.
-_CHANGES = {"push_timeout": 1, "chunk_max_deliveries": 4, "segment_answers": 2}
+_CHANGES = {"push_timeout": 1, "chunk_max_deliveries": 4, "segment_responses": 2}
 
 _READS = ("ledger.select", "store.get", "store.open", "store.exists", "store.list", "bus.read")
 #: What happens, one after the other; a number says at which of its writes and sends a process dies, 0 = it does not.

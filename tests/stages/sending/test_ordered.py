@@ -15,7 +15,7 @@ from stages.ordering import RETRY, Recorder, keyed, ordered, publish
 from eventbridge.decision.ordering import shard_of
 from eventbridge.errors import NotFoundError, SparkError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, SliceResult, Task
 from eventbridge.stages.dead_letters.reader import dead_letters
@@ -364,7 +364,7 @@ def test_shards_share_the_in_flight_limit(
     """Twelve keys in several shards, two requests at a time: never a third, and everything comes."""
     now, most, lock, two = 0, 0, threading.Lock(), threading.Event()
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         nonlocal now, most
         with lock:
             now += 1
@@ -377,7 +377,7 @@ def test_shards_share_the_in_flight_limit(
             now -= 1
         return accept(request)
 
-    monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(answer))
+    monkeypatch.setattr("eventbridge.targets.open.open_target", lambda *_: InMemoryTarget(response))
     publish(sending, *[keyed(n, customer) for n in range(2) for customer in "abcdefghijkl"])
     runtime = sending.begin(crm=ordered("ordering_key: $.data.customer, max_in_flight: 2"))
     sending.deliver()

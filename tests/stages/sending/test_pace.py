@@ -38,7 +38,7 @@ def test_a_batch_that_was_quick_is_followed_by_a_larger_one(sending: Sending, tm
 
 
 def test_one_slow_target_of_many_shrinks_no_batch(sending: Sending, tmp_path: Path) -> None:
-    """Of six targets one answers after seconds: most was delivered long before."""
+    """Of six targets one responds after seconds: most was delivered long before."""
     logs = {f"log-{n}": f"{{type: file, path: '{tmp_path / f'{n}.jsonl'}'}}" for n in range(5)}
     sending.begin(8, settings={"batch_max_events": 6, "batch_target_duration": 600}, late="/slow/late", **logs)
     sending.deliver_batch()

@@ -1,4 +1,4 @@
-"""A target that answers 429: nothing more is sent to it before the time that it names, by any push."""
+"""A target that responds with 429: nothing more is sent to it before the time that it names, by any push."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stage push, against a real receiver: every answer is written down before it counts."""
+"""Stage push, against a real receiver: every response is written down before it counts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stages.delivering import RunningClock, Sending, http, routed, segment_rows,
 from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError, StoreError
 from eventbridge.event.ids import delivery_id_text
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.orchestrate.task_stop import task_stop
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.chunk_status import chunk_failures, chunk_statuses
@@ -43,11 +43,11 @@ def test_push_delivers_every_row_of_its_chunk_once(sending: Sending) -> None:
 
 
 def test_what_a_crash_would_send_twice_is_bounded(sending: Sending) -> None:
-    """With segments of four answers and one request in flight, no segment shows the last few answers, never half.
+    """With segments of four responses and one request in flight, no segment shows the last few responses, never half.
 
-    It may be more than five: answers go on coming while a segment is written, here 20 a second.
+    It may be more than five: responses go on coming while a segment is written, here 20 a second.
     """
-    batch = sending.routed(60, settings={"segment_answers": 4}, crm=http("/delay/50", max_in_flight=1))
+    batch = sending.routed(60, settings={"segment_responses": 4}, crm=http("/delay/50", max_in_flight=1))
     runtime, unrecorded = sending.site.works[-1], [0]
 
     def count(point: str) -> None:
@@ -102,7 +102,7 @@ def test_push_after_settlement_sends_nothing(sending: Sending) -> None:
 
 def test_a_second_push_skips_what_the_first_one_settled(sending: Sending) -> None:
     """A push that dies leaves segments; the next one sends only what they do not show."""
-    batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
+    batch = sending.routed(20, settings={"segment_responses": 5}, crm="/healthy/crm")
     runtime = sending.runtime
     fault_points.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
@@ -167,7 +167,7 @@ def test_a_push_follows_one_that_the_ledger_no_longer_hears_of(sending: Sending,
 
 def test_a_push_that_fails_does_not_stop_those_beside_it(sending: Sending) -> None:
     """The event that stops all pushes of a process stays as it is: only an operator or a signal sets it."""
-    batch = sending.routed(20, settings={"segment_answers": 5}, crm="/healthy/crm")
+    batch = sending.routed(20, settings={"segment_responses": 5}, crm="/healthy/crm")
     stop = Stop()
     fault_points.install(_failing("store.put", at=3))
     with pytest.raises(StoreError):
@@ -281,7 +281,7 @@ def test_what_a_thread_has_in_flight_that_does_not_notice_the_stop_is_recorded_a
     """A client library may hold its thread for ever: the push waits for the time-out, or ends at once."""
     asked, goes_on = threading.Event(), threading.Event()
 
-    def hold(request: Request) -> Answer:
+    def hold(request: Request) -> Response:
         asked.set()
         goes_on.wait(60)
         return accept(request)
@@ -337,7 +337,7 @@ def test_a_retry_that_is_seconds_away_is_left_to_the_slow_lane(sending: Sending)
     assert runtime.ledger.target_statuses()["orders", "crm"].state == "ok"
 
 
-def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Sending) -> None:
+def test_a_target_without_a_response_within_the_budget_is_degraded(sending: Sending) -> None:
     """Even if all its deliveries were in flight and none waited when the budget ended."""
     batch = sending.routed(2, settings={"push_timeout": 2}, stuck=http("/hang/stuck", timeout="30s"))
     runtime = sending.runtime
@@ -350,7 +350,7 @@ def test_a_target_that_answers_nothing_within_the_budget_is_degraded(sending: Se
     assert {(row["outcome"], row["reason"], row["sent"]) for row in rows} == {("retry_scheduled", "Interrupted", True)}
 
 
-def test_an_answer_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
+def test_a_response_410_disables_the_target_and_keeps_the_rest(sending: Sending) -> None:
     """The first 410 is a dead letter, the target is disabled, and what was not sent is on hold."""
     batch = sending.routed(10, crm=http("/gone/crm", max_in_flight=1))
     runtime = sending.runtime
@@ -381,10 +381,10 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
     sending: Sending, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """libcurl closes only when its last look-up of a name has an end, which a silent name server delays for long."""
-    answered, closed, close = threading.Event(), threading.Semaphore(0), HttpEngine.close
+    responded, closed, close = threading.Event(), threading.Semaphore(0), HttpEngine.close
 
     def close_late(engine: HttpEngine) -> None:
-        answered.wait(20.0)
+        responded.wait(20.0)
         close(engine)
         closed.release()
 
@@ -395,7 +395,7 @@ def test_a_push_does_not_wait_for_a_target_that_cannot_be_let_go(
 
     assert not closed.acquire(blocking=False)
     assert (report.delivered, sending.runtime.ledger.chunk(batch.batch_id, 0).state) == (6, "completed")
-    answered.set()
+    responded.set()
     assert closed.acquire(timeout=10.0)
 
 
@@ -442,7 +442,7 @@ def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
 
 
 def test_chunks_are_shown_with_what_became_of_them(sending: Sending) -> None:
-    """State, source, execution time and counts of each; of failures the last answer and the exception."""
+    """State, source, execution time and counts of each; of failures the last response and the exception."""
     broken = http("/healthy/x", connection="nobody_defined_it")
     runtime = sending.begin(4, crm="/status/503", broken=broken)
     with pytest.raises(EventBridgeError):

@@ -83,7 +83,7 @@ def test_a_batch_of_12_rules_is_few_puts(
     monkeypatch.setattr(checking, "ROW_GROUP_ROWS", 2_000 // SCALE)
     monkeypatch.setattr(route_module, "ROW_GROUP_ROWS", 2_000 // SCALE)
     usual = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests/x"})
-    sizes = ("buffer_range_events", "segment_answers")
+    sizes = ("buffer_range_events", "segment_responses")
     on_s3.write_rules(twelve_rules(tmp_path))
     on_s3.publish(*(event(number) for number in range(50_000 // SCALE)))
     patient = {"prepare_timeout": 600, "push_timeout": 600, "segment_interval": 60}  # on a busy machine
@@ -119,17 +119,17 @@ def test_a_batch_of_12_rules_is_few_puts(
 def test_a_server_that_fails_now_and_then_costs_time_only(
     on_s3: Any, s3_server: S3Server, order: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    """500 and 503 SlowDown on every seventh request, and lost answers: all is delivered, the books balance."""
-    numbers, answers = count(1), count(1)
+    """500 and 503 SlowDown on every seventh request, and lost responses: all is delivered, the books balance."""
+    numbers, responses = count(1), count(1)
     s3_server.refuse = lambda request: {0: "SlowDown", 7: "InternalError"}.get(next(numbers) % 14)
-    s3_server.lose_answer = lambda request: request.method == "PUT" and next(answers) % 5 == 0
+    s3_server.lose_response = lambda request: request.method == "PUT" and next(responses) % 5 == 0
     on_s3.write_rules(one_rule(tmp_path))
     on_s3.publish(*(order(number) for number in range(20)))
 
     carry(on_s3.runtime, "orders")
 
     assert next(numbers) > 14
-    assert next(answers) > 5
+    assert next(responses) > 5
     assert audit(on_s3.runtime).differences == ()
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 20
 
@@ -185,9 +185,9 @@ def dies_at_write(fatal: int, runtime: Any) -> bool:
 def test_more_is_written_at_a_time_than_on_a_disk() -> None:
     """Each file costs a put: unless told otherwise, what goes into an S3 store are few large files."""
     on_s3 = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://lake@tests/x"})
-    told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_ANSWERS": "100"})
+    told = Settings.from_mapping({"EVENTBRIDGE_STORE_URI": "s3://tests", "EVENTBRIDGE_SEGMENT_RESPONSES": "100"})
 
-    assert (on_s3.segment_answers, on_s3.segment_interval) == (HTTP_CHUNK, 12.0)
+    assert (on_s3.segment_responses, on_s3.segment_interval) == (HTTP_CHUNK, 12.0)
     assert (on_s3.buffer_range_events, Settings().buffer_range_events) == (25_000, 20_000)
-    assert told.segment_answers == 100
-    assert (Settings().segment_answers, Settings().segment_interval) == (2_000, 1.0)
+    assert told.segment_responses == 100
+    assert (Settings().segment_responses, Settings().segment_interval) == (2_000, 1.0)

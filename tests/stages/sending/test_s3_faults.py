@@ -68,17 +68,17 @@ def test_a_delivery_over_s3_survives_a_bad_network(
 
 
 def test_the_proxy_passes_on_that_a_server_is_done_with_a_connection() -> None:
-    """One that speaks unasked on a kept connection: its client hears the end, and no answer to its next call."""
+    """One that speaks unasked on a kept connection: its client hears the end, and no response to its next call."""
     with socket.create_server(("127.0.0.1", 0)) as server, FaultProxy(server.getsockname()[1]) as proxy:
 
-        def answer() -> None:
+        def response() -> None:
             connection, _ = server.accept()
             with connection:
                 connection.recv(1_000)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
                 connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
 
-        threading.Thread(target=answer, daemon=True).start()
+        threading.Thread(target=response, daemon=True).start()
         with socket.create_connection(("127.0.0.1", proxy.port), timeout=30) as client:
             client.sendall(b"PUT /a/b HTTP/1.1\r\nHost: s3\r\nContent-Length: 0\r\n\r\n")
             heard = b"".join(iter(lambda: client.recv(1_000), b""))

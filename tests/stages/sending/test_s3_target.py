@@ -178,14 +178,14 @@ def test_what_passes_is_tried_again_under_the_same_name(
     assert audit(sending.runtime).differences == ()
 
 
-def test_an_answer_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket, clock: RunningClock) -> None:
+def test_a_response_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket, clock: RunningClock) -> None:
     """The object is there and nobody knows it: it is written again, over itself."""
-    bucket.server.lose_answer = lambda request: request.is_put
+    bucket.server.lose_response = lambda request: request.is_put
     sending.begin(5, lake=bucket.target + "}")
     sending.deliver()
     before = bucket.objects()
     assert len(waiting(sending)) == QUEUES
-    bucket.server.lose_answer = lambda request: False
+    bucket.server.lose_response = lambda request: False
     clock.advance(2 * 3600)
     sending.deliver()
 
@@ -196,7 +196,7 @@ def test_an_answer_that_is_lost_doubles_nothing(sending: Sending, bucket: Bucket
 
 
 @contextmanager
-def answering(words: bytes | None) -> Iterator[int]:
+def responding(words: bytes | None) -> Iterator[int]:
     """Yield the port of a server that says so much and breaks off; None: it says nothing, and waits."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         held: list[socket.socket] = []
@@ -225,11 +225,11 @@ def answering(words: bytes | None) -> Iterator[int]:
     [(None, "Timeout"), (b"", "NetworkError"), (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhal", None)],
     ids=["nothing", "broken", "cut short"],
 )
-def test_a_server_that_does_not_answer_is_tried_again(
+def test_a_server_that_does_not_respond_is_tried_again(
     sending: Sending, bucket: Bucket, words: bytes | None, error_class: str | None
 ) -> None:
-    """No answer in time, a connection that broke, an answer that is cut short (it counts as a 500): spans wait."""
-    with answering(words) as port:
+    """No response in time, a connection that broke, a response that is cut short (it counts as a 500): spans wait."""
+    with responding(words) as port:
         sending.site.environ["EVENTBRIDGE_CONN_SHOP_S3"] = connection_uri(port)
         sending.begin(2, lake=bucket.target + "}")
         sending.deliver()
@@ -267,7 +267,7 @@ def test_spans_that_travel_together_stay_apart(sending: Sending, bucket: Bucket,
     assert audit(sending.runtime).differences == ()
 
 
-@pytest.mark.parametrize("point", ["target.send", "target.answered", "store.put.done", "store.create.done"])
+@pytest.mark.parametrize("point", ["target.send", "target.responded", "store.put.done", "store.create.done"])
 def test_a_push_may_die_anywhere(
     sending: Sending, bucket: Bucket, tmp_path: Path, clock: RunningClock, point: str
 ) -> None:

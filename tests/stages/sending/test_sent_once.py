@@ -1,4 +1,4 @@
-"""A target that answers within its time-out gets each delivery once, however long an answer takes."""
+"""A target that responds within its time-out gets each delivery once, however long a response takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stages.delivering import Sending, http, segment_rows
 from eventbridge import fault_points
 from eventbridge.stages.operate.audit import audit
 
-#: Most requests are answered at once, one of sixteen after 1.5 seconds of the ten that it may take.
+#: Most requests get a response at once, one of sixteen after 1.5 seconds of the ten that it may take.
 SOME_LATE = http("/some-late/1500/16/crm", timeout="10s")
 DELIVERIES = 500
 
@@ -33,7 +33,7 @@ def _spinning(processes: int) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("beside", [0, 2])
-def test_a_target_that_answers_some_requests_late_gets_each_delivery_once(sending: Sending, beside: int) -> None:
+def test_a_target_that_responds_late_to_some_requests_gets_each_delivery_once(sending: Sending, beside: int) -> None:
     """The record says what was sent: one attempt of each delivery, also while other processes take the processors."""
     runtime = sending.begin(10, crm=SOME_LATE, note="/healthy/note")
     sending.deliver_batch()
@@ -64,7 +64,7 @@ def test_a_process_without_a_processor_does_not_degrade_a_healthy_target(sending
     stalled = threading.Event()
 
     def stand_still(point: str) -> None:
-        if point == "target.answered" and not stalled.is_set():
+        if point == "target.responded" and not stalled.is_set():
             stalled.set()
             threading.Event().wait(3.0)
 

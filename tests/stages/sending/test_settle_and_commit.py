@@ -98,7 +98,7 @@ def test_a_refused_connection_is_pending_with_its_attempt_and_due_time(sending: 
 
 
 def test_a_dead_letter_holds_the_event_the_request_and_every_attempt(sending: Sending, order: Order) -> None:
-    """The record of a refused delivery has what arrived, what was sent, what was answered, and why it ended."""
+    """The record of a refused delivery has what arrived, what was sent, what was responded to, and why it ended."""
     body = order(1, amount=5)
     batch = sending.routed(body, bad="/bad/x")
     runtime = sending.runtime
@@ -238,7 +238,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
 
 
 def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Sending) -> None:
-    """A settlement cannot claim a delivery that no recorded answer shows."""
+    """A settlement cannot claim a delivery that no recorded response shows."""
     batch = sending.routed(1, crm=REFUSED)
     runtime = sending.runtime
     _settle_with(runtime, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])

@@ -23,7 +23,7 @@ def shadow(url: str, **fields: object) -> str:
 
 
 @pytest.mark.parametrize("url", [REFUSED, "/status/503", "/status/400", "/status/410", "/status/429"])
-def test_whatever_a_shadow_answers_it_is_tried_once(sending: Sending, clock: RunningClock, url: str) -> None:
+def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: RunningClock, url: str) -> None:
     """No retry, no dead letter, no word against the target, for any number of failures; its target is served."""
     runtime = sending.begin(40, crm="/healthy/crm", mirror=shadow(url))
     sending.deliver()
@@ -42,7 +42,7 @@ def test_whatever_a_shadow_answers_it_is_tried_once(sending: Sending, clock: Run
     assert books.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
     (report,) = shadow_reports(runtime, "orders", "1d", None, 3)
     assert (report.compared, report.other_outputs, report.failed, report.not_sent) == (41, 0, 41, 0)
-    assert (report.answered, report.other_answers, len(report.samples)) == (41, 41, 3)
+    assert (report.responded, report.other_responses, len(report.samples)) == (41, 41, 3)
 
 
 def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, clock: RunningClock) -> None:
@@ -60,13 +60,13 @@ def test_what_fails_to_transform_or_waits_is_settled_unsent(sending: Sending, cl
 
 
 def test_a_shadow_with_another_output_is_told_apart(sending: Sending) -> None:
-    """The same answers, other payloads: each of them is a difference with both texts."""
+    """The same results, other payloads: each of them is a difference with both texts."""
     constant = "{form: CONSTANT, value: {new: 1}}"
     runtime = sending.begin(2, crm="/healthy/crm", mirror=shadow("/healthy/mirror", transform=constant))
     sending.deliver()
 
     (report,) = shadow_reports(runtime, "orders", "1h", None, 9)
-    assert (report.compared, report.other_outputs, report.other_answers, report.failed) == (2, 2, 0, 0)
+    assert (report.compared, report.other_outputs, report.other_responses, report.failed) == (2, 2, 0, 0)
     assert {each.shadow for each in report.samples} == {'{"new":1}'}
     assert audit(runtime).differences == ()
 

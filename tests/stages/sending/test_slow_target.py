@@ -13,7 +13,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push import run
 from eventbridge.stages.push.stage import push
 
-#: Answers after two seconds: a fifth of its time-out.
+#: Responses after two seconds: a fifth of its time-out.
 LATE = http("/delay/2000", timeout="10s", max_in_flight=4)
 
 

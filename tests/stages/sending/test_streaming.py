@@ -262,7 +262,7 @@ def test_a_pool_without_slots_holds_its_rules_deliveries(sending: Sending) -> No
 
 
 def test_a_target_that_hangs_holds_no_neighbour_from_its_first_second_on(sending: Sending) -> None:
-    """Reads and segments go on; what has no answer is deferred until it can have none, and is not sent twice."""
+    """Reads and segments go on; what has no response is deferred until it can have none, and is not sent twice."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"', max_in_flight=3), crm="/healthy/crm")
 
     def received(target: str) -> int:

@@ -117,7 +117,7 @@ def test_rules_that_change_while_a_batch_is_closed_hold_from_the_next_but_one_on
 def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(sending: Sending) -> None:
     """What was delivered meanwhile is recorded as it is at any other time: both batches are finished in stages."""
     quick_batches(sending, crm="/healthy/crm")
-    with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_ANSWERS="1") as child:
+    with a_process(sending, _CLOSES_FOR_EVER, EVENTBRIDGE_SEGMENT_RESPONSES="1") as child:
         sending.publish(30)
         until(lambda: len(sending.runtime.ledger.batches()) == 2)
         sending.publish(12)
@@ -133,7 +133,7 @@ def test_a_kill_in_the_middle_of_a_close_repeats_nothing_that_a_segment_shows(se
 
 
 def test_the_next_batch_begins_while_a_target_of_the_former_hangs(sending: Sending) -> None:
-    """Its neighbours' deliveries go on, and what it has no answer to is not sent again."""
+    """Its neighbours' deliveries go on, and what it has no response to is not sent again."""
     quick_batches(sending, hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     with a_streaming_task(sending, at_once=True):
         for number in range(1, 5):
@@ -166,8 +166,8 @@ def test_a_target_that_hangs_in_the_former_batch_has_one_run(sending: Sending, m
     assert audit(sending.runtime).differences == ()
 
 
-def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
-    """As long as it answers: what was on its way at the end of the batch is not broken off, to be sent again."""
+def test_responses_of_a_slow_target_are_waited_for(sending: Sending) -> None:
+    """As long as it responds: what was on its way at the end of the batch is not broken off, to be sent again."""
     quick_batches(sending, crm=http("/delay/1400", timeout='"20s"', max_in_flight=100))
     ledger = sending.runtime.ledger
     with a_streaming_task(sending):
@@ -183,8 +183,8 @@ def test_answers_of_a_slow_target_are_waited_for(sending: Sending) -> None:
 
 
 @pytest.mark.parametrize("what", ["bus.read", "store.put"])
-def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) -> None:
-    """The bus, which ends the batch, or the store, as its segment is written: what was answered is recorded then."""
+def test_what_fails_for_a_moment_repeats_no_response(sending: Sending, what: str) -> None:
+    """The bus, which ends the batch, or the store, as its segment is written: each response is recorded then."""
     sending.rules(crm=http("/healthy/crm", timeout='"20s"'))
     failures = iter([StoreError("the disk is away") if what == "store.put" else BusError("the bus is away")])
     try:
@@ -210,7 +210,7 @@ def test_what_fails_for_a_moment_repeats_no_answer(sending: Sending, what: str) 
 
 
 def test_slots_bound_how_many_targets_of_a_pool_are_sent_to(sending: Sending) -> None:
-    """They take turns: with one slot no request of one begins before that of another is answered."""
+    """They take turns: with one slot no request of one begins before that of another gets a response."""
     targets = {name: http(f"/slow/{name}", max_in_flight=1) for name in "abc"}
     sending.write(rules(targets, concurrency="1"))
     pools = {"eventbridge.rule.orders": PoolSlots(slots=1, free=0)}

@@ -48,7 +48,7 @@ def lines_of(path: Path) -> list[dict[str, object]]:
 
 
 def test_a_close_sends_what_is_left_of_several_chunks(sending: Sending, tmp_path: Path) -> None:
-    """Also where a chunk has nothing of the ordered target, and all of it is answered."""
+    """Also where a chunk has nothing of the ordered target, and all of it gets a response."""
     sending.site.environ["EVENTBRIDGE_CHUNK_MAX_DELIVERIES"] = "4"
     targets = {
         "crm": "/healthy/crm",

@@ -53,7 +53,7 @@ def test_of_two_at_once_one_delivers_and_the_other_goes_on(sending: Sending) -> 
 
 
 def test_a_lease_that_is_lost_in_the_midst_of_a_push_loses_nothing(sending: Sending, clock: RunningClock) -> None:
-    """What was answered is recorded or comes again, what hangs waits; the process says that it lost its lease."""
+    """What was responded to is recorded or comes again, what hangs waits; the process says that it lost its lease."""
     sending.rules(hanging=http("/hang/hanging", timeout='"20s"'), crm="/healthy/crm")
     ledger = sending.runtime.ledger
 

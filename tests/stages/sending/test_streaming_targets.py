@@ -29,16 +29,16 @@ def test_what_came_as_a_run_ended_is_sent_by_the_next(sending: Sending, clock: R
     turns = Turns(rules, None, runtime.ledger.said_by_operators())
     with closing(http_loop()) as loop, closing(TargetQueues(runtime, batch, rules, loop, None, turns)) as partitions:
 
-        def answers() -> int:
+        def responses() -> int:
             partitions.poll()
             partitions.carry(0.05)
-            return partitions.answers
+            return partitions.responses
 
         partitions.offer(routing.pieces([fresh(1)]))
-        until(lambda: answers() == 1)
+        until(lambda: responses() == 1)
         clock.advance(runtime.settings.push_timeout + 1)
         partitions.offer(routing.pieces([fresh(2)]))
 
         assert partitions.carry(10.0), "the run is over its time, and ends with the second event in its partition"
-        until(lambda: answers() == 2)
+        until(lambda: responses() == 2)
     assert len(sending.requests()) == 2

@@ -33,8 +33,8 @@ def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: K
 
     assert [check_target(sending.runtime, "orders", name) for name in ("web", "lines", "topic")] == [None] * 3
     assert (sending.requests(), lines.parent.exists()) == ([], False)
-    answers = [send_event(sending.runtime, "orders", name, order("1")) for name in ("web", "lines", "topic")]
-    assert [answer.accepted for answer in answers] == [True] * 3
+    responses = [send_event(sending.runtime, "orders", name, order("1")) for name in ("web", "lines", "topic")]
+    assert [response.accepted for response in responses] == [True] * 3
     assert (len(sending.requests()), len(lines.read_bytes().splitlines())) == (1, 1)
     assert audit(sending.runtime).deliveries == {}
 
@@ -102,12 +102,12 @@ def test_buckets_are_tried(sending: Sending, s3_server: S3Server, order: Order) 
     assert "Correct the password of the connection" in (check_target(sending.runtime, "orders", "there") or "")
 
 
-def test_an_answer_is_shown_as_it_is(sending: Sending, order: Order) -> None:
+def test_a_response_is_shown_as_it_is(sending: Sending, order: Order) -> None:
     """A target that refuses is asked once; the breaker does not hear of it."""
     sending.rules(crm="/status/503")
 
-    answer = send_event(sending.runtime, "orders", "crm", order("1"))
-    assert (answer.accepted, answer.code) == (False, 503)
+    response = send_event(sending.runtime, "orders", "crm", order("1"))
+    assert (response.accepted, response.code) == (False, 503)
     assert sending.runtime.ledger.target_statuses() == {}
 
 

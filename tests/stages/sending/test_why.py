@@ -12,7 +12,7 @@ from stages.delivering import REFUSED, Sending, http, routed, rules
 from stages.streaming_tasks import a_streaming_task, until
 
 from eventbridge.errors import NotFoundError, PartlySearched
-from eventbridge.model.why import EventAnswer
+from eventbridge.model.why import EventResult
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.dead_letters.files import read_dead_letters
 from eventbridge.stages.dead_letters.selection import Selection
@@ -28,13 +28,13 @@ from eventbridge.stages.why.explain import why
 NO_RETRY = "{policy: custom, max_retries: 0}"
 
 
-def one(sending: Sending, event_id: str = "1") -> EventAnswer:
+def one(sending: Sending, event_id: str = "1") -> EventResult:
     """Return the one message with an id."""
     (found,) = why(sending.runtime, event_id).events
     return found
 
 
-def steps(event: EventAnswer) -> list[tuple[str, str | None]]:
+def steps(event: EventResult) -> list[tuple[str, str | None]]:
     """Return what happened, with what it came to."""
     return [(each.what, each.outcome) for each in event.steps]
 
@@ -153,7 +153,7 @@ def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
 
 
 def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
-    """In the books it is dealt with; a person is told what it answered, and of what it took that it has it."""
+    """In the books it is dealt with; a person is told what it responded, and of what it took that it has it."""
     missing = ", transform: {form: JSONPATH, value: $.data.nowhere, missing: error}"
     paths = {"taken": ("/healthy/new", ""), "refused": ("/status/400", ""), "unsent": ("/healthy/unsent", missing)}
     shadows = {
@@ -252,7 +252,7 @@ def test_an_event_under_way_and_one_not_landed_are_told(sending: Sending) -> Non
 
 
 def test_an_event_before_the_start_of_its_runner_is_told(sending: Sending, order: Callable[..., bytes]) -> None:
-    """Its runner began behind it, so no batch takes it: it lies on its bus all the same, and the answer says where."""
+    """Its runner began behind it, so no batch takes it: it lies on its bus all the same, the response says where."""
     sending.write(rules({"crm": http("/healthy/crm")}, start_at="latest"))
     sending.publish(order("early"))
     sending.deliver()
@@ -272,7 +272,7 @@ def test_an_event_before_the_start_of_its_runner_is_told(sending: Sending, order
 
 
 def test_a_webhook_id_leads_to_its_event(sending: Sending) -> None:
-    """A target names the delivery by the header `webhook-id`: the answer is that of its event, and says so."""
+    """A target names the delivery by the header `webhook-id`: the response is that of its event, and says so."""
     sending.begin(3, crm="/healthy/crm")
     sending.deliver()
     (delivery,) = one(sending).deliveries

@@ -274,8 +274,8 @@ def _told_defaults() -> list[tuple[str, str]]:
     return [
         (
             "howto/s3-store.md",
-            f"every {bucket.segment_answers:,} or {bucket.segment_interval:.0f} s (`EVENTBRIDGE_SEGMENT_ANSWERS`, "
-            f"`EVENTBRIDGE_SEGMENT_INTERVAL`) instead of {disk.segment_answers:,} or {disk.segment_interval:.0f} s",
+            f"every {bucket.segment_responses:,} or {bucket.segment_interval:.0f} s (`EVENTBRIDGE_SEGMENT_RESPONSES`, "
+            f"`EVENTBRIDGE_SEGMENT_INTERVAL`) instead of {disk.segment_responses:,} or {disk.segment_interval:.0f} s",
         ),
         (
             "howto/s3-store.md",

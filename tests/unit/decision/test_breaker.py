@@ -107,7 +107,7 @@ def test_what_was_before_it_healed_opens_it_not_again() -> None:
     assert after(OPENED, tally(5, probes=(True,) * 5), Count(40, 35), NOW).state == "ok"
 
 
-def test_answers_that_come_late_change_nothing_while_it_is_open() -> None:
+def test_responses_that_come_late_change_nothing_while_it_is_open() -> None:
     """What was in flight when it opened says nothing of how it stands."""
     status = replace(OPENED, until=NOW + timedelta(seconds=20))
 
@@ -161,7 +161,7 @@ def test_a_target_that_fails_for_days_is_disabled_if_its_file_says_so() -> None:
 
 def test_a_disabled_target_stays_so() -> None:
     """Whatever a push that was under way still tells."""
-    gone = disabled(OK, "the target answered 410", NOW)
+    gone = disabled(OK, "the target responded with 410", NOW)
 
     assert after(gone, tally(50, probes=(True,) * 5, ended=ended(50, 50)), Count(50), NOW) == gone
 

@@ -30,7 +30,7 @@ def test_at_its_deadline_it_is_too_late() -> None:
 
 
 def test_a_retry_beyond_the_deadline_ends_the_delivery_at_once() -> None:
-    """With the answer in its detail; one before it, and any other outcome, stays what it is."""
+    """With the response in its detail; one before it, and any other outcome, stays what it is."""
     soon = RetryAt(DEADLINE - timedelta(microseconds=1), "HTTP 503")
     assert in_time(soon, DEADLINE) is soon
     assert in_time(DELIVERED, DEADLINE) is DELIVERED

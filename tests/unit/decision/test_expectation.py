@@ -71,7 +71,7 @@ def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
 
 
 def test_shadows_do_not_count() -> None:
-    """All deliveries of one are settled, whatever its target answers: it would halve the rate of the real ones."""
+    """All deliveries of one are settled, whatever its target responds: it would halve the rate of the real ones."""
     expect = Expect(dead_letter_rate=Bounds(at_most=0.6))
     found = books(matched=(10, 10), delivered=(0, 10), dead=(10, 0))
     shadowed = rules(expect, shadows={"b": "a"})

@@ -52,7 +52,7 @@ def test_a_target_that_is_slow_gets_its_deliveries_in_the_slow_lane_and_says_why
 )
 def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> None:
     """The next batch does not wait for a time-out again; nor for one of an ordered target, which has no breaker."""
-    told = Tally("late", "crm", unanswered=count)
+    told = Tally("late", "crm", no_response=count)
     status = after(OK, told, Count(100, 1, 1), NOW)
 
     assert (status.state, status.slow, status.until, told.is_word_against) == ("degraded", True, NOW, True)
@@ -63,7 +63,7 @@ def test_one_that_does_not_respond_is_apart_at_once(count: int, reason: str) -> 
 def test_one_that_fails_is_left_alone() -> None:
     """That is worse than slow, before and after it was found to be slow."""
     for status in (OK, SLOW):
-        failing = after(status, replace(tally(), unanswered=10), Count(10, 10, 10), NOW)
+        failing = after(status, replace(tally(), no_response=10), Count(10, 10, 10), NOW)
         assert (failing.state, failing.slow, failing.until) == ("degraded", False, NOW + timedelta(seconds=30))
 
 

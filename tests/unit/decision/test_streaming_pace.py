@@ -1,4 +1,4 @@
-"""How long a batch in streaming mode is open, and when its answers are recorded."""
+"""How long a batch in streaming mode is open, and when its responses are recorded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("age", "answers", "usual", "scheduled"),
+    ("age", "responses", "usual", "scheduled"),
     [
         (60.0, 0, 1.0, False),
         (0.1, 2_000, 1.0, True),
@@ -44,9 +44,9 @@ def test_a_batch_whose_close_sends_is_not_open_longer() -> None:
         (4.0, 1, 12.0, True),
     ],
 )
-def test_answers_are_recorded_seldom_where_few_come(age: float, answers: int, usual: float, due: bool) -> None:
+def test_responses_are_recorded_seldom_where_few_come(age: float, responses: int, usual: float, due: bool) -> None:
     """A fifth before its time is over, a second at ten a second, five below and in a bucket; at once when many wait."""
-    assert segment_is_due(age, answers, usual, most=2_000) == due
+    assert segment_is_due(age, responses, usual, most=2_000) == due
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def server_url(postgresql_server: Postgresql) -> Iterator[str]:
 
 
 def everything(url: str) -> list[object]:
-    """Return what a ledger answers to most of what it can be asked."""
+    """Return what a ledger responds to most of what it can be asked."""
     ledger = Ledger.open(url, Clock())
     batches = ledger.batches(limit=None)
     found: list[object] = [ledger.ledger_id, batches, ledger.consumer_offsets(), ledger.pending()]
@@ -71,7 +71,7 @@ def everything(url: str) -> list[object]:
 
 
 def test_a_copy_is_the_same_ledger(file: str, server_url: str) -> None:
-    """Id, batches, files, pending rows, offsets, targets, rules: whatever is asked, both answer the same."""
+    """Id, batches, files, pending rows, offsets, targets, rules: whatever is asked, both response the same."""
     before = everything(file)
 
     counts = copy_ledger(file, server_url)

@@ -27,10 +27,12 @@ def test_a_ledger_of_today_opens_without_alembic(file: Path) -> None:
         "    taken.append(time.process_time() - start)\n"
         "print(min(taken), 'alembic' in sys.modules)\n"
     )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    response = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    ).stdout.split()
 
-    assert answer[1] == "False"
-    assert float(answer[0]) <= 0.030
+    assert response[1] == "False"
+    assert float(response[0]) <= 0.030
 
 
 def test_a_ledger_is_durable_by_its_settings(file: Path) -> None:

@@ -60,18 +60,18 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def in_processes(work: Callable[[int], Any]) -> list[Any]:
     """Run `work` in rival processes at once and return what each returned."""
-    answers = FORK.SimpleQueue()
+    responses = FORK.SimpleQueue()
 
     def run(number: int) -> None:
         try:
-            answers.put((number, work(number)))
+            responses.put((number, work(number)))
         except BaseException as error:
-            answers.put((number, repr(error)))
+            responses.put((number, repr(error)))
 
     children = [FORK.Process(target=run, args=(number,)) for number in range(RIVALS)]
     for child in children:
         child.start()
-    found = dict(answers.get() for _ in children)
+    found = dict(responses.get() for _ in children)
     for child in children:
         child.join()
     return [found[number] for number in range(RIVALS)]
@@ -127,9 +127,9 @@ def test_of_rivals_at_every_step_one_wins(url: str, run: Callable[[Callable[[int
         ledger.close()
         return won
 
-    answers = run(work)
+    responses = run(work)
 
-    assert [sum(step) for step in zip(*answers, strict=True)] == [1] * rounds * (len(STEPS) + 1)
+    assert [sum(step) for step in zip(*responses, strict=True)] == [1] * rounds * (len(STEPS) + 1)
 
 
 def test_every_claim_is_a_number_of_its_own(url: str) -> None:
@@ -143,7 +143,7 @@ def test_every_claim_is_a_number_of_its_own(url: str) -> None:
         claims = [rival.claim_chunk("batch-1", 0, f"host:{me}") for _ in range(each)]
         return [chunk.claim for chunk in claims if chunk is not None]
 
-    claims = [claim for answer in in_processes(work) for claim in answer]
+    claims = [claim for response in in_processes(work) for claim in response]
 
     assert sorted(claims) == list(range(1, RIVALS * each + 1))
     assert [ledger.end_chunk("batch-1", 0, claim, "completed", 0, 0) for claim in range(1, RIVALS * each + 1)] == [
@@ -188,7 +188,7 @@ def test_pending_rows_are_taken_once(url: str) -> None:
         wanted = {f"retry-{me}-{first}": list(range(first, first + 3)) for first in range(1 + me, 58, 2)}
         return {batch_id: ids for batch_id, ids in wanted.items() if rival.plan_taken(a_retry_batch(batch_id), [], ids)}
 
-    won = {batch_id: ids for answer in in_processes(work) for batch_id, ids in answer.items()}
+    won = {batch_id: ids for response in in_processes(work) for batch_id, ids in response.items()}
 
     assert max(Counter(number for ids in won.values() for number in ids).values()) == 1
     assert {batch_id: [row.pending_id for row in ledger.pending_taken_by(batch_id)] for batch_id in won} == won

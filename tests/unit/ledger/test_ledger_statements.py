@@ -179,7 +179,7 @@ class Backlog:
 
     def disable(self, target: str) -> None:
         """Note that a target of rule `late` is disabled."""
-        self._ledger.set_target_status("late", target, "disabled", "the target answered 410")
+        self._ledger.set_target_status("late", target, "disabled", "the target responded with 410")
 
     def open_breaker(self, target: str) -> None:
         """Have nothing sent to a target of rule `late` for half a minute."""
@@ -386,7 +386,7 @@ _BEHIND = "(rule=? AND target=? AND state=? AND held=? AND runner>?)"
     ],
 )
 def test_history_is_not_read_again(tmp_path: Path, query: ClauseElement, index: str) -> None:
-    """What every run asks is answered from an index of what is under way, not by going through all there ever was."""
+    """What every run asks is read from an index of what is under way, not by going through all there ever was."""
     Ledger.open(f"sqlite:///{tmp_path}/ledger.sqlite", Clock()).close()
     connection = sqlite3.connect(tmp_path / "ledger.sqlite")
     statement = query.compile(dialect=sqlite.dialect())

@@ -71,7 +71,7 @@ def test_rules_over_many_keys_match_as_the_reference_says() -> None:
 
 
 def test_few_keys_need_no_anchors() -> None:
-    """The layout follows the number of paths, and both give the same answers."""
+    """The layout follows the number of paths, and both give the same results."""
     patterns, events = many(7, rules=100, keys=20)
     plain, anchored = compile_rules(patterns), compile_rules(patterns, few_paths=0)
 

@@ -28,7 +28,7 @@ def ends_well(child: int) -> bool:
     return False
 
 
-def test_a_child_forked_while_another_thread_matches_gets_its_own_answers() -> None:
+def test_a_child_forked_while_another_thread_matches_gets_its_own_responses() -> None:
     """The thread is in the middle of a call, that the child never ends."""
     patterns = [parse_pattern({"a": [{"regex": f"[{number}-9]+"}], "b": [{"prefix": "x"}]}) for number in range(10)]
     matcher = compile_rules(patterns)

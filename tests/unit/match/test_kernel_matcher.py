@@ -1,4 +1,4 @@
-"""What a matcher takes, refuses and costs, apart from its answers."""
+"""What a matcher takes, refuses and costs, apart from its results."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_expressions_that_are_too_large_together_are_split() -> None:
 
 
 def test_a_matcher_in_another_process_is_compiled_there() -> None:
-    """A pickled matcher gives the same answers, with tables of its own."""
+    """A pickled matcher gives the same results, with tables of its own."""
     matcher = compile_rules([parse_pattern({"a": [1]}), parse_pattern({"a": ["x"]})], class_rows=100)
 
     copy = pickle.loads(pickle.dumps(matcher))

@@ -1,18 +1,18 @@
-"""Memory is bounded or grows, and no answer depends on it: classes are dropped, rooms for leaves and rules grow."""
+"""Memory is bounded or grows, and no result depends on it: classes are dropped, rooms for leaves and rules grow."""
 
 from __future__ import annotations
 
 import threading
 
 import pyarrow as pa
-from generative.kernel_agreement import answers, compare, expected_answer, made
+from generative.kernel_agreement import compare, expected_result, made, results
 
 from eventbridge.event.json_document import write_document
 from eventbridge.match import compile_rules
 from eventbridge.pattern import parse_pattern
 
 
-def test_classes_are_dropped_when_there_is_no_room_and_answers_stay_right() -> None:
+def test_classes_are_dropped_when_there_is_no_room_and_responses_stay_right() -> None:
     """Many more classes than rows: each time all are dropped, counted, and the event at hand begun again."""
     patterns = [parse_pattern({"a": [number], "b": [{"anything-but": str(number)}]}) for number in range(100)]
     events = [f'{{"a":{number % 101},"b":"{number % 7}"}}'.encode() for number in range(3_000)]
@@ -33,7 +33,7 @@ def test_an_event_of_more_classes_than_there_is_room_for_is_right_and_handed_bac
     matcher = compile_rules(patterns, class_rows=1)
     found = matcher.match(pa.array(events))
 
-    assert answers(found) == [[7], list(range(30)), [8]]
+    assert results(found) == [[7], list(range(30)), [8]]
     assert found.handed_back == 0
     assert matcher.clears > 0
 
@@ -48,7 +48,7 @@ def test_of_more_classes_than_there_is_room_for_only_doubtful_pairs_are_handed_b
     matcher = compile_rules(patterns, class_rows=1)
     found = matcher.match(pa.array(events))
 
-    assert answers(found)[0] == [*range(0, 60, 2), *range(80, 110)]
+    assert results(found)[0] == [*range(0, 60, 2), *range(80, 110)]
     assert compare(patterns, events, matcher).differences == []
     assert 30 <= found.handed_back <= 60
 
@@ -79,7 +79,7 @@ def test_room_that_was_given_back_is_not_looked_at() -> None:
     matcher.match(pa.array(['{"a": 1}'] * 1_000))
 
     assert matcher._rooms.leaves is not before
-    assert answers(matcher.match(pa.array(['{"b": [{"c": 1}, {"d": 1}]}', '{"b": [{"c": 1, "d": 1}]}']))) == [
+    assert results(matcher.match(pa.array(['{"b": [{"c": 1}, {"d": 1}]}', '{"b": [{"c": 1, "d": 1}]}']))) == [
         [],
         [2_500],
     ]
@@ -103,20 +103,20 @@ def test_events_of_many_leaves_and_many_matches_find_room() -> None:
     events = [b'{"a":{"b":1},"c":4,"x":3}'] * 1_500 + [large, b"{}"]
     found = compile_rules([*certain, *uncertain]).match(pa.array(events))
 
-    assert answers(found) == [list(range(153))] * 1_500 + [list(range(150)), []]
+    assert results(found) == [list(range(153))] * 1_500 + [list(range(150)), []]
     assert found.handed_back == 4_500
 
 
-def test_threads_that_share_a_matcher_get_their_own_answers() -> None:
+def test_threads_that_share_a_matcher_get_their_own_responses() -> None:
     """Calls take turns."""
     patterns, events = made(3, rules=50, events=200)
-    expected = [expected_answer(patterns, event) for event in events]
+    expected = [expected_result(patterns, event) for event in events]
     matcher, wrong = compile_rules(patterns, class_rows=50), []
 
     def ask(first: int) -> None:
         turned = events[first:] + events[:first]
         for _ in range(5):
-            if answers(matcher.match(pa.array(turned))) != expected[first:] + expected[:first]:
+            if results(matcher.match(pa.array(turned))) != expected[first:] + expected[:first]:
                 wrong.append(first)
 
     threads = [threading.Thread(target=ask, args=(first,)) for first in (0, 50, 100, 150)]

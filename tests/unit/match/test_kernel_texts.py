@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pyarrow as pa
-from generative.kernel_agreement import answers
+from generative.kernel_agreement import results
 
 from eventbridge.event.json_document import write_document
 from eventbridge.match import compile_rules
@@ -55,7 +55,7 @@ def test_wildcards_that_share_parts_hold_as_the_reference_says() -> None:
     tests = [acceptance(one) for one in conditions]
     found = compile_rules(patterns).match(pa.array([write_document({"a": text}) for text in texts]))
 
-    assert answers(found) == [[rule for rule, test in enumerate(tests) if test(text)] for text in texts]
+    assert results(found) == [[rule for rule, test in enumerate(tests) if test(text)] for text in texts]
 
 
 def test_long_parts_are_compared_whole() -> None:
@@ -70,4 +70,4 @@ def test_long_parts_are_compared_whole() -> None:
         pa.array([write_document({"a": text}) for text in texts])
     )
 
-    assert answers(found) == [[rule for rule, test in enumerate(tests) if test(text)] for text in texts]
+    assert results(found) == [[rule for rule, test in enumerate(tests) if test(text)] for text in texts]

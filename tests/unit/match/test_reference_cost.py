@@ -78,17 +78,17 @@ def test_deepest_event_fits_a_stack_that_is_half_used() -> None:
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(600)
     try:
-        answers = [
+        results = [
             matches({"a": {"x": [1], "y": [condition]}}, {"a": event[0]}) for condition in (1, {"exists": False})
         ]
     finally:
         sys.setrecursionlimit(limit)
 
-    assert answers == [False, True]
+    assert results == [False, True]
 
 
 def test_a_regular_expression_takes_linear_time() -> None:
-    """What hangs a backtracking engine for ever is answered at once."""
+    """What hangs a backtracking engine for ever gets a response at once."""
     pattern = parse_pattern({"a": [{"regex": "(x+x+)+y"}, {"wildcard": "*x" * 20 + "y"}]})
     leaves = flatten({"a": "x" * 20_000})
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""The matcher's own ways of being called; what it answers is in tests/conformance."""
+"""The matcher's own ways of being called; what it responds with is in tests/conformance."""
 
 from __future__ import annotations
 

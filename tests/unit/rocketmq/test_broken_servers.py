@@ -34,10 +34,10 @@ def _serve(listener: socket.socket, says: tuple[Say, ...]) -> None:
             client, _ = listener.accept()
             say = says[min(number, len(says) - 1)]
             number += 1
-            Thread(target=_answer, args=(client, say), daemon=True).start()
+            Thread(target=_response, args=(client, say), daemon=True).start()
 
 
-def _answer(client: socket.socket, say: Say) -> None:
+def _response(client: socket.socket, say: Say) -> None:
     with client, suppress(OSError):
         while head := client.recv(8, socket.MSG_WAITALL):
             length, size = struct.unpack(">II", head)
@@ -79,7 +79,7 @@ def speak_http(client: socket.socket, opaque: int) -> None:
     client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
-def answer_somebody_else(client: socket.socket, opaque: int) -> None:
+def respond_to_somebody_else(client: socket.socket, opaque: int) -> None:
     client.sendall(frame(opaque + 1_000, route("127.0.0.1:1")))
 
 
@@ -103,7 +103,7 @@ def asking(*servers: str) -> Iterator[Client]:
         (say_half, Unreachable),
         (say_nothing, TimedOut),
         (say_half_and_no_more, TimedOut),
-        (answer_somebody_else, TimedOut),
+        (respond_to_somebody_else, TimedOut),
         (speak_http, Malformed),
         (say(b"no JSON"), Malformed),
         (say(b"[]"), Malformed),
@@ -178,7 +178,7 @@ def test_a_broker_that_says_half_of_a_message_is_told() -> None:
 
 
 def test_a_name_server_that_hangs_is_waited_for_once() -> None:
-    """The one that answered is asked first from then on."""
+    """The one that responded is asked first from then on."""
     with server(say_nothing) as hanging, server(say(route("127.0.0.1:1"))) as good, asking(hanging, good) as client:
         client.queues("flights")
         begun = time.monotonic()
@@ -189,7 +189,7 @@ def test_a_name_server_that_hangs_is_waited_for_once() -> None:
 
 
 def ended(client: socket.socket, opaque: int) -> None:
-    """Answer that the queue ends at 7."""
+    """Respond that the queue ends at 7."""
     header = json.dumps({"code": 0, "flag": 1, "opaque": opaque, "extFields": {"offset": "7"}}).encode()
     client.sendall(struct.pack(">II", 4 + len(header), len(header)) + header)
 
@@ -215,17 +215,17 @@ def test_a_broker_that_hangs_does_not_keep_the_others_from_being_read() -> None:
                 client.ends(queues[:1])
 
 
-def pulled_answers(*said: tuple[int, int, bytes]) -> Say:
-    """Answer pulls one after the other by code, next offset and body; the last one for all that follow."""
+def pulled_responses(*said: tuple[int, int, bytes]) -> Say:
+    """Respond to pulls one after the other by code, next offset and body; the last one for all that follow."""
     left = list(said)
 
-    def answer(client: socket.socket, opaque: int) -> None:
+    def response(client: socket.socket, opaque: int) -> None:
         code, goes_on, body = left.pop(0) if len(left) > 1 else left[0]
         header = {"code": code, "flag": 1, "opaque": opaque, "extFields": {"nextBeginOffset": str(goes_on)}}
         text = json.dumps(header).encode()
         client.sendall(struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body)
 
-    return answer
+    return response
 
 
 def a_message(offset: int) -> bytes:
@@ -237,12 +237,12 @@ def a_message(offset: int) -> bytes:
 
 def test_a_hole_is_believed_once_it_is_said_several_times() -> None:
     """A broker whose index is not built yet names an offset far behind: what is asked for again is there."""
-    answers = pulled_answers((19, 300_000, b""), (19, 300_000, b""), (0, 1, a_message(0)))
-    with server(answers) as broker, server(say(route(broker))) as names, asking(names) as client:
+    responses = pulled_responses((19, 300_000, b""), (19, 300_000, b""), (0, 1, a_message(0)))
+    with server(responses) as broker, server(say(route(broker))) as names, asking(names) as client:
         (queue,) = client.queues("flights")
         assert [message.offset for part in client.read(queue, 0, 1) for message in part] == [0]
     with (
-        server(pulled_answers((19, 300_000, b""))) as broker,
+        server(pulled_responses((19, 300_000, b""))) as broker,
         server(say(route(broker))) as names,
         asking(names) as client,
     ):

@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import Answer, request, signed, take_frames
+from eventbridge.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
 
 
-def answer(opaque: int, body: bytes = b"", *, flag: int = 1, **fields: str) -> bytes:
-    """Return an answer as a server sends it."""
+def response(opaque: int, body: bytes = b"", *, flag: int = 1, **fields: str) -> bytes:
+    """Return a response as a server sends it."""
     header = json.dumps({"code": 0, "flag": flag, "opaque": opaque, "extFields": fields}).encode()
     return struct.pack(">II", 4 + len(header) + len(body), len(header)) + header + body
 
 
 @given(st.lists(st.binary(max_size=50), max_size=6), st.integers(1, 40))
-def test_answers_are_found_however_they_are_cut(bodies: list[bytes], step: int) -> None:
+def test_responses_are_found_however_they_are_cut(bodies: list[bytes], step: int) -> None:
     """A frame may come in pieces, and several in one piece; requests of the server's own are dropped."""
-    sent = b"".join(answer(number, body, a="1") + answer(99, flag=0) for number, body in enumerate(bodies))
+    sent = b"".join(response(number, body, a="1") + response(99, flag=0) for number, body in enumerate(bodies))
     received, found = bytearray(), []
     for place in range(0, len(sent), step):
         received += sent[place : place + step]
         found += take_frames(received)
 
-    assert found == [Answer(number, 0, "", {"a": "1"}, body) for number, body in enumerate(bodies)]
+    assert found == [ResponseFrame(number, 0, "", {"a": "1"}, body) for number, body in enumerate(bodies)]
     assert received == b""
 
 

@@ -1,4 +1,4 @@
-"""Rule files that are known again: the answer is that of reading them again, whatever is in the cache."""
+"""Rule files that are known again: the response is that of reading them again, whatever is in the cache."""
 
 from __future__ import annotations
 

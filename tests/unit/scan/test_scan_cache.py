@@ -25,7 +25,7 @@ def asked(folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=False)
 
 
-def answer(folder: Path) -> str:
+def response(folder: Path) -> str:
     """Return what the copy of the package in a folder says of a backslash, and whether it was cached."""
     done = asked(folder, NUMBA_CACHE_DIR=str(folder / "cache"))
     assert done.returncode == 0, done.stderr
@@ -43,8 +43,8 @@ def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
     """What marks.py says of backslashes counts at once in the function of strings.py that asks it."""
     marks = copied(tmp_path) / "scan" / "marks.py"
 
-    assert answer(tmp_path) == "True"
-    assert answer(tmp_path) == "True 1"
+    assert response(tmp_path) == "True"
+    assert response(tmp_path) == "True 1"
 
     marks.write_text(
         marks.read_text().replace(
@@ -52,7 +52,7 @@ def test_a_change_in_another_file_is_seen(tmp_path: Path) -> None:
         )
     )
 
-    assert answer(tmp_path) == "False"
+    assert response(tmp_path) == "False"
 
 
 def test_what_another_user_compiled_is_used(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_what_another_user_compiled_is_used(tmp_path: Path) -> None:
     by_owner = asked(tmp_path)
     assert by_owner.stdout.strip() == "True", by_owner.stderr
 
-    assert answer(tmp_path) == "True 1"
+    assert response(tmp_path) == "True 1"
 
 
 def test_nowhere_to_keep_it(tmp_path: Path) -> None:

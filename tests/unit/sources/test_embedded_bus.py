@@ -32,7 +32,7 @@ def path_of(descriptor: int) -> str:
     return str(Path(f"/proc/self/fd/{descriptor}").readlink())
 
 
-def test_it_is_durable_before_it_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_is_durable_before_it_responds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every connection writes ahead and waits for the disk; the defaults of SQLite would not wait."""
     opened: list[sqlite3.Connection] = []
     connect = sqlite3.connect

@@ -31,12 +31,12 @@ def rows(blocks: Sequence[pa.RecordBatch]) -> list[dict[str, object]]:
     st.sampled_from([0xDAA320A7, 0xDAA320A7, 0xDAA320AB]),
 )
 def test_blocks_hold_what_messages_hold(
-    answers: Sequence[tuple[Sequence[tuple[bytes, Mapping[str, str]]], int, int]], flags: int, magic: int
+    responses: Sequence[tuple[Sequence[tuple[bytes, Mapping[str, str]]], int, int]], flags: int, magic: int
 ) -> None:
-    """Of each answer what it was asked for, in any format; messages of both are one after the other."""
+    """Of each response what it was asked for, in any format; messages of both are one after the other."""
     pulled: list[Pulled] = []
     offset = 10
-    for each, before, behind in answers:
+    for each, before, behind in responses:
         data = b"".join(
             stored(offset + number, body, properties, flags=flags if number else 0, magic=magic)
             for number, (body, properties) in enumerate(each)

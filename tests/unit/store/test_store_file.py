@@ -17,7 +17,7 @@ from eventbridge.store.open import open_store
 
 
 def fail_at(point: str, number: int) -> None:
-    """Have the disk answer with an error number where `point` is reached."""
+    """Have the disk response with an error number where `point` is reached."""
 
     def hook(reached: str) -> None:
         if reached == point:

@@ -112,9 +112,9 @@ def test_waits_before_another_try_are_not_all_the_same(s3_server: S3Server) -> N
 
 
 def test_who_won_is_not_told_that_he_lost(store: S3Store, s3_server: S3Server) -> None:
-    """The answer to a create is lost and the repetition finds its own file: that is to have won."""
+    """The response to a create is lost and the repetition finds its own file: that is to have won."""
     numbers = count(1)
-    s3_server.lose_answer = lambda request: request.method == "PUT" and next(numbers) == 1
+    s3_server.lose_response = lambda request: request.method == "PUT" and next(numbers) == 1
 
     assert store.create("a/x", b"mine")
     assert not store.create("a/x", b"mine")
@@ -122,10 +122,10 @@ def test_who_won_is_not_told_that_he_lost(store: S3Store, s3_server: S3Server) -
 
 
 @pytest.mark.parametrize("method", ["put", "create"])
-def test_a_lost_answer_to_the_end_of_an_upload_in_parts(store: S3Store, s3_server: S3Server, method: str) -> None:
-    """The upload's end was carried out, its answer lost: the repetition finds no upload, but the file."""
+def test_a_lost_response_to_the_end_of_an_upload_in_parts(store: S3Store, s3_server: S3Server, method: str) -> None:
+    """The upload's end was carried out, its response lost: the repetition finds no upload, but the file."""
     numbers = count(1)
-    s3_server.lose_answer = lambda request: (
+    s3_server.lose_response = lambda request: (
         request.method == "POST" and "uploadId" in request.query and next(numbers) == 1
     )
 

@@ -7,7 +7,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.file.place import Place, place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
@@ -26,14 +26,14 @@ def place(path: Path) -> Place:
     return place_of(str(path), [path.parent])
 
 
-def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Answer]:
+def deliver(target: FileTarget, *payloads: bytes, until: datetime | None = None) -> list[Response]:
     requests = [Request(n, str(uuid.uuid4()), payload, "application/json") for n, payload in enumerate(payloads)]
-    return [answer for _, answer in target.deliver(requests, until or later())]
+    return [response for _, response in target.deliver(requests, until or later())]
 
 
 def written(path: Path, *payloads: bytes) -> bytes:
     """Deliver payloads with a target of their own and return the whole file."""
     with closing(FileTarget(place(path), clock=now)) as target:
-        assert all(answer.accepted for answer in deliver(target, *payloads))
+        assert all(response.accepted for response in deliver(target, *payloads))
         target.flush()
     return path.read_bytes()

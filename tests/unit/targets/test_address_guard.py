@@ -13,9 +13,9 @@ import pytest
 
 from eventbridge.config.connection import Connection
 from eventbridge.config.settings import Settings
-from eventbridge.decision.answer_to_outcome import decide
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import decide
 from eventbridge.model.outcome import RetryAt
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.endpoint import Endpoint
@@ -34,15 +34,15 @@ def now() -> datetime:
     return datetime.now(UTC)
 
 
-def answer_of(url: str, *blocks: str) -> Answer:
+def response_of(url: str, *blocks: str) -> Response:
     def no_connection(connection_id: str) -> Connection:
         raise AssertionError(f"nobody asked for {connection_id}")
 
     rule = HttpFields(name="crm", url=url, allow_http=True, timeout_seconds=5.0)
     with closing(open_target("r", rule, no_connection, now, [ip_network(block) for block in blocks])) as target:
         request = Request(0, str(uuid.uuid4()), b"{}", "application/json")
-        [(_, answer)] = target.deliver([request], now() + timedelta(seconds=30))
-        return answer
+        [(_, response)] = target.deliver([request], now() + timedelta(seconds=30))
+        return response
 
 
 @pytest.mark.parametrize(
@@ -131,11 +131,11 @@ def test_a_block_that_is_allowed(block: str, address: str, allowed: bool) -> Non
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "2130706433", "0x7f.1", "[::ffff:127.0.0.1]", "0.0.0.0"])
 def test_nothing_is_sent_inside_by_whatever_name(receiver: Receiver, host: str) -> None:
-    """A name, a number, an address in IPv6: no connection is made, and the answer names the setting."""
-    answer = answer_of(f"http://{host}:{receiver.port}/healthy/inside")
+    """A name, a number, an address in IPv6: no connection is made, and the response names the setting."""
+    response = response_of(f"http://{host}:{receiver.port}/healthy/inside")
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "AddressRefused")
-    assert "unless EVENTBRIDGE_ALLOW_ADDRESSES names its block" in (answer.error or "")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "AddressRefused")
+    assert "unless EVENTBRIDGE_ALLOW_ADDRESSES names its block" in (response.error or "")
     assert receiver.requests() == []
 
 
@@ -143,16 +143,16 @@ def test_nothing_is_sent_inside_by_whatever_name(receiver: Receiver, host: str) 
 def test_what_is_allowed_is_delivered_to(tmp_path: Path, host: str) -> None:
     """With its block allowed the same address is one like any other; one that is refused beside it does not matter."""
     with Receiver(tmp_path / "log.jsonl") as receiver:
-        answer = answer_of(f"http://{host}:{receiver.port}/healthy", "127.0.0.0/8")
+        response = response_of(f"http://{host}:{receiver.port}/healthy", "127.0.0.0/8")
 
-        assert (answer.code, len(receiver.requests())) == (200, 1)
+        assert (response.code, len(receiver.requests())) == (200, 1)
 
 
 def test_a_name_that_leads_inside_later_is_refused_then(receiver: Receiver) -> None:
     """A name that led to an allowed address and leads to another the next moment gets there never (DNS rebinding)."""
     endpoint = Endpoint(f"http://rebind.example:{receiver.port}/healthy", 5.0, True, guard("127.0.0.2/32"))
     exchange = Exchange(endpoint)
-    answers = []
+    responses = []
     for address in ("127.0.0.2", "127.0.0.1"):
         exchange.curl.setopt(
             pycurl.RESOLVE, [f"-rebind.example:{receiver.port}", f"rebind.example:{receiver.port}:{address}"]
@@ -161,20 +161,20 @@ def test_a_name_that_leads_inside_later_is_refused_then(receiver: Receiver) -> N
         exchange.prepare([], b"{}")
         with pytest.raises(pycurl.error) as caught:
             exchange.curl.perform()
-        answers.append(exchange.answer(*caught.value.args))
+        responses.append(exchange.response(*caught.value.args))
         exchange.forget()
     exchange.close()
 
-    assert [answer.error_class for answer in answers] == ["ConnectionRefused", "AddressRefused"]
-    assert "127.0.0.1 is a loopback address" in (answers[1].error or "")
+    assert [response.error_class for response in responses] == ["ConnectionRefused", "AddressRefused"]
+    assert "127.0.0.1 is a loopback address" in (responses[1].error or "")
     assert receiver.requests() == []
 
 
 def test_a_refused_address_is_tried_again_by_policy() -> None:
     """Nothing is lost while the setting is wrong: the delivery waits as for any target that cannot be reached."""
-    answer = Answer(False, now(), 0.0, error_class="AddressRefused", error="10.0.0.1 is a private address")
+    response = Response(False, now(), 0.0, error_class="AddressRefused", error="10.0.0.1 is a private address")
     outcome = decide(
-        answer,
+        response,
         RetryPolicy(),
         attempts=1,
         arrived_at=now(),

@@ -60,7 +60,7 @@ def test_a_block_becomes_the_lines_of_its_payloads(payloads: list[bytes | None])
 
 
 def test_a_line_that_a_crash_left_unfinished_is_cut_off(tmp_path: Path) -> None:
-    """Its delivery was never answered: it comes again, whole."""
+    """Its delivery never got a response: it comes again, whole."""
     path = tmp_path / "out.jsonl"
     path.write_bytes(b'{"n":1}\n{"n":2,"text":"ab')
 

@@ -23,7 +23,7 @@ def test_lines_are_appended_to_a_file_in_a_new_folder(tmp_path: Path) -> None:
 
 
 def test_a_disk_that_is_full_takes_nothing(tmp_path: Path) -> None:
-    """A block that does not fit leaves no part of itself; the deliveries are answered as failed, and fit later."""
+    """A block that does not fit leaves no part of itself; the deliveries count as failed, and fit later."""
     path = tmp_path / "out.jsonl"
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     with closing(FileTarget(place(path), clock=now)) as target:
@@ -37,7 +37,9 @@ def test_a_disk_that_is_full_takes_nothing(tmp_path: Path) -> None:
         target.flush()
         after = deliver(target, b'"last"')
 
-    assert [(answer.accepted, answer.code, answer.error_class) for answer in failed] == [(False, None, "FileError")] * 5
+    assert [(response.accepted, response.code, response.error_class) for response in failed] == [
+        (False, None, "FileError")
+    ] * 5
     assert "too large" in str(failed[0].error)
     assert between == b'"first"\n'
     assert after[0].accepted
@@ -46,7 +48,7 @@ def test_a_disk_that_is_full_takes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["folder", "below a file", "pipe", "below /proc"])
 def test_a_path_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
-    """Each delivery is answered FileError with the reason and the path; nothing is raised, nothing hangs."""
+    """Each delivery gets FileError with the reason and the path; nothing is raised, nothing hangs."""
     path = tmp_path / "out.jsonl"
     if kind == "folder":
         path.mkdir()
@@ -58,11 +60,11 @@ def test_a_path_that_cannot_be_written(tmp_path: Path, kind: str) -> None:
     else:
         path = Path("/proc/eventbridge/out.jsonl")
     with closing(FileTarget(place(path), clock=now)) as target:
-        answers = deliver(target, b"1", b"2")
+        responses = deliver(target, b"1", b"2")
         target.flush()
 
-    assert [(answer.accepted, answer.error_class) for answer in answers] == [(False, "FileError")] * 2
-    assert str(path) in str(answers[0].error)
+    assert [(response.accepted, response.error_class) for response in responses] == [(False, "FileError")] * 2
+    assert str(path) in str(responses[0].error)
 
 
 def test_a_target_recovers_when_its_path_does(tmp_path: Path) -> None:
@@ -163,7 +165,7 @@ def test_of_files_that_are_flushed_together_one_that_fails_is_told(tmp_path: Pat
 
 
 def test_a_moved_file_that_cannot_be_flushed_is_told_too(tmp_path: Path) -> None:
-    """Lines answered before a rotation are vouched for, or reported, at the next flush."""
+    """Lines responded to before a rotation are vouched for, or reported, at the next flush."""
     path = tmp_path / "out.jsonl"
     reading, writing = os.pipe()
     with closing(FileTarget(place(path), clock=now)) as target:

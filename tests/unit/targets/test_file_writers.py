@@ -30,8 +30,8 @@ print("ready", flush=True)
 sys.stdin.readline()
 requests = [Request(n, str(uuid.uuid4()), b'{"w":"%s","n":%d,"x":"%s"}' % (name.encode(), n, b"x" * 5000),
                     "application/json") for n in range(number)]
-for index, answer in target.deliver(requests, now() + timedelta(seconds=60)):
-    assert answer.accepted, answer
+for index, response in target.deliver(requests, now() + timedelta(seconds=60)):
+    assert response.accepted, response
 target.flush()
 print("done", flush=True)
 """
@@ -66,9 +66,9 @@ def test_writers_take_turns(tmp_path: Path) -> None:
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
     with closing(FileTarget(place(path), clock=now)) as one, closing(FileTarget(place(path), clock=now)) as other:
-        answers = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
+        responses = [deliver(target, payload)[0] for target, payload in ((one, b"1"), (other, b"2"), (one, b"3"))]
 
-    assert [answer.accepted for answer in answers] == [True] * 3
+    assert [response.accepted for response in responses] == [True] * 3
     assert path.read_bytes() == b"1\n2\n3\n"
     assert time.monotonic() - began < 4
 
@@ -93,7 +93,7 @@ def test_a_killed_writer_leaves_a_file_that_goes_on(tmp_path: Path) -> None:
 
 
 def test_a_lock_that_is_held_is_waited_for_until_the_end(tmp_path: Path) -> None:
-    """A writer that holds the lock for long costs time, not the run: the deliveries are answered as failed."""
+    """A writer that holds the lock for long costs time, not the run: the deliveries count as failed."""
     path = tmp_path / "out.jsonl"
     began = time.monotonic()
     with closing(FileTarget(place(path), clock=now)) as target, path.open("w") as lock:
@@ -115,8 +115,8 @@ def test_a_failed_look_at_the_name_lets_go_of_the_lock(tmp_path: Path) -> None:
         deliver(target, b"1")
         folder.rename(moved)
         folder.write_bytes(b"")
-        (answer,) = deliver(target, b"2")
+        (response,) = deliver(target, b"2")
         with (moved / "out.jsonl").open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
-    assert not answer.accepted
+    assert not response.accepted

@@ -19,7 +19,7 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.decision.request_batch import bundle_id
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
@@ -56,14 +56,14 @@ def some(number: int, content_type: str = "application/json", **fields: Any) -> 
     return [Request(n, str(uuid.uuid4()), payload, content_type, **fields) for n, payload in enumerate(made)]
 
 
-def answers_of(target: Target, requests: list[Request]) -> dict[int, Answer]:
+def responses_of(target: Target, requests: list[Request]) -> dict[int, Response]:
     """Deliver as a run does: what nobody judged goes again."""
-    found: dict[int, Answer] = {}
+    found: dict[int, Response] = {}
     for _ in range(20):
         left = [each for each in requests if each.index not in found]
-        for index, answer in target.deliver(left, later()):
+        for index, response in target.deliver(left, later()):
             assert index not in found
-            found[index] = answer
+            found[index] = response
     return found
 
 
@@ -75,9 +75,9 @@ def test_events_go_out_as_cloudevents_in_batched_mode(receiver: Receiver) -> Non
     """One array in the deliveries' order; the ids are listed, and the request has one of its own that is their hash."""
     requests = some(25, EVENT)
     with closing(target_of(receiver.url("/healthy/events"), max_in_flight=1)) as target:
-        answers = answers_of(target, requests)
+        responses = responses_of(target, requests)
 
-    assert {answer.code for answer in answers.values()} == {200}
+    assert {response.code for response in responses.values()} == {200}
     got = seen(receiver, "/healthy/events")
     assert [len(json.loads(each["body"])) for each in got] == [10, 10, 5]
     assert got[0]["body"] == b"[" + b",".join(each.payload for each in requests[:10]) + b"]"
@@ -93,7 +93,7 @@ def test_a_bundle_of_one_is_an_array_under_its_deliverys_id(receiver: Receiver) 
     """Its receiver has one form to read, and the id that it knows."""
     [request] = some(1)
     with closing(target_of(receiver.url("/healthy/one"))) as target:
-        answers_of(target, [request])
+        responses_of(target, [request])
 
     [got] = seen(receiver, "/healthy/one")
     assert got["body"] == b'[{"n": 0}]'
@@ -104,7 +104,7 @@ def test_the_signature_is_that_of_the_array(receiver: Receiver) -> None:
     """Standard Webhooks, over the request's id and body."""
     secret = base64.b64encode(b"k" * 24).decode()
     with closing(target_of(receiver.url("/healthy/signed"), extra={"signing_secret": f"whsec_{secret}"})) as target:
-        answers_of(target, some(3))
+        responses_of(target, some(3))
 
     [got] = seen(receiver, "/healthy/signed")
     headers = got["headers"]
@@ -126,9 +126,9 @@ def test_what_fits_into_no_array_goes_alone_as_it_is(receiver: Receiver) -> None
     requests.append(Request(5, str(uuid.uuid4()), b"{}", "application/json", {"ce-id": "1"}))
     requests.append(Request(6, str(uuid.uuid4()), b"{}", "application/json"))
     with closing(target_of(receiver.url("/healthy/mixed"), max_in_flight=1)) as target:
-        answers = answers_of(target, requests)
+        responses = responses_of(target, requests)
 
-    assert sorted(answers) == list(range(7))
+    assert sorted(responses) == list(range(7))
     got = seen(receiver, "/healthy/mixed")
     assert [each["body"] for each in got] == [b"[{},{}]", b"[1]", b"x", b"\xff", b"{}", b"[{}]"]
     alone = [each["headers"] for each in got[2:5]]
@@ -143,25 +143,25 @@ def test_the_body_keeps_its_limit_unless_one_alone_is_larger(receiver: Receiver)
     payloads = [b'"' + b"x" * size + b'"' for size in (100, 100, 100, 3_000, 100)]
     requests = [Request(n, str(uuid.uuid4()), each, "application/json") for n, each in enumerate(payloads)]
     with closing(target_of(receiver.url("/healthy/sizes"), size_bytes=1_024, max_in_flight=1)) as target:
-        answers_of(target, requests)
+        responses_of(target, requests)
 
     assert [len(json.loads(each["body"])) for each in seen(receiver, "/healthy/sizes")] == [3, 1, 1]
 
 
 def test_only_what_is_not_acknowledged_is_left(receiver: Receiver) -> None:
-    """Every third is answered 503 at first; an answer has what was said of its delivery, and no more."""
+    """Every third gets 503 at first; a response has what was said of its delivery, and no more."""
     requests = some(9)
     path = "/each/503/3/1/left"
     with closing(target_of(receiver.url(path))) as target:
-        answers = dict(target.deliver(requests, later()))
+        responses = dict(target.deliver(requests, later()))
 
-    assert [answers[n].code for n in range(9)] == [200, 200, 503] * 3
-    assert [answers[n].accepted for n in range(9)] == [True, True, False] * 3
-    assert json.loads(answers[2].response_head) == {"id": requests[2].delivery_id, "status": 503}
+    assert [responses[n].code for n in range(9)] == [200, 200, 503] * 3
+    assert [responses[n].accepted for n in range(9)] == [True, True, False] * 3
+    assert json.loads(responses[2].response_head) == {"id": requests[2].delivery_id, "status": 503}
 
 
 def test_an_index_leaves_those_behind_it_unjudged(receiver: Receiver) -> None:
-    """The first that was not taken has an answer; the others are to be sent again."""
+    """The first that was not taken has a response; the others are to be sent again."""
     with closing(target_of(receiver.url("/first/4/index"))) as target:
         first = dict(target.deliver(some(10), later()))
 
@@ -170,14 +170,14 @@ def test_an_index_leaves_those_behind_it_unjudged(receiver: Receiver) -> None:
 
 
 def test_a_bundle_that_is_too_large_is_halved_and_so_are_those_after_it(receiver: Receiver) -> None:
-    """Each delivery is answered once, by the request that was small enough; later bundles begin smaller."""
+    """Each delivery gets a response once, by the request that was small enough; later bundles begin smaller."""
     path = "/at-most/3/large"
     with closing(target_of(receiver.url(path), max_in_flight=1)) as target:
-        answers = answers_of(target, some(20))
+        responses = responses_of(target, some(20))
         sizes = [len(each["webhook_ids"]) for each in seen(receiver, path)]
-        answers_of(target, some(20))
+        responses_of(target, some(20))
 
-    assert {answer.code for answer in answers.values()} == {200}
+    assert {response.code for response in responses.values()} == {200}
     assert sizes[0] == 10
     assert sizes[1] <= 5, "what comes next is smaller already"
     after = [len(each["webhook_ids"]) for each in seen(receiver, path)][len(sizes) :]
@@ -189,9 +189,11 @@ def test_one_delivery_that_is_refused_costs_no_other(receiver: Receiver) -> None
     requests = some(10)
     requests[6] = Request(6, str(uuid.uuid4()), b'"poison"', "application/json")
     with closing(target_of(receiver.url("/picky/crm"))) as target:
-        answers = answers_of(target, requests)
+        responses = responses_of(target, requests)
 
-    assert {index: answer.code for index, answer in answers.items()} == {n: 400 if n == 6 else 200 for n in range(10)}
+    assert {index: response.code for index, response in responses.items()} == {
+        n: 400 if n == 6 else 200 for n in range(10)
+    }
     assert len(seen(receiver, "/picky/crm")) <= 2 * 4 + 1
 
 
@@ -199,7 +201,7 @@ def test_requests_in_flight_are_counted_not_deliveries(receiver: Receiver) -> No
     """`max_in_flight` bundles are out at a time."""
     path = "/delay/50?flight"
     with closing(target_of(receiver.url(path), max_in_flight=3)) as target:
-        answers_of(target, some(100))
+        responses_of(target, some(100))
 
     assert max(each["in_flight"] for each in seen(receiver, path)) == 3
 
@@ -214,21 +216,21 @@ def test_nothing_is_taken_that_is_not_sent() -> None:
 
     requests = [Request(n, str(uuid.uuid4()), b'"' + b"x" * 400 + b'"', "application/json") for n in range(40)]
     with closing(target_of("http://127.0.0.1:1/refused", size_bytes=1_024, timeout_seconds=1.0)) as target:
-        answered = [index for index, _ in target.deliver(Feed(requests, may_send), later())]
+        responded = [index for index, _ in target.deliver(Feed(requests, may_send), later())]
 
-    assert sorted(answered) == list(range(13))
+    assert sorted(responded) == list(range(13))
     assert asked == list(range(14))
 
 
-def test_what_an_answer_repeats_of_secrets_is_kept_from_its_items_too(receiver: Receiver) -> None:
+def test_what_a_response_repeats_of_secrets_is_kept_from_its_items_too(receiver: Receiver) -> None:
     """Results are read as they came, and kept with asterisks."""
     said = {"delivery_results": [{"status": 400, "error": "bad token s3cr3t-token"}]}
     path = "/say/" + quote(json.dumps(said), safe="")
     with closing(target_of(receiver.url(path), extra={"token": "s3cr3t-token"})) as target:
-        [answer] = answers_of(target, some(1)).values()
+        [response] = responses_of(target, some(1)).values()
 
-    assert answer.code == 400
-    assert json.loads(answer.response_head) == {"status": 400, "error": "bad token ************"}
+    assert response.code == 400
+    assert json.loads(response.response_head) == {"status": 400, "error": "bad token ************"}
 
 
 @pytest.mark.parametrize(
@@ -240,12 +242,12 @@ def test_what_is_cut_leaves_no_piece_of_a_secret(receiver: Receiver, result: dic
     """What is said of an item has its length after it has lost its secrets."""
     path = "/say/" + quote(json.dumps({"delivery_results": [result]}), safe="")
     with closing(target_of(receiver.url(path), extra={"token": "s3cr3t-token"})) as target:
-        [answer] = answers_of(target, some(1)).values()
+        [response] = responses_of(target, some(1)).values()
 
-    assert not answer.accepted
-    assert answer.error is not None
-    assert "s3cr" not in answer.error
-    assert len(answer.error) <= 1_000
+    assert not response.accepted
+    assert response.error is not None
+    assert "s3cr" not in response.error
+    assert len(response.error) <= 1_000
 
 
 def test_a_body_is_read_beyond_what_is_kept_of_it(receiver: Receiver) -> None:
@@ -253,37 +255,37 @@ def test_a_body_is_read_beyond_what_is_kept_of_it(receiver: Receiver) -> None:
     results = [{"status": 200, "error": "e" * 500} for _ in range(90)]
     path = "/say/" + quote(json.dumps({"delivery_results": results}), safe="")
     with closing(target_of(receiver.url(path), count=90)) as target:
-        answers = answers_of(target, some(90))
+        responses = responses_of(target, some(90))
 
-    assert [answer.code for answer in answers.values()] == [200] * 90
+    assert [response.code for response in responses.values()] == [200] * 90
 
 
 @pytest.mark.parametrize("path", ["/cut/b", "/drop/b", "/hang/b", "/status/503"])
-def test_an_answer_that_is_none_is_everybodys(receiver: Receiver, path: str) -> None:
+def test_a_response_that_is_none_is_everybodys(receiver: Receiver, path: str) -> None:
     """Each delivery of the bundle has the outcome of its request."""
     with closing(target_of(receiver.url(path), timeout_seconds=1.0)) as target:
-        answers = answers_of(target, some(4))
+        responses = responses_of(target, some(4))
 
-    assert len(answers) == 4
-    assert len({(answer.code, answer.error_class, answer.accepted) for answer in answers.values()}) == 1
-    assert not answers[0].accepted
+    assert len(responses) == 4
+    assert len({(response.code, response.error_class, response.accepted) for response in responses.values()}) == 1
+    assert not responses[0].accepted
 
 
-def test_a_connection_that_breaks_is_nobodys_answer(receiver: Receiver) -> None:
-    """Several bundles are out on it, over HTTP/2, when it closes in the middle of an answer: none is delivered."""
+def test_a_connection_that_breaks_is_nobodys_response(receiver: Receiver) -> None:
+    """Several bundles are out on it, over HTTP/2, when it closes in the middle of a response: none is delivered."""
     path = "/drop/several"
     with closing(target_of(receiver.url(path), max_in_flight=3)) as target:
-        answers = dict(target.deliver(some(30), later()))
+        responses = dict(target.deliver(some(30), later()))
 
-    assert sorted(answers) == list(range(30))
-    assert {(each.accepted, each.error_class) for each in answers.values()} == {(False, "NetworkError")}
+    assert sorted(responses) == list(range(30))
+    assert {(each.accepted, each.error_class) for each in responses.values()} == {(False, "NetworkError")}
 
 
-def test_an_answer_without_end_is_read_so_far_and_no_further(receiver: Receiver) -> None:
+def test_a_response_without_end_is_read_so_far_and_no_further(receiver: Receiver) -> None:
     """Beyond 1 MB it is cut off: 2xx without a word of ours is delivered, results that break off are not."""
     endless = "/say/" + quote('{"delivery_results": [{"status": 200}', safe="") + "%20" * 20_000
     with closing(target_of(receiver.url("/huge/bundle"))) as target:
-        plain = answers_of(target, some(3))
+        plain = responses_of(target, some(3))
     with closing(target_of(receiver.url(endless))) as target:
         [cut] = [*dict(target.deliver(some(1), later())).values()]
 
@@ -292,14 +294,14 @@ def test_an_answer_without_end_is_read_so_far_and_no_further(receiver: Receiver)
 
 
 def test_bundles_share_a_connection_over_http_2(receiver: Receiver) -> None:
-    """Over HTTP/1.1 each that is out has one of its own; either way every bundle has its own answer."""
+    """Over HTTP/1.1 each that is out has one of its own; either way every bundle has its own response."""
     path = "/each/503/2/1/shared"
     with closing(target_of(receiver.url(path), 5, max_in_flight=4)) as target:
-        answers = dict(target.deliver(some(100), later()))
+        responses = dict(target.deliver(some(100), later()))
 
     got = seen(receiver, path)
     connections = {each["connection"] for each in got}
-    assert Counter(answer.code for answer in answers.values()) == {200: 50, 503: 50}
+    assert Counter(response.code for response in responses.values()) == {200: 50, 503: 50}
     assert (":method" in got[0]["headers"]) == (len(connections) == 1)
     assert len(connections) <= 4
 
@@ -307,15 +309,15 @@ def test_bundles_share_a_connection_over_http_2(receiver: Receiver) -> None:
 def test_when_time_is_over_all_of_a_bundle_is_given_up(receiver: Receiver) -> None:
     """What was in flight is Interrupted, delivery by delivery."""
     with closing(target_of(receiver.url("/hang/over"), max_in_flight=1)) as target:
-        answers = dict(target.deliver(some(30), later(1.0)))
+        responses = dict(target.deliver(some(30), later(1.0)))
 
-    assert sorted(answers) == list(range(10))
-    assert {answer.error_class for answer in answers.values()} == {"Interrupted"}
+    assert sorted(responses) == list(range(10))
+    assert {response.error_class for response in responses.values()} == {"Interrupted"}
 
 
-def test_it_says_how_many_its_last_answer_still_holds_for(receiver: Receiver) -> None:
+def test_it_says_how_many_its_last_response_still_holds_for(receiver: Receiver) -> None:
     """Who ends early takes these first: they are delivered."""
     with closing(target_of(receiver.url("/healthy/more"), 4, max_in_flight=1)) as target:
-        more = [target.more_of_answer for _ in target.deliver(some(6), later())]
+        more = [target.more_of_response for _ in target.deliver(some(6), later())]
 
     assert more == [3, 2, 1, 0, 1, 0]

@@ -33,14 +33,14 @@ def target_of(url: str, connections: Callable[[str], Connection], **fields: obje
 
 def codes(target: Target, number: int = 1) -> list[int | None]:
     requests = [Request(n, str(uuid.uuid4()), b'{"n":1}', "application/json") for n in range(number)]
-    return [answer.code for _, answer in target.deliver(requests, later())]
+    return [response.code for _, response in target.deliver(requests, later())]
 
 
 def headers_of(receiver: Receiver, path: str) -> list[dict[str, str]]:
     return [request["headers"] for request in receiver.requests() if request["path"] == path]
 
 
-def answers_in_turn(*connections: Connection) -> tuple[Callable[[str], Connection], list[str]]:
+def responses_in_turn(*connections: Connection) -> tuple[Callable[[str], Connection], list[str]]:
     """Return a look-up that gives the connections one after the other, the last one for ever, and who asked."""
     left = list(connections)
     asked: list[str] = []
@@ -111,7 +111,9 @@ def test_an_api_key_is_sent_in_the_query(receiver: Receiver, url: str, sent: str
 def test_a_new_api_key_in_the_query_replaces_the_old_one(receiver: Receiver) -> None:
     """After 401 the URL is made again: the old key is in it no more."""
     extra = {"api_key_query": "key"}
-    look_up, _ = answers_in_turn(connection(extra | {"api_key": "old-key"}), connection(extra | {"api_key": "new-key"}))
+    look_up, _ = responses_in_turn(
+        connection(extra | {"api_key": "old-key"}), connection(extra | {"api_key": "new-key"})
+    )
     with closing(target_of(receiver.url("/status/401"), look_up, max_in_flight=1)) as target:
         codes(target, 2)
 
@@ -119,7 +121,7 @@ def test_a_new_api_key_in_the_query_replaces_the_old_one(receiver: Receiver) -> 
     assert got == ["old-key", "new-key", "new-key"]
 
 
-def test_an_answer_that_repeats_a_secret_is_kept_without_it(receiver: Receiver) -> None:
+def test_a_response_that_repeats_a_secret_is_kept_without_it(receiver: Receiver) -> None:
     """An error page that shows headers and URL shows asterisks for credentials, escaped or not, and the rest."""
     held = {
         "basic": connection(login="shop", password="hush/&hush"),
@@ -129,18 +131,18 @@ def test_an_answer_that_repeats_a_secret_is_kept_without_it(receiver: Receiver) 
     }
     for name, each in held.items():
         with closing(target_of(receiver.url(f"/mirror/{name}"), lambda _, each=each: each)) as target:  # type: ignore[misc]
-            [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
+            [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
 
-        assert answer.response_head.startswith(f"Cannot POST /mirror/{name}".encode())
-        assert b"webhook-id: " in answer.response_head
-        assert b"***" in answer.response_head
-        assert b"hush" not in answer.response_head
-        assert base64.b64encode(b"shop:hush/&hush") not in answer.response_head
+        assert response.response_head.startswith(f"Cannot POST /mirror/{name}".encode())
+        assert b"webhook-id: " in response.response_head
+        assert b"***" in response.response_head
+        assert b"hush" not in response.response_head
+        assert base64.b64encode(b"shop:hush/&hush") not in response.response_head
 
 
 def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
     """A token that was renewed meanwhile: the request is sent once more with it, and the next ones at once."""
-    look_up, asked = answers_in_turn(connection({"token": "old"}), connection({"token": "new"}))
+    look_up, asked = responses_in_turn(connection({"token": "old"}), connection({"token": "new"}))
     with closing(target_of(receiver.url("/guarded/new"), look_up, max_in_flight=1)) as target:
         [(_, first)] = target.deliver([Request(0, str(uuid.uuid4()), b"{}", "application/json")], later())
         second = codes(target, 3)
@@ -153,40 +155,40 @@ def test_after_401_new_credentials_are_used_once(receiver: Receiver) -> None:
 
 def test_many_in_flight_share_one_question(receiver: Receiver) -> None:
     """20 requests that meet 401 together ask for the connection once; each is sent once more."""
-    look_up, asked = answers_in_turn(connection({"token": "old"}), connection({"token": "shared"}))
+    look_up, asked = responses_in_turn(connection({"token": "old"}), connection({"token": "shared"}))
     with closing(target_of(receiver.url("/guarded/shared"), look_up, max_in_flight=20)) as target:
-        answered = codes(target, 20)
+        responded = codes(target, 20)
 
-    assert answered == [200] * 20
+    assert responded == [200] * 20
     assert asked == ["crm", "crm"]
     assert len(headers_of(receiver, "/guarded/shared")) == 40
 
 
 def test_after_401_the_same_credentials_are_not_sent_again(receiver: Receiver) -> None:
-    """Nothing changed: 401 is the answer, for every request, and the connection is asked once per delivery."""
-    look_up, asked = answers_in_turn(connection({"token": "old"}))
+    """Nothing changed: 401 is the response, for every request, and the connection is asked once per delivery."""
+    look_up, asked = responses_in_turn(connection({"token": "old"}))
     with closing(target_of(receiver.url("/guarded/never"), look_up)) as target:
-        answered = codes(target, 5)
+        responded = codes(target, 5)
         asked_first = len(asked)
-        answered_later = codes(target, 2)
+        responded_later = codes(target, 2)
 
-    assert (answered, answered_later) == ([401] * 5, [401] * 2)
+    assert (responded, responded_later) == ([401] * 5, [401] * 2)
     assert (asked_first, len(asked)) == (2, 3)
     assert len(headers_of(receiver, "/guarded/never")) == 7
 
 
-def test_new_credentials_that_fail_too_are_the_answer(receiver: Receiver) -> None:
+def test_new_credentials_that_fail_too_are_the_response(receiver: Receiver) -> None:
     """A request is sent twice at most."""
-    look_up, _ = answers_in_turn(connection({"token": "old"}), connection({"token": "newer"}))
+    look_up, _ = responses_in_turn(connection({"token": "old"}), connection({"token": "newer"}))
     with closing(target_of(receiver.url("/guarded/newest"), look_up)) as target:
-        answered = codes(target)
+        responded = codes(target)
 
-    assert answered == [401]
+    assert responded == [401]
     assert len(headers_of(receiver, "/guarded/newest")) == 2
 
 
 def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None:
-    """If the connection cannot be read again, 401 is the answer, and nothing is raised."""
+    """If the connection cannot be read again, 401 is the response, and nothing is raised."""
     asked = []
 
     def look_up(connection_id: str) -> Connection:
@@ -196,9 +198,9 @@ def test_a_connection_that_went_away_changes_nothing(receiver: Receiver) -> None
         return connection({"token": "old"})
 
     with closing(target_of(receiver.url("/guarded/gone"), look_up)) as target:
-        answered = codes(target)
+        responded = codes(target)
 
-    assert answered == [401]
+    assert responded == [401]
     assert len(asked) == 2
 
 

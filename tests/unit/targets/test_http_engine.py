@@ -40,8 +40,8 @@ def requests(count: int) -> list[Request]:
     return [Request(number, str(uuid.uuid4()), b"{}", "application/json") for number in range(count)]
 
 
-def answers_of(engine: HttpEngine, steps: Generator[Step, None, None]) -> list[int]:
-    """Drive one delivery until it ends, and return the indexes that were answered."""
+def responses_of(engine: HttpEngine, steps: Generator[Step, None, None]) -> list[int]:
+    """Drive one delivery until it ends, and return the indexes that got a response."""
     found = []
     for step in steps:
         if isinstance(step, tuple):
@@ -52,15 +52,15 @@ def answers_of(engine: HttpEngine, steps: Generator[Step, None, None]) -> list[i
 
 
 def test_targets_that_hang_leave_room_for_others(engine: HttpEngine, receiver: Receiver) -> None:
-    """One gets three of four requests in flight, another the last one at a time, and all that it has is answered."""
+    """One gets three of four requests in flight, another the last one at a time, all get a response."""
     hanging, healthy = TransferSlot(engine), TransferSlot(engine)
     stuck = target_of(receiver.url("/hang/engine")).steps(requests(10), later(), hanging)
     assert next(stuck) is None
     assert len(hanging.flying) == 3
 
-    answered = answers_of(engine, target_of(receiver.url("/healthy/engine")).steps(requests(10), later(), healthy))
+    responded = responses_of(engine, target_of(receiver.url("/healthy/engine")).steps(requests(10), later(), healthy))
 
-    assert sorted(answered) == list(range(10))
+    assert sorted(responded) == list(range(10))
     stuck.close()
     assert not hanging.flying
 
@@ -77,7 +77,7 @@ def test_who_found_no_room_is_told_when_there_is(engine: HttpEngine, receiver: R
     other.close()
 
     assert third in engine.wait(1.0)
-    assert answers_of(engine, late) == [0]
+    assert responses_of(engine, late) == [0]
     stuck.close()
 
 
@@ -91,8 +91,8 @@ def test_a_handle_goes_from_target_to_target_without_what_the_first_sent(
     assert is_multiplexed(first)
     path = f"/healthy/{uuid.uuid4()}"
 
-    answers_of(engine, first.steps(requests(1), later(), TransferSlot(engine)))
-    answers_of(engine, target_of(receiver.url(path)).steps(requests(1), later(), TransferSlot(engine)))
+    responses_of(engine, first.steps(requests(1), later(), TransferSlot(engine)))
+    responses_of(engine, target_of(receiver.url(path)).steps(requests(1), later(), TransferSlot(engine)))
 
     seen = [request for request in receiver.requests() if request["path"] == path]
     assert len(seen) == 1, "and not with the key of the first"
@@ -118,8 +118,8 @@ def _no_connection(connection_id: str) -> Connection:
 
 
 def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -> None:
-    """A server that closes each connection after its answer has every request get a socket of a number seen before."""
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    """A server that closes each connection after its response gives every request a socket number seen before."""
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -128,7 +128,7 @@ def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -
                 with connection:
                     while not connection.recv(65536).endswith(b"{}"):
                         pass
-                    connection.sendall(answer)
+                    connection.sendall(response)
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
@@ -143,10 +143,10 @@ def test_a_socket_with_the_number_of_a_closed_one_is_heard(engine: HttpEngine) -
     assert accepted == [True] * 20
 
 
-def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: HttpEngine) -> None:
-    """Who drives the engine stood still for longer than a request may take; only what has no answer is a time-out."""
-    answer = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
-    asked, still, answered = threading.Event(), threading.Event(), threading.Event()
+def test_a_response_that_came_in_time_counts_however_late_it_is_read(engine: HttpEngine) -> None:
+    """Who drives the engine stood still for longer than a request may take; only what has no response is a time-out."""
+    response = b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n" + b"x" * 100_000
+    asked, still, responded = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:
@@ -158,9 +158,9 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: Http
                         pass
                 asked.set()
                 assert still.wait(20.0)
-                first.sendall(answer[:50_000])
-                answered.set()
-                first.sendall(answer[50_000:])
+                first.sendall(response[:50_000])
+                responded.set()
+                first.sendall(response[50_000:])
                 assert second.recv(1) == b""  # until it is broken off
 
         thread = threading.Thread(target=serve)
@@ -172,7 +172,7 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: Http
         while not asked.is_set():
             engine.wait(0.01)
         still.set()
-        assert answered.wait(20.0)
+        assert responded.wait(20.0)
         while time.monotonic() < began + 1.1:
             thread.join(0.1)
         told = []
@@ -189,7 +189,7 @@ def test_an_answer_that_came_in_time_counts_however_late_it_is_read(engine: Http
     assert re.fullmatch(r"Operation timed out after \d{4,5} milliseconds with 0 bytes received", told[1].error or "")
 
 
-def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_time(
+def test_a_request_without_a_response_is_given_up_by_the_first_look_after_its_time(
     engine: HttpEngine, receiver: Receiver
 ) -> None:
     """No look that began when its time was over left it under way."""
@@ -211,9 +211,9 @@ def test_a_request_without_an_answer_is_given_up_by_the_first_look_after_its_tim
     assert looks[-2] <= over_at
 
 
-def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered_then(engine: HttpEngine) -> None:
-    """A request that goes out while another target's answer is read has no longer time-out than any other."""
-    asked, still, answered = threading.Event(), threading.Event(), threading.Event()
+def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_gets_a_response_then(engine: HttpEngine) -> None:
+    """A request that goes out while another target's response is read has no longer time-out than any other."""
+    asked, still, responded = threading.Event(), threading.Event(), threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_server(("127.0.0.1", 0)) as silent:
 
         def serve() -> None:
@@ -224,7 +224,7 @@ def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered
                 asked.set()
                 assert still.wait(20.0)
                 connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
-                answered.set()
+                responded.set()
                 connection.recv(1)
 
         threading.Thread(target=serve, daemon=True).start()
@@ -235,7 +235,7 @@ def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered
         while not asked.is_set():
             engine.wait(0.01)
         still.set()
-        assert answered.wait(20.0)
+        assert responded.wait(20.0)
 
         stuck = hanging.steps(requests(1), later(), TransferSlot(engine))
         assert next(stuck) is None
@@ -245,7 +245,7 @@ def test_the_time_of_a_request_begins_when_it_goes_out_whatever_else_is_answered
                 told.append(step[1])
             else:
                 engine.wait(0.05)
-        assert answers_of(engine, quick) == [0]
+        assert responses_of(engine, quick) == [0]
 
     assert [each.error_class for each in told] == ["Timeout"]
     assert told[0].duration_ms - told[0].stalled_ms < 1_500

@@ -1,4 +1,4 @@
-"""What an http target may cost at most: time until there is a connection, and bytes of an answer."""
+"""What an http target may cost at most: time until there is a connection, and bytes of a response."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pycurl
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.exchange import READ_BYTES
 from eventbridge.targets.http import HttpTarget
 from eventbridge.targets.http_fields import HttpFields
@@ -29,31 +29,31 @@ def target_of(url: str, **seconds: float) -> Target:
     return open_target("r", rule, _no_connection, now, LOOPBACK)
 
 
-def answers_of(target: Target, count: int = 1) -> list[Answer]:
-    """Deliver requests and return their answers."""
+def responses_of(target: Target, count: int = 1) -> list[Response]:
+    """Deliver requests and return their responses."""
     requests = [Request(number, str(uuid.uuid4()), b"{}", "application/json") for number in range(count)]
-    return [answer for _, answer in target.deliver(requests, later())]
+    return [response for _, response in target.deliver(requests, later())]
 
 
-def answer_of(url: str, **seconds: float) -> Answer:
-    """Deliver one request and return its answer."""
+def response_of(url: str, **seconds: float) -> Response:
+    """Deliver one request and return its response."""
     with closing(target_of(url, **seconds)) as target:
-        [answer] = answers_of(target)
-        return answer
+        [response] = responses_of(target)
+        return response
 
 
 def test_of_a_huge_body_nothing_is_taken_beyond_its_limit(receiver: Receiver) -> None:
     """By libcurl's own count of what it could hand over, whatever the server sent; and 20 KB of it are kept."""
     with closing(target_of(receiver.url("/huge"))) as target:
         assert isinstance(target, HttpTarget)
-        answers = answers_of(target, 5)
+        responses = responses_of(target, 5)
         assert target._engine is not None
         idle = [exchange for kept in target._engine._idle.values() for exchange in kept]
         taken = [exchange.curl.getinfo(pycurl.SIZE_DOWNLOAD_T) for exchange in idle]
 
     assert taken
     assert all(READ_BYTES - _AT_ONCE_BYTES <= size <= READ_BYTES for size in taken)
-    assert [answer.response_head for answer in answers] == [b"x" * 20 * 1024] * 5
+    assert [response.response_head for response in responses] == [b"x" * 20 * 1024] * 5
 
 
 def test_a_connection_that_does_not_come_about_costs_what_connect_says() -> None:
@@ -62,14 +62,14 @@ def test_a_connection_that_does_not_come_about_costs_what_connect_says() -> None
         listener.bind(("127.0.0.1", 0))
         listener.listen(0)
         address = listener.getsockname()
-        silent = answer_of(f"https://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
+        silent = response_of(f"https://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
         while _connects(taken.enter_context(socket.socket()), address):
             pass  # until the kernel takes no more, as nobody accepts them
-        dropped = answer_of(f"http://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
+        dropped = response_of(f"http://127.0.0.1:{address[1]}/", timeout_seconds=20.0, connect_seconds=0.5)
 
-    for answer in (silent, dropped):
-        assert (answer.accepted, answer.code, answer.error_class) == (False, None, "Timeout")
-        assert 450 < answer.duration_ms < 4000, "by default it would be 5 s"
+    for response in (silent, dropped):
+        assert (response.accepted, response.code, response.error_class) == (False, None, "Timeout")
+        assert 450 < response.duration_ms < 4000, "by default it would be 5 s"
 
 
 def _connects(client: socket.socket, address: tuple[str, int]) -> bool:
@@ -78,9 +78,9 @@ def _connects(client: socket.socket, address: tuple[str, int]) -> bool:
     return bool(select.select([], [client], [], 0.5)[1])
 
 
-def test_an_answer_may_take_longer_than_connecting(receiver: Receiver) -> None:
+def test_a_response_may_take_longer_than_connecting(receiver: Receiver) -> None:
     """`connect` is over once there is a connection."""
-    assert answer_of(receiver.url("/delay/900"), timeout_seconds=20.0, connect_seconds=0.3).code == 200
+    assert response_of(receiver.url("/delay/900"), timeout_seconds=20.0, connect_seconds=0.3).code == 200
 
 
 def _no_connection(connection_id: str) -> Connection:

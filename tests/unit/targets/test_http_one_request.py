@@ -19,7 +19,7 @@ from h2.events import StreamEnded
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -29,9 +29,9 @@ _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
 
 class Server:
-    """Answers the first `good` requests, does `ending` with the connection of each of the next `bad`, answers the rest.
+    """Responds to the first `good` requests, ends (`ending`) the connections of the next `bad`, responds to the rest.
 
-    `ending`: `close`, `reset`, or `answer` and close it; over HTTP/2 also `refuse` (the stream) and `goaway`.
+    `ending`: `close`, `reset`, or `response` and close it; over HTTP/2 also `refuse` (the stream) and `goaway`.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Server:
         self.requests = 0
         self.connections = 0
         self.seen_closed = 0
-        self.closed = threading.Semaphore(0)  # once for each connection that was answered and closed
+        self.closed = threading.Semaphore(0)  # once for each connection that got a response and was closed
         scheme = "https" if certificate is not None else "http"
         self.url = f"{scheme}://127.0.0.1:{self._listener.getsockname()[1]}/crm"
         threading.Thread(target=self._accept, daemon=True).start()
@@ -82,7 +82,7 @@ class Server:
         with connection:
             while _read(connection):
                 if not self._is_good():
-                    if self._ending == "answer":
+                    if self._ending == "response":
                         connection.sendall(_OK)
                     self._end(connection)
                     break
@@ -101,7 +101,7 @@ class Server:
                         continue
                     if self._is_good():
                         http.send_headers(event.stream_id, [(":status", "200")], end_stream=True)
-                    elif self._ending == "answer":
+                    elif self._ending == "response":
                         http.send_headers(event.stream_id, [(":status", "200")], end_stream=True)
                         connection.sendall(http.data_to_send())
                         connection.shutdown(socket.SHUT_WR)  # a close would take back what is still on its way
@@ -144,13 +144,13 @@ def target_of(server: Server, *, in_flight: int = 1, authority: str | None = Non
     return open_target("r", rule, lambda _: held, now, LOOPBACK)
 
 
-def answers_of(target: Target, count: int, payload: bytes = b"{}") -> list[Answer]:
+def responses_of(target: Target, count: int, payload: bytes = b"{}") -> list[Response]:
     requests = [Request(n, str(uuid.uuid4()), payload, "application/json") for n in range(count)]
-    return [answer for _, answer in target.deliver(requests, later())]
+    return [response for _, response in target.deliver(requests, later())]
 
 
-def said(answers: list[Answer]) -> list[tuple[bool, str | None, str | None]]:
-    return [(each.accepted, each.error_class, each.error) for each in answers]
+def said(responses: list[Response]) -> list[tuple[bool, str | None, str | None]]:
+    return [(each.accepted, each.error_class, each.error) for each in responses]
 
 
 @pytest.mark.parametrize("payload", [b"", b"{}", b"x" * 3_000_000], ids=["empty", "small", "large"])
@@ -158,21 +158,21 @@ def said(answers: list[Answer]) -> list[tuple[bool, str | None, str | None]]:
 def test_a_request_on_a_kept_connection_that_closes_is_sent_once(ending: str, payload: bytes) -> None:
     """Six idle connections to the target would have been six requests for one delivery."""
     with closing(Server(ending, good=60)) as server, closing(target_of(server, in_flight=6)) as target:
-        assert all(answer.accepted for answer in answers_of(target, 60))
-        [answer] = answers_of(target, 1, payload)
+        assert all(response.accepted for response in responses_of(target, 60))
+        [response] = responses_of(target, 1, payload)
 
     assert server.requests == 61
-    assert not answer.accepted
-    assert answer.error_class == "NetworkError"
-    assert answer.error in (CLOSED, "Recv failure: Connection reset by peer", "Send failure: Broken pipe")
+    assert not response.accepted
+    assert response.error_class == "NetworkError"
+    assert response.error in (CLOSED, "Recv failure: Connection reset by peer", "Send failure: Broken pipe")
 
 
 def test_the_next_request_has_a_connection_of_its_own() -> None:
     """A connection that closed without a response is one failed attempt, and costs the next request nothing."""
     with closing(Server("close", good=1, bad=1)) as server, closing(target_of(server)) as target:
-        answers = answers_of(target, 4)
+        responses = responses_of(target, 4)
 
-    assert said(answers) == [
+    assert said(responses) == [
         (True, None, None),
         (False, "NetworkError", CLOSED),
         (True, None, None),
@@ -184,9 +184,9 @@ def test_the_next_request_has_a_connection_of_its_own() -> None:
 def test_a_target_that_stops_after_it_took_a_request_is_not_said_to_refuse_the_connection() -> None:
     """The request went out: that nobody listens any more is not what happened to it."""
     with closing(Server("close", good=1, stops=True)) as server, closing(target_of(server)) as target:
-        answers = answers_of(target, 2)
+        responses = responses_of(target, 2)
 
-    assert said(answers) == [(True, None, None), (False, "NetworkError", CLOSED)]
+    assert said(responses) == [(True, None, None), (False, "NetworkError", CLOSED)]
     assert server.requests == 2
 
 
@@ -194,12 +194,12 @@ def test_a_connection_that_was_idle_for_seconds_is_not_used(monkeypatch: pytest.
     """Servers close a connection after some seconds without a request, and a request must not cross with that."""
     monkeypatch.setattr("eventbridge.targets.endpoint._IDLE_SECONDS", 1)
     with closing(Server("close", good=100)) as server, closing(target_of(server)) as target:
-        answers = answers_of(target, 3)
+        responses = responses_of(target, 3)
         before = server.connections
         threading.Event().wait(1.2)
-        answers += answers_of(target, 3)
+        responses += responses_of(target, 3)
 
-    assert [answer.accepted for answer in answers] == [True] * 6
+    assert [response.accepted for response in responses] == [True] * 6
     assert (before, server.connections) == (1, 2)
 
 
@@ -214,17 +214,17 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(own: Path, version:
     """A server may close an idle connection at any time; the next deliveries do not notice."""
     secure = version == "HTTP/2"
     with (
-        closing(Server("answer", good=0, certificate=own if secure else None)) as server,
+        closing(Server("response", good=0, certificate=own if secure else None)) as server,
         closing(target_of(server, in_flight=3, authority=own.read_text() if secure else None)) as target,
     ):
-        answers = []
+        responses = []
         for requests in (1, 1, 1, 1, 1, 1) if secure else (1, 1, 3, 1):
-            answers += answers_of(target, requests)
+            responses += responses_of(target, requests)
             for _ in range(server.connections - server.seen_closed):
                 assert server.closed.acquire(timeout=20.0)
                 server.seen_closed += 1
 
-    assert [answer.accepted for answer in answers] == [True] * 6
+    assert [response.accepted for response in responses] == [True] * 6
     assert (server.requests, server.connections) == (6, 6)
 
 
@@ -235,9 +235,9 @@ def test_a_request_that_an_http2_server_says_it_did_not_process_is_sent_again(en
         closing(Server(ending, good=1, bad=1, certificate=own)) as server,
         closing(target_of(server, authority=own.read_text())) as target,
     ):
-        answers = answers_of(target, 4)
+        responses = responses_of(target, 4)
 
-    assert [answer.accepted for answer in answers] == [True] * 4
+    assert [response.accepted for response in responses] == [True] * 4
     assert (server.requests, server.connections) == (5, 2)
 
 
@@ -248,8 +248,8 @@ def test_a_request_of_http2_is_sent_once(ending: str, own: Path) -> None:
         closing(Server(ending, good=1, certificate=own)) as server,
         closing(target_of(server, authority=own.read_text())) as target,
     ):
-        answers = answers_of(target, 2)
+        responses = responses_of(target, 2)
 
     assert server.requests == 2
-    assert [answer.accepted for answer in answers] == [True, False]
-    assert answers[1].error_class == "NetworkError"
+    assert [response.accepted for response in responses] == [True, False]
+    assert responses[1].error_class == "NetworkError"

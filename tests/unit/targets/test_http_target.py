@@ -1,4 +1,4 @@
-"""The HTTP target against a real receiver: what goes out, and what each answer or failure comes to."""
+"""The HTTP target against a real receiver: what goes out, and what each response or failure comes to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from unit.loopback import LOOPBACK, later, now
 
 from eventbridge import __version__
 from eventbridge.config.connection import Connection
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -42,11 +42,11 @@ def a_request(index: int = 0, payload: bytes = b"{}", **fields: object) -> Reque
     return Request(index, str(uuid.uuid4()), payload, "application/json", **fields)  # type: ignore[arg-type]
 
 
-def answer_of(url: str, *, timeout_seconds: float = 10.0, until: datetime | None = None) -> Answer:
-    """Deliver one request and return its answer."""
+def response_of(url: str, *, timeout_seconds: float = 10.0, until: datetime | None = None) -> Response:
+    """Deliver one request and return its response."""
     with closing(target_of(url, timeout_seconds=timeout_seconds)) as target:
-        [(_, answer)] = list(target.deliver([a_request()], until or later()))
-        return answer
+        [(_, response)] = list(target.deliver([a_request()], until or later()))
+        return response
 
 
 def seen(receiver: Receiver, path: str) -> list[dict[str, object]]:
@@ -102,9 +102,9 @@ def test_an_events_headers_go_out_too(receiver: Receiver) -> None:
     brought = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00"
     headers = {"ce-id": "1", "ce-note": "", "ce-name": "Zoë", "traceparent": brought}
     with closing(target_of(receiver.url("/healthy/headers"))) as target:
-        [(_, answer)] = target.deliver([a_request(headers=headers)], later())
+        [(_, response)] = target.deliver([a_request(headers=headers)], later())
 
-    assert answer.accepted
+    assert response.accepted
     [got] = seen(receiver, "/healthy/headers")
     sent = got["headers"]
     assert isinstance(sent, dict)
@@ -116,9 +116,9 @@ def test_a_large_payload_goes_out_without_asking_first(receiver: Receiver) -> No
     """A body of 3 MiB is sent at once: no `Expect: 100-continue`, which costs a round trip or a second."""
     payload = b"x" * 3 * 1024 * 1024
     with closing(target_of(receiver.url("/healthy/large"))) as target:
-        [(_, answer)] = target.deliver([a_request(payload=payload)], later())
+        [(_, response)] = target.deliver([a_request(payload=payload)], later())
 
-    assert answer.accepted
+    assert response.accepted
     [got] = seen(receiver, "/healthy/large")
     assert got["body"] == payload
     assert "expect" not in got["headers"]  # type: ignore[operator]
@@ -151,127 +151,127 @@ def test_a_header_that_could_do_harm_is_refused(receiver: Receiver, headers: dic
     path = f"/healthy/{uuid.uuid4()}"
     requests = [a_request(0), a_request(1, headers=headers), a_request(2)]
     with closing(target_of(receiver.url(path))) as target:
-        answers = dict(target.deliver(requests, later()))
+        responses = dict(target.deliver(requests, later()))
 
-    assert answers[0].accepted
-    assert answers[2].accepted
-    assert (answers[1].accepted, answers[1].code, answers[1].error_class) == (False, None, "InvalidHeader")
+    assert responses[0].accepted
+    assert responses[2].accepted
+    assert (responses[1].accepted, responses[1].code, responses[1].error_class) == (False, None, "InvalidHeader")
     assert len(seen(receiver, path)) == 2
 
 
 def test_a_content_type_that_could_do_harm_is_refused(receiver: Receiver) -> None:
     """A line break in the content type is refused like one in any header."""
     with closing(target_of(receiver.url("/healthy/type"))) as target:
-        [(_, answer)] = target.deliver([Request(0, str(uuid.uuid4()), b"", "text/plain\r\nevil: 1")], later())
+        [(_, response)] = target.deliver([Request(0, str(uuid.uuid4()), b"", "text/plain\r\nevil: 1")], later())
 
-    assert answer.error_class == "InvalidHeader"
+    assert response.error_class == "InvalidHeader"
 
 
 @pytest.mark.parametrize("code", [200, 201, 204, 299, 301, 307, 400, 404, 410, 429, 500, 503, 600, 999])
-def test_the_code_is_the_answer(receiver: Receiver, code: int) -> None:
-    """An answer carries its HTTP status; 2xx alone is accepted."""
-    answer = answer_of(receiver.url(f"/status/{code}"))
+def test_the_code_is_the_response(receiver: Receiver, code: int) -> None:
+    """A response carries its HTTP status; 2xx alone is accepted."""
+    response = response_of(receiver.url(f"/status/{code}"))
 
-    assert (answer.code, answer.accepted, answer.error_class) == (code, code < 300, None)
+    assert (response.code, response.accepted, response.error_class) == (code, code < 300, None)
 
 
-def test_retry_after_comes_with_the_answer(receiver: Receiver) -> None:
+def test_retry_after_comes_with_the_response(receiver: Receiver) -> None:
     """The header is handed on as it came."""
-    answer = answer_of(receiver.url("/retry-after/120"))
+    response = response_of(receiver.url("/retry-after/120"))
 
-    assert (answer.code, answer.retry_after, answer.abort) == (503, "120", False)
+    assert (response.code, response.retry_after, response.abort) == (503, "120", False)
 
 
-def test_the_abort_header_comes_with_the_answer(receiver: Receiver) -> None:
+def test_the_abort_header_comes_with_the_response(receiver: Receiver) -> None:
     """`webhook-delivery: abort-message` sets `abort`."""
-    answer = answer_of(receiver.url("/abort"))
+    response = response_of(receiver.url("/abort"))
 
-    assert (answer.code, answer.retry_after, answer.abort) == (500, None, True)
+    assert (response.code, response.retry_after, response.abort) == (500, None, True)
 
 
-def test_only_the_final_answers_headers_count(receiver: Receiver) -> None:
-    """What a 103 says before is not the answer."""
-    answer = answer_of(receiver.url("/hint"))
+def test_only_the_final_responses_headers_count(receiver: Receiver) -> None:
+    """What a 103 says before is not the response."""
+    response = response_of(receiver.url("/hint"))
 
-    assert (answer.code, answer.retry_after, answer.abort) == (503, "5", False)
+    assert (response.code, response.retry_after, response.abort) == (503, "5", False)
 
 
 def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
-    """A 302 is an answer; nobody goes where it points."""
-    answer = answer_of(receiver.url("/redirect/elsewhere"))
+    """A 302 is a response; nobody goes where it points."""
+    response = response_of(receiver.url("/redirect/elsewhere"))
 
-    assert answer.code == 302
+    assert response.code == 302
     assert seen(receiver, "/healthy/redirected") == []
 
 
-def test_the_answers_beginning_is_kept(receiver: Receiver) -> None:
+def test_the_responses_beginning_is_kept(receiver: Receiver) -> None:
     """A short body is kept whole."""
-    assert answer_of(receiver.url("/bad/body")).response_head == b"no such customer\n"
+    assert response_of(receiver.url("/bad/body")).response_head == b"no such customer\n"
 
 
 def test_a_huge_body_is_cut_off(receiver: Receiver) -> None:
     """Of a body that would take hours 1 MB is read and 20 KB are kept; its code counts, and the target goes on."""
     with closing(target_of(receiver.url("/huge"), max_in_flight=2, timeout_seconds=5.0)) as target:
-        answers = [answer for _, answer in target.deliver([a_request(n) for n in range(5)], later())]
+        responses = [response for _, response in target.deliver([a_request(n) for n in range(5)], later())]
 
-    assert [(answer.accepted, answer.code) for answer in answers] == [(True, 200)] * 5
-    assert [answer.response_head for answer in answers] == [b"x" * 20 * 1024] * 5
+    assert [(response.accepted, response.code) for response in responses] == [(True, 200)] * 5
+    assert [response.response_head for response in responses] == [b"x" * 20 * 1024] * 5
 
 
 @pytest.mark.parametrize("path", ["/head", "/heads"])
 def test_a_huge_head_is_cut_off(receiver: Receiver, path: str) -> None:
     """Of headers without end libcurl reads 300 KB, then the connection is dropped; the code counts."""
     with closing(target_of(receiver.url(path), max_in_flight=2)) as target:
-        answers = [answer for _, answer in target.deliver([a_request(n) for n in range(4)], later())]
+        responses = [response for _, response in target.deliver([a_request(n) for n in range(4)], later())]
 
-    assert [(answer.accepted, answer.code) for answer in answers] == [
+    assert [(response.accepted, response.code) for response in responses] == [
         (path == "/head", 200 if path == "/head" else 503)
     ] * 4
 
 
 def test_a_body_that_never_ends_times_out(receiver: Receiver) -> None:
-    """The time-out is for the whole answer, not for its first byte."""
+    """The time-out is for the whole response, not for its first byte."""
     began = time.monotonic()
-    answer = answer_of(receiver.url("/drip"), timeout_seconds=0.4)
+    response = response_of(receiver.url("/drip"), timeout_seconds=0.4)
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "Timeout")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "Timeout")
     assert 0.35 < time.monotonic() - began < 5
-    assert 350 < answer.duration_ms < 5000
+    assert 350 < response.duration_ms < 5000
 
 
-def test_no_answer_times_out(receiver: Receiver) -> None:
-    """A target that accepts and never answers costs its time-out."""
-    answer = answer_of(receiver.url("/hang"), timeout_seconds=0.3)
+def test_no_response_times_out(receiver: Receiver) -> None:
+    """A target that accepts and never responds costs its time-out."""
+    response = response_of(receiver.url("/hang"), timeout_seconds=0.3)
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "Timeout")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "Timeout")
 
 
-def test_a_connection_that_breaks_off_is_no_answer(receiver: Receiver) -> None:
+def test_a_connection_that_breaks_off_is_no_response(receiver: Receiver) -> None:
     """A 200 whose body is cut short was perhaps meant, and perhaps a proxy's: it is tried again."""
-    answer = answer_of(receiver.url("/cut"))
+    response = response_of(receiver.url("/cut"))
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "NetworkError")
-    assert "after status 200" in (answer.error or "")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "NetworkError")
+    assert "after status 200" in (response.error or "")
 
 
 def test_nobody_listens() -> None:
     """A port without a listener is ConnectionRefused."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
-        answer = answer_of(f"http://127.0.0.1:{taken.getsockname()[1]}/")
+        response = response_of(f"http://127.0.0.1:{taken.getsockname()[1]}/")
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "ConnectionRefused")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "ConnectionRefused")
 
 
 def test_nobody_knows_the_host() -> None:
     """A name that does not resolve is HostUnknown (RFC 2606 keeps .invalid unknown)."""
-    answer = answer_of("http://nothing.invalid/")
+    response = response_of("http://nothing.invalid/")
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "HostUnknown")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "HostUnknown")
 
 
 def test_what_is_no_http_is_a_network_error() -> None:
-    """A server that speaks another protocol gives no answer."""
+    """A server that speaks another protocol gives no response."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def greet() -> None:
@@ -282,46 +282,46 @@ def test_what_is_no_http_is_a_network_error() -> None:
 
         thread = threading.Thread(target=greet)
         thread.start()
-        answer = answer_of(f"http://127.0.0.1:{server.getsockname()[1]}/")
+        response = response_of(f"http://127.0.0.1:{server.getsockname()[1]}/")
         thread.join()
 
-    assert (answer.accepted, answer.code, answer.error_class) == (False, None, "NetworkError")
+    assert (response.accepted, response.code, response.error_class) == (False, None, "NetworkError")
 
 
 def test_what_is_in_flight_at_the_end_is_interrupted(receiver: Receiver) -> None:
-    """At `until` what was sent and not answered is given up at once; what was not sent has no answer."""
+    """At `until` what was sent and not responded to is given up at once; what was not sent has no response."""
     began = time.monotonic()
     with closing(target_of(receiver.url("/hang/until"), max_in_flight=3)) as target:
-        answers = dict(target.deliver([a_request(n) for n in range(5)], later(0.5)))
+        responses = dict(target.deliver([a_request(n) for n in range(5)], later(0.5)))
 
     assert time.monotonic() - began < 5
-    assert sorted(answers) == [0, 1, 2]
-    assert {(answer.accepted, answer.error_class) for answer in answers.values()} == {(False, "Interrupted")}
-    assert all(400 < answer.duration_ms < 5000 for answer in answers.values())
+    assert sorted(responses) == [0, 1, 2]
+    assert {(response.accepted, response.error_class) for response in responses.values()} == {(False, "Interrupted")}
+    assert all(400 < response.duration_ms < 5000 for response in responses.values())
     assert len(receiver.wait_for(3)) >= 3
     assert len(seen(receiver, "/hang/until")) == 3
 
 
 def test_closing_gives_up_what_is_in_flight(receiver: Receiver) -> None:
     """Closing the generator while a request hangs returns at once, and all places are free for the next delivery."""
-    refused = a_request(1, headers={"bad name": ""})  # has its answer while request 0 hangs
+    refused = a_request(1, headers={"bad name": ""})  # has its response while request 0 hangs
     began = time.monotonic()
     with closing(target_of(receiver.url("/hang/closed"), max_in_flight=2)) as target:
-        with closing(target.deliver([a_request(0), refused, a_request(2)], later())) as answers:
-            assert next(answers)[0] == 1
+        with closing(target.deliver([a_request(0), refused, a_request(2)], later())) as responses:
+            assert next(responses)[0] == 1
         after = dict(target.deliver([a_request(n) for n in range(3, 6)], later(0.3)))
 
-    assert {index: answer.error_class for index, answer in after.items()} == {3: "Interrupted", 4: "Interrupted"}
+    assert {index: response.error_class for index, response in after.items()} == {3: "Interrupted", 4: "Interrupted"}
     assert time.monotonic() - began < 5
 
 
 def test_requests_are_really_parallel(receiver: Receiver) -> None:
     """Of 1,000 requests exactly `max_in_flight` are open at once, as the receiver sees it."""
     with closing(target_of(receiver.url("/delay/20"), max_in_flight=32)) as target:
-        answers = list(target.deliver([a_request(n) for n in range(1000)], later(60)))
+        responses = list(target.deliver([a_request(n) for n in range(1000)], later(60)))
 
     got = seen(receiver, "/delay/20")
-    assert sum(answer.accepted for _, answer in answers) == 1000
+    assert sum(response.accepted for _, response in responses) == 1000
     assert len({request["webhook_id"] for request in got}) == len(got) == 1000
     assert max(int(str(request["in_flight"])) for request in got) == 32
 
@@ -342,7 +342,7 @@ def test_proxies_of_the_environment_are_ignored(receiver: Receiver, monkeypatch:
     for name in ("http_proxy", "HTTP_PROXY", "https_proxy", "all_proxy", "ALL_PROXY"):
         monkeypatch.setenv(name, "http://127.0.0.1:1")
 
-    assert answer_of(receiver.url("/healthy/direct")).accepted
+    assert response_of(receiver.url("/healthy/direct")).accepted
 
 
 def test_descriptors_above_1023_are_no_limit(receiver: Receiver) -> None:
@@ -354,13 +354,13 @@ def test_descriptors_above_1023_are_no_limit(receiver: Receiver) -> None:
     began = time.monotonic()
     try:
         with closing(target_of(receiver.url("/slow/many"), max_in_flight=5)) as target:
-            answers = list(target.deliver([a_request(n) for n in range(10)], later()))
+            responses = list(target.deliver([a_request(n) for n in range(10)], later()))
     finally:
         for descriptor in held:
             os.close(descriptor)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
-    assert [answer.accepted for _, answer in answers] == [True] * 10
+    assert [response.accepted for _, response in responses] == [True] * 10
     assert time.monotonic() - began < 5
 
 
@@ -378,6 +378,6 @@ def test_one_delivery_at_a_time(receiver: Receiver) -> None:
 def test_waiting_costs_no_cpu(receiver: Receiver) -> None:
     """While a target hangs its thread sleeps."""
     before = time.thread_time()
-    answer_of(receiver.url("/hang/idle"), until=later(1.0))
+    response_of(receiver.url("/hang/idle"), until=later(1.0))
 
     assert time.thread_time() - before < 0.2

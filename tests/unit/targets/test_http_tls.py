@@ -20,7 +20,7 @@ from cryptography import x509
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -54,26 +54,26 @@ def opened(url: str, extra: Mapping[str, object] | None = None, **fields: object
     return open_target("r", rule, lambda _: held, now, LOOPBACK)
 
 
-def answers_of(target: Target, number: int = 1) -> list[Answer]:
+def responses_of(target: Target, number: int = 1) -> list[Response]:
     requests = [Request(n, str(uuid.uuid4()), b"{}", "application/json") for n in range(number)]
     with closing(target):
-        return [answer for _, answer in target.deliver(requests, now() + timedelta(seconds=30))]
+        return [response for _, response in target.deliver(requests, now() + timedelta(seconds=30))]
 
 
-def answer_of(url: str, extra: Mapping[str, object] | None = None) -> Answer:
-    [answer] = answers_of(opened(url, extra))
-    return answer
+def response_of(url: str, extra: Mapping[str, object] | None = None) -> Response:
+    [response] = responses_of(opened(url, extra))
+    return response
 
 
-def outcome(answer: Answer) -> tuple[bool, int | None, str | None]:
-    return answer.accepted, answer.code, answer.error_class
+def outcome(response: Response) -> tuple[bool, int | None, str | None]:
+    return response.accepted, response.code, response.error_class
 
 
 def test_a_self_signed_server_is_refused(receiver: Receiver) -> None:
     """Nothing is sent to a server that nobody vouches for."""
-    answer = answer_of(receiver.url("/healthy/unknown"))
+    response = response_of(receiver.url("/healthy/unknown"))
 
-    assert outcome(answer) == (False, None, "TlsError")
+    assert outcome(response) == (False, None, "TlsError")
     assert [request for request in receiver.requests() if request["path"] == "/healthy/unknown"] == []
 
 
@@ -81,7 +81,7 @@ def test_a_trusted_server_is_delivered_to(receiver: Receiver, own: Path, monkeyp
     """An authority of one's own is trusted by SSL_CERT_FILE."""
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
 
-    assert answer_of(receiver.url("/healthy/trusted")).accepted
+    assert response_of(receiver.url("/healthy/trusted")).accepted
 
 
 @pytest.mark.parametrize("form", ["pem", "path"])
@@ -89,7 +89,7 @@ def test_a_connection_names_its_authority(receiver: Receiver, own: Path, form: s
     """Extra `ca_certificate`, PEM or a path, vouches for the servers of this connection."""
     extra = {"ca_certificate": own.read_text() if form == "path" else str(own)}
 
-    assert answer_of(receiver.url("/healthy/by-connection"), extra).accepted
+    assert response_of(receiver.url("/healthy/by-connection"), extra).accepted
 
 
 def test_a_connections_authority_is_the_only_one(
@@ -99,25 +99,25 @@ def test_a_connections_authority_is_the_only_one(
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
     other = certificates.authority().certificate.decode()
 
-    assert outcome(answer_of(receiver.url("/healthy"), {"ca_certificate": other})) == (False, None, "TlsError")
+    assert outcome(response_of(receiver.url("/healthy"), {"ca_certificate": other})) == (False, None, "TlsError")
 
 
 def test_a_trusted_server_of_another_name_is_refused(tmp_path: Path) -> None:
     """A certificate counts for the names in it alone."""
     other = certificates.self_signed(x509.DNSName("crm.example"))
     with Receiver(tmp_path / "log.jsonl", certificate=other.write(tmp_path / "other.pem")) as receiver:
-        answer = answer_of(receiver.url("/healthy"), {"ca_certificate": other.certificate.decode()})
+        response = response_of(receiver.url("/healthy"), {"ca_certificate": other.certificate.decode()})
 
-    assert outcome(answer) == (False, None, "TlsError")
+    assert outcome(response) == (False, None, "TlsError")
 
 
 def test_a_server_without_tls_is_refused(tmp_path: Path) -> None:
     """https:// to a server that speaks plain HTTP is a TlsError, and nothing was sent in the clear."""
     with Receiver(tmp_path / "log.jsonl") as receiver:
-        answer = answer_of(receiver.url("/healthy").replace("http://", "https://"))
+        response = response_of(receiver.url("/healthy").replace("http://", "https://"))
         received = receiver.requests()
 
-    assert outcome(answer) == (False, None, "TlsError")
+    assert outcome(response) == (False, None, "TlsError")
     assert received == []
 
 
@@ -128,9 +128,9 @@ def test_tls_before_1_2_is_refused(own: Path) -> None:
         client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
         with socket.create_connection(("127.0.0.1", port)) as plain, client.wrap_socket(plain) as talked:
             assert talked.version() == "TLSv1.1"
-        answer = answer_of(f"https://127.0.0.1:{port}/healthy", {"ca_certificate": own.read_text()})
+        response = response_of(f"https://127.0.0.1:{port}/healthy", {"ca_certificate": own.read_text()})
 
-    assert outcome(answer) == (False, None, "TlsError")
+    assert outcome(response) == (False, None, "TlsError")
     assert met == ["TLSv1.1", "refused"]
 
 
@@ -143,10 +143,10 @@ def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
     extra = {"ca_certificate": trusted.certificate.decode()}
     files = {"certificate": server.write(tmp_path / "server.pem"), "client_authorities": tmp_path / "authority.pem"}
     with Receiver(tmp_path / "log.jsonl", **files) as receiver:  # type: ignore[arg-type]
-        with_it = answer_of(receiver.url("/healthy"), extra | shown | {"private_key_password": "hush"})
+        with_it = response_of(receiver.url("/healthy"), extra | shown | {"private_key_password": "hush"})
         stranger = certificates.self_signed()
         strange = {"client_certificate": stranger.certificate.decode(), "private_key": stranger.private().decode()}
-        refused = [answer_of(receiver.url("/healthy"), extra | each) for each in ({}, strange)]
+        refused = [response_of(receiver.url("/healthy"), extra | each) for each in ({}, strange)]
         received = receiver.requests()
 
     assert with_it.accepted
@@ -155,29 +155,29 @@ def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
 
 
 def test_http_2_is_spoken_where_it_is_offered(receiver: Receiver, own: Path) -> None:
-    """Many requests at a time share one connection; each has its own answer."""
+    """Many requests at a time share one connection; each has its own response."""
     with closing(opened(receiver.url("/delay/20"), {"ca_certificate": str(own)}, max_in_flight=16)) as target:
-        answers = answers_of(target, 64)
+        responses = responses_of(target, 64)
 
     got = [request for request in receiver.requests() if request["path"] == "/delay/20"]
-    assert [answer.code for answer in answers] == [200] * 64
+    assert [response.code for response in responses] == [200] * 64
     assert len({request["connection"] for request in got}) == 1
     assert max(request["in_flight"] for request in got) == 16
     assert {request["headers"][":method"] for request in got} == {"POST"}
 
 
 @pytest.mark.parametrize("path", ["huge", "drip", "hang", "cut", "abort", "retry-after/7", "bad"])
-def test_answers_over_http_2_mean_the_same(receiver: Receiver, own: Path, tmp_path: Path, path: str) -> None:
+def test_responses_over_http_2_mean_the_same(receiver: Receiver, own: Path, tmp_path: Path, path: str) -> None:
     """What ends, never ends or is too large comes to the same as over HTTP/1.1, and neighbours do not notice."""
     seconds = 1.0 if path in ("drip", "hang") else 20.0
     with Receiver(tmp_path / "log.jsonl") as plain:
-        [before] = answers_of(opened(plain.url(f"/{path}"), allow_http=True, timeout_seconds=seconds))
+        [before] = responses_of(opened(plain.url(f"/{path}"), allow_http=True, timeout_seconds=seconds))
     target = opened(receiver.url(f"/{path}"), {"ca_certificate": str(own)}, max_in_flight=4, timeout_seconds=seconds)
-    answers = answers_of(target, 4)
+    responses = responses_of(target, 4)
 
     found = {
         (each.accepted, each.code, each.error_class, each.retry_after, each.abort, each.response_head.rstrip(b"."))
-        for each in [before, *answers]
+        for each in [before, *responses]
     }
     assert len(found) == 1
 
@@ -186,10 +186,10 @@ def test_a_server_without_http_2_gets_http_1_1(tmp_path: Path, own: Path) -> Non
     """Connections of their own are made, as many as there are requests at a time, and kept."""
     with Receiver(tmp_path / "log.jsonl", certificate=own) as receiver:
         with closing(opened(receiver.url("/delay/20"), {"ca_certificate": str(own)}, max_in_flight=4)) as target:
-            answers = answers_of(target, 40)
+            responses = responses_of(target, 40)
         connections = {request["connection"] for request in receiver.requests()}
 
-    assert [answer.code for answer in answers] == [200] * 40
+    assert [response.code for response in responses] == [200] * 40
     assert 2 <= len(connections) <= 4
 
 

@@ -22,7 +22,7 @@ from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
@@ -47,9 +47,9 @@ def opened(receiver: Receiver, path: str, connection: Connection, **fields: obje
     return open_target("r", rule, lambda _: connection, now, LOOPBACK)
 
 
-def answers_of(target: Target, number: int = 1, seconds: float = 30.0) -> list[Answer]:
+def responses_of(target: Target, number: int = 1, seconds: float = 30.0) -> list[Response]:
     requests = [Request(n, str(uuid.uuid4()), b'{"n":1}', "application/json") for n in range(number)]
-    return [answer for _, answer in target.deliver(requests, now() + timedelta(seconds=seconds))]
+    return [response for _, response in target.deliver(requests, now() + timedelta(seconds=seconds))]
 
 
 def seen(receiver: Receiver, path: str) -> list[dict[str, Any]]:
@@ -62,11 +62,11 @@ def test_a_token_is_got_once_and_used_for_all(receiver: Receiver, place: str) ->
     endpoint, path = f"/token/600/hushhush/{place}", f"/with-token/1000/{place}"
     connection = client(receiver.url(endpoint), client_secret_in=place, scope="orders:write", audience="crm")
     with closing(opened(receiver, path, connection)) as target:
-        first = answers_of(target, 20)
+        first = responses_of(target, 20)
     with closing(opened(receiver, path, connection)) as another:
-        second = answers_of(another, 20)
+        second = responses_of(another, 20)
 
-    assert {answer.code for answer in [*first, *second]} == {200}
+    assert {response.code for response in [*first, *second]} == {200}
     [asked] = seen(receiver, endpoint)
     assert asked["headers"]["content-type"] == "application/x-www-form-urlencoded"
     assert b"grant_type=client_credentials" in asked["body"]
@@ -82,36 +82,36 @@ def test_a_client_with_special_characters(receiver: Receiver) -> None:
     """Id and secret are form-encoded before they are basic (RFC 6749, 2.3.1)."""
     connection = client(receiver.url("/token/600/h%C3%BC:sh%2B/x"), "hü:sh+")
     with closing(opened(receiver, "/with-token/9/special", connection)) as target:
-        [answer] = answers_of(target)
+        [response] = responses_of(target)
 
     [asked] = seen(receiver, "/token/600/h%C3%BC:sh%2B/x")
     pair = base64.b64decode(asked["headers"]["authorization"].removeprefix("Basic ")).decode()
     assert pair.endswith(":h%C3%BC%3Ash%2B")
-    assert answer.code == 200
+    assert response.code == 200
 
 
 def test_a_refused_token_is_got_anew_once(receiver: Receiver) -> None:
     """Each token is good for 5 requests here: with 8 in flight the rest is sent again with one new token."""
     connection = client(receiver.url("/token/600/hushhush/again"))
     with closing(opened(receiver, "/with-token/5/again", connection, max_in_flight=4)) as target:
-        answers = answers_of(target, 8)
+        responses = responses_of(target, 8)
 
-    assert [answer.code for answer in answers] == [200] * 8
+    assert [response.code for response in responses] == [200] * 8
     assert len(seen(receiver, "/token/600/hushhush/again")) == 2
 
 
-def test_a_token_that_is_refused_again_is_the_answer(receiver: Receiver) -> None:
+def test_a_token_that_is_refused_again_is_the_response(receiver: Receiver) -> None:
     """A request is sent twice at most; the next delivery asks for a token only after it was refused."""
     connection = client(receiver.url("/token/600/hushhush/never"))
     with closing(opened(receiver, "/guarded/never", connection)) as target:
-        answers = answers_of(target, 3)
+        responses = responses_of(target, 3)
 
-    assert [answer.code for answer in answers] == [401] * 3
+    assert [response.code for response in responses] == [401] * 3
     assert len(seen(receiver, "/guarded/never")) == 6
     assert len(seen(receiver, "/token/600/hushhush/never")) == 2
 
 
-def test_other_requests_have_their_answer_before_a_token_is_got_anew(receiver: Receiver) -> None:
+def test_other_requests_have_their_response_before_a_token_is_got_anew(receiver: Receiver) -> None:
     """What is in flight does not wait for a token endpoint that hangs: its own time would go by meanwhile."""
     hanging = {"token_url": receiver.url("/hang/token")}
     connections = [client(receiver.url("/token/600/hushhush/slow")), client(receiver.url("/hang"), **hanging)]
@@ -125,10 +125,10 @@ def test_other_requests_have_their_answer_before_a_token_is_got_anew(receiver: R
     )
     look_up = lambda _: connections.pop(0) if len(connections) > 1 else connections[0]  # noqa: E731
     with closing(open_target("r", rule, look_up, now, LOOPBACK)) as target:
-        answers = answers_of(target, 4)
+        responses = responses_of(target, 4)
 
-    assert sorted(str(answer.code) for answer in answers) == ["200", "200", "401", "401"]
-    assert all("Timeout" in (answer.error or "") for answer in answers if answer.code == 401)
+    assert sorted(str(response.code) for response in responses) == ["200", "200", "401", "401"]
+    assert all("Timeout" in (response.error or "") for response in responses if response.code == 401)
 
 
 @pytest.mark.parametrize(
@@ -140,21 +140,23 @@ def test_other_requests_have_their_answer_before_a_token_is_got_anew(receiver: R
         ),
         ("/status/500", "HTTP 500."),
         ("/redirect/x", "HTTP 302."),
-        ("/healthy", "answered no JSON"),
+        ("/healthy", "responded with no JSON"),
         ("/hang", "Timeout: "),
         ("/drip", "Timeout: "),
         ("/cut", "NetworkError: "),
-        ("/huge", "answered no JSON"),
+        ("/huge", "responded with no JSON"),
     ],
 )
 def test_a_token_endpoint_that_gives_none(receiver: Receiver, path: str, said: str) -> None:
     """Nothing is sent to the target; every delivery is to be tried again, and is told why; it is asked once."""
     connection = client(receiver.url(path))
     with closing(opened(receiver, "/with-token/9/none", connection, timeout_seconds=1.0)) as target:
-        answers = answers_of(target, 5)
+        responses = responses_of(target, 5)
 
-    assert {(answer.accepted, answer.code, answer.error_class) for answer in answers} == {(False, None, "NoToken")}
-    [error] = {answer.error for answer in answers}
+    assert {(response.accepted, response.code, response.error_class) for response in responses} == {
+        (False, None, "NoToken")
+    }
+    [error] = {response.error for response in responses}
     assert error is not None
     assert error.startswith(f"http://127.0.0.1:{receiver.port} (token_url of connection 'crm') ")
     assert said in error
@@ -166,10 +168,10 @@ def test_a_token_endpoint_inside_is_refused(receiver: Receiver) -> None:
     """The guard of addresses is that of the target: a connection's token_url leads nowhere else."""
     rule = HttpFields(name="crm", url="https://crm.example/", allow_http=True, connection="crm")
     with closing(open_target("r", rule, lambda _: client(receiver.url("/token/9/x/inside")), now)) as target:
-        [answer] = answers_of(target)
+        [response] = responses_of(target)
 
-    assert answer.error_class == "NoToken"
-    assert "AddressRefused: 127.0.0.1 is a loopback address" in (answer.error or "")
+    assert response.error_class == "NoToken"
+    assert "AddressRefused: 127.0.0.1 is a loopback address" in (response.error or "")
     assert seen(receiver, "/token/9/x/inside") == []
 
 
@@ -187,8 +189,8 @@ connection = Connection("crm", "http", "crm.example", login="shop", password="hu
 rule = HttpFields(name="crm", url="https://crm.example/", connection="crm", timeout_seconds=1.0)
 now = lambda: datetime.now(UTC)
 target = open_target("r", rule, lambda _: connection, now)
-[(_, answer)] = target.deliver([Request(0, "1", b"{}", "application/json")], now() + timedelta(seconds=15))
-print(answer.error_class, answer.error, flush=True)
+[(_, response)] = target.deliver([Request(0, "1", b"{}", "application/json")], now() + timedelta(seconds=15))
+print(response.error_class, response.error, flush=True)
 """
 
 
@@ -215,9 +217,9 @@ def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:
         found = []
         for connection in (unknown, known):
             with closing(opened(receiver, "/with-token/9/tls", connection, allow_http=False)) as target:
-                found += answers_of(target)
+                found += responses_of(target)
 
-    assert [(answer.code, answer.error_class) for answer in found] == [(None, "NoToken"), (200, None)]
+    assert [(response.code, response.error_class) for response in found] == [(None, "NoToken"), (200, None)]
     assert "TlsError" in (found[0].error or "")
 
 
@@ -233,7 +235,7 @@ def test_no_time_left_is_told(receiver: Receiver) -> None:
     connection = client(receiver.url("/hang/late"))
     began = time.monotonic()
     with closing(opened(receiver, "/with-token/9/late", connection)) as target:
-        answers_of(target, 3, seconds=0.5)
+        responses_of(target, 3, seconds=0.5)
 
     assert time.monotonic() - began < 5
 
@@ -330,7 +332,7 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("response", "said"),
     [
         ("hush", "no JSON"),
         ('["hush"]', "without an access_token"),
@@ -342,10 +344,10 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
         (json.dumps({"access_token": "hush" * 2_049}), "8,196 characters, and 8,192 are the most that is sent"),
     ],
 )
-def test_an_answer_without_a_token(answer: str, said: str) -> None:
-    """The error names the endpoint and the connection, and shows nothing of the answer."""
+def test_a_response_without_a_token(response: str, said: str) -> None:
+    """The error names the endpoint and the connection, and shows nothing of the response."""
     with pytest.raises(NoToken) as caught:
-        read_token(CLIENT, answer.encode())
+        read_token(CLIENT, response.encode())
 
     assert str(caught.value).startswith("https://login.example (token_url of connection 'crm') ")
     assert said in str(caught.value)

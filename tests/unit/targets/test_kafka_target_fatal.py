@@ -1,4 +1,4 @@
-"""A Kafka producer that is lost answers all that it had in flight, and another takes its place."""
+"""A Kafka producer that is lost responses all that it had in flight, and another takes its place."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ class Looks:
 
 
 @pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
-def test_a_lost_producer_answers_all_that_is_in_flight(error: KafkaError) -> None:
+def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
     """Else the others wait for a producer that is gone until the push has to stop."""
     target = KafkaTarget(_SETTINGS, "orders", max_in_flight=3, clock=Looks())
     target._opened()
     first = target._producer
     target._ended.append((1, error))
     requests = [Request(number, f"id-{number}", b"{}", "application/json") for number in range(3)]
-    answers = dict(target.deliver(requests, START + timedelta(seconds=20)))
+    responses = dict(target.deliver(requests, START + timedelta(seconds=20)))
 
-    assert {index: answer.error_class for index, answer in answers.items()} == dict.fromkeys(range(3), "KafkaError")
+    assert {index: response.error_class for index, response in responses.items()} == dict.fromkeys(
+        range(3), "KafkaError"
+    )
     assert first is not None
     assert target._producer is None
     assert target._opened() is not first

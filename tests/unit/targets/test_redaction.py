@@ -1,4 +1,4 @@
-"""Secrets are found in an answer however its server writes them."""
+"""Secrets are found in a response however its server writes them."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_a_secret_is_found_in_base64_that_is_escaped(encoder: str) -> None:
 
 
 def test_overlapping_secrets_are_masked_whole() -> None:
-    """Of two secrets that share characters in an answer, nothing stays."""
+    """Of two secrets that share characters in a response, nothing stays."""
     assert veiled(b"-abcdefghijkl-", forms_of(["abcdefgh", "efghijkl"])) == b"-************-"
 
 
@@ -134,7 +134,7 @@ def test_a_secret_is_not_shown_by_what_finds_it() -> None:
 
 @pytest.mark.parametrize("secret", [*ENCODED, "sesame"])
 def test_no_form_is_longer_than_said(secret: str) -> None:
-    """So many bytes more of an answer are read, so that a secret is found that begins where it is cut."""
+    """So many bytes more of a response are read, so that a secret is found that begins where it is cut."""
     [form] = forms_of([SECRET])
 
     assert all(end - begin <= form.longest for begin, end in form.spans(ENCODED.get(secret, secret).encode()))

@@ -14,7 +14,7 @@ from unit.loopback import LOOPBACK, now
 
 from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable, UserError
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.targets.address import address_of, secrets_in
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
@@ -36,10 +36,10 @@ def opened(look_up: Callable[[str], Connection], **fields: object) -> Target:
     return open_target("r", target_rule(allow_http=True, **fields), look_up, now, LOOPBACK)
 
 
-def answer_of(target: Target) -> Answer:
+def response_of(target: Target) -> Response:
     request = Request(0, str(uuid.uuid4()), b"{}", "application/json")
-    [(_, answer)] = target.deliver([request], now() + timedelta(seconds=30))
-    return answer
+    [(_, response)] = target.deliver([request], now() + timedelta(seconds=30))
+    return response
 
 
 @pytest.mark.parametrize("form", ["uri", "json"])
@@ -51,10 +51,10 @@ def test_a_connection_may_hold_the_whole_url(receiver: Receiver, form: str) -> N
         "json": json.dumps({"conn_type": "http", "login": "zoe", "password": "pw", "extra": {"secret_url": url}}),
     }
     with closing(opened(lambda name: Connection.from_text(name, texts[form]))) as target:
-        answer = answer_of(target)
+        response = response_of(target)
 
     [request] = [each for each in receiver.requests() if form in each["path"]]
-    assert (answer.code, receiver.url(request["path"])) == (200, url)
+    assert (response.code, receiver.url(request["path"])) == (200, url)
     assert request["headers"]["authorization"].startswith("Basic ")
 
 
@@ -67,29 +67,29 @@ def test_a_url_is_sent_byte_for_byte(receiver: Receiver, path: str, secret: bool
     url = receiver.url(path)
     held = holding(url) if secret else Connection("hooks", "http", receiver.url(""))
     with closing(opened(lambda _: held, **({} if secret else {"url": url}))) as target:
-        answer_of(target)
+        response_of(target)
 
     assert [each["path"] for each in receiver.requests()][-1] == path
 
 
-def test_an_answer_that_repeats_a_secret_url_is_kept_without_it(receiver: Receiver) -> None:
-    """`Cannot POST /services/...`, which many servers answer, would put the secret into the audit record.
+def test_a_response_that_repeats_a_secret_url_is_kept_without_it(receiver: Receiver) -> None:
+    """`Cannot POST /services/...`, which many servers respond with, would put the secret into the audit record.
 
     The whole path is masked: T0 may be a secret, too.
     """
     with closing(opened(lambda _: holding(receiver.url("/echo/T0/hunter2hunter2")))) as target:
-        answer = answer_of(target)
+        response = response_of(target)
 
-    assert (answer.code, answer.response_head) == (404, b"Cannot POST ***********************\n")
+    assert (response.code, response.response_head) == (404, b"Cannot POST ***********************\n")
 
 
-def test_an_answer_that_repeats_the_rule_files_url_is_kept_as_it_is(receiver: Receiver) -> None:
-    """A url in a rule file is not a secret: whoever looks at a dead letter needs the answer."""
+def test_a_response_that_repeats_the_rule_files_url_is_kept_as_it_is(receiver: Receiver) -> None:
+    """A url in a rule file is not a secret: whoever looks at a dead letter needs the response."""
     held = Connection("hooks", "http", receiver.url(""))
     with closing(opened(lambda _: held, url=receiver.url("/echo/customers"))) as target:
-        answer = answer_of(target)
+        response = response_of(target)
 
-    assert answer.response_head == b"Cannot POST /echo/customers\n"
+    assert response.response_head == b"Cannot POST /echo/customers\n"
 
 
 def test_a_secret_url_that_changes_gets_none_of_the_new_credentials(receiver: Receiver) -> None:
@@ -99,9 +99,9 @@ def test_a_secret_url_that_changes_gets_none_of_the_new_credentials(receiver: Re
         Connection("hooks", "http", extra={"secret_url": SECRET, "token": "other"}),
     ]
     with closing(opened(lambda _: connections.pop(0))) as target:
-        answer = answer_of(target)
+        response = response_of(target)
 
-    assert (answer.code, connections) == (401, [])
+    assert (response.code, connections) == (401, [])
     requests = [each for each in receiver.requests() if each["path"] == "/guarded/other"]
     assert ["authorization" in each["headers"] for each in requests] == [False]
 
@@ -188,9 +188,9 @@ def test_a_connection_that_moved_to_another_host_is_not_taken_up(receiver: Recei
         Connection("hooks", "http", host="other.example", extra={"token": "moved"}),
     ]
     with closing(opened(lambda _: connections.pop(0), url=receiver.url("/guarded/moved"))) as target:
-        answer = answer_of(target)
+        response = response_of(target)
 
-    assert (answer.code, connections) == (401, [])
+    assert (response.code, connections) == (401, [])
 
 
 @pytest.mark.parametrize("host", ["[hunter2", "https://crm.example:hunter2", "https://", "a:hunter2:b@x"])

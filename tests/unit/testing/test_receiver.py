@@ -1,4 +1,4 @@
-"""The test receiver itself: what it answers, what it records, and its HTTP."""
+"""The test receiver itself: what it responds with, what it records, and its HTTP."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def seen(receiver: Receiver, path: str) -> list[dict[str, object]]:
     return [request for request in receiver.requests() if request["path"] == path]
 
 
-def test_a_request_is_recorded_before_it_is_answered(receiver: Receiver) -> None:
-    """When the answer is there, so is the record: time, path, webhook-id, status, headers, body."""
+def test_a_request_is_recorded_before_it_gets_a_response(receiver: Receiver) -> None:
+    """When the response is there, so is the record: time, path, webhook-id, status, headers, body."""
     talk(receiver, post("/bad/crm?x=1", "hello", "webhook-id: w1"), until=b"customer")
 
     [request] = seen(receiver, "/bad/crm?x=1")
@@ -46,21 +46,21 @@ def test_a_request_is_recorded_before_it_is_answered(receiver: Receiver) -> None
     assert str(request["at"]).endswith("+00:00")
 
 
-def test_pipelined_requests_are_answered_in_order(receiver: Receiver) -> None:
-    """Three requests in one packet: the slow first answer holds back the others."""
+def test_pipelined_requests_get_a_response_in_order(receiver: Receiver) -> None:
+    """Three requests in one packet: the slow first response holds back the others."""
     packet = post("/slow/p") + post("/bad/p") + post("/gone/p")
-    answers = talk(receiver, packet, until=b"gone\n")
+    responses = talk(receiver, packet, until=b"gone\n")
 
-    places = [answers.index(status) for status in (b"HTTP/1.1 200", b"HTTP/1.1 400", b"HTTP/1.1 410")]
+    places = [responses.index(status) for status in (b"HTTP/1.1 200", b"HTTP/1.1 400", b"HTTP/1.1 410")]
     assert places == sorted(places)
 
 
 def test_a_request_may_come_in_pieces(receiver: Receiver) -> None:
     """Every byte in a packet of its own is still one request."""
     data = post("/healthy/pieces", "abc", "webhook-id: w2")
-    answer = talk(receiver, *(data[n : n + 1] for n in range(len(data))), until=b"ok\n")
+    response = talk(receiver, *(data[n : n + 1] for n in range(len(data))), until=b"ok\n")
 
-    assert answer.startswith(b"HTTP/1.1 200 OK\r\n")
+    assert response.startswith(b"HTTP/1.1 200 OK\r\n")
     assert [request["body"] for request in seen(receiver, "/healthy/pieces")] == [b"abc"]
 
 
@@ -99,31 +99,31 @@ def test_a_client_that_asks_first_is_encouraged(receiver: Receiver) -> None:
     ],
 )
 def test_what_is_no_request_is_refused(receiver: Receiver, data: bytes) -> None:
-    """Anything else is answered 400 and hung up on."""
-    answer = talk(receiver, data, until=b"never")
+    """Anything else gets 400 and hung up on."""
+    response = talk(receiver, data, until=b"never")
 
-    assert answer.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert response.startswith(b"HTTP/1.1 400 Bad Request\r\n")
 
 
 def test_http_1_0_and_close_end_the_connection(receiver: Receiver) -> None:
     """A client that wants the connection closed gets that."""
     for request in (post("/healthy", "", "Connection: close"), post("/healthy").replace(b"/1.1", b"/1.0")):
-        answer = talk(receiver, request, until=b"never")
+        response = talk(receiver, request, until=b"never")
 
-        assert b"Connection: close" in answer
+        assert b"Connection: close" in response
 
 
 def test_flaky_refuses_each_delivery_twice(receiver: Receiver) -> None:
     """503 with Retry-After twice for a webhook-id, then 200 for ever; another id starts again."""
     codes = []
     for webhook_id in ("f1", "f1", "f2", "f1", "f1"):
-        answer = talk(receiver, post("/flaky/crm", "", f"webhook-id: {webhook_id}"), until=b"\n")
-        codes.append(int(answer.split()[1]))
+        response = talk(receiver, post("/flaky/crm", "", f"webhook-id: {webhook_id}"), until=b"\n")
+        codes.append(int(response.split()[1]))
 
     assert codes == [503, 503, 503, 200, 200]
 
 
-def test_hang_takes_and_never_answers(receiver: Receiver) -> None:
+def test_hang_takes_and_never_responds(receiver: Receiver) -> None:
     """A request to /hang is recorded without a status, and its connection stays silent."""
     with socket.create_connection(("127.0.0.1", receiver.port), timeout=0.3) as connection:
         connection.sendall(post("/hang/crm"))
@@ -136,9 +136,9 @@ def test_hang_takes_and_never_answers(receiver: Receiver) -> None:
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/status/20", "/status/abc", "/delay/soon"])
 def test_an_unknown_path_is_not_found(receiver: Receiver, path: str) -> None:
     """A mistake in a path shows as 404 with the paths there are."""
-    answer = talk(receiver, post(path), until=b"slow")
+    response = talk(receiver, post(path), until=b"slow")
 
-    assert answer.startswith(b"HTTP/1.1 404")
+    assert response.startswith(b"HTTP/1.1 404")
 
 
 def test_what_was_received_is_read_on(tmp_path: Path) -> None:
@@ -185,25 +185,25 @@ def test_it_ends_on_sigterm(tmp_path: Path) -> None:
         port = int(child.stdout.readline())
         with socket.create_connection(("127.0.0.1", port), timeout=10) as connection:
             connection.sendall(post("/healthy"))
-            answer = connection.recv(65536)
+            response = connection.recv(65536)
         child.terminate()
         began = time.monotonic()
         code = child.wait(timeout=10)
 
-    assert answer.startswith(b"HTTP/1.1 200")
+    assert response.startswith(b"HTTP/1.1 200")
     assert (code, time.monotonic() - began < 5) == (0, True)
 
 
-def test_what_it_is_told_to_answer(receiver: Receiver) -> None:
+def test_what_it_is_told_to_respond_with(receiver: Receiver) -> None:
     """A name that was told nothing is taken; then what was told last counts, for that name alone."""
-    answers = []
+    responses = []
     for path in ("/told/crm", "/tell/400/crm", "/told/crm", "/told/other", "/tell/200/crm", "/told/crm"):
-        answers.append(talk(receiver, post(path), until=b"\r\n")[9:12])
+        responses.append(talk(receiver, post(path), until=b"\r\n")[9:12])
 
-    assert answers == [b"200", b"204", b"400", b"200", b"204", b"200"]
+    assert responses == [b"200", b"204", b"400", b"200", b"204", b"200"]
 
 
-def test_deliveries_of_one_request_are_answered_and_recorded_one_by_one(receiver: Receiver) -> None:
+def test_deliveries_of_one_request_get_responses_and_are_recorded_one_by_one(receiver: Receiver) -> None:
     """Every second is refused once; the record has each one's id and what it was told."""
     path = "/each/503/2/1/crm"
     first = talk(receiver, post(path, "[1,2,3]", "webhook-ids: a,b,c"), until=b"]}")

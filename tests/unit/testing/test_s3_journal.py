@@ -1,4 +1,4 @@
-"""The S3 server of tests and demo, killed and started again: with its journal it has what it had answered for."""
+"""The S3 server of tests and demo, killed and started again: with its journal it has what it had responded for."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def again(tmp_path: Path) -> Iterator[Again]:
         command = [sys.executable, "-m", "eventbridge.testing.s3", "--port", str(port), "--bucket", BUCKET]
         running.append(subprocess.Popen([*command, "--journal", str(tmp_path / "journal")]))
         end = time.monotonic() + 60
-        while not _answers(port):
+        while not _is_up(port):
             assert time.monotonic() < end
             time.sleep(0.02)
         connections = connections_from_environment({"EVENTBRIDGE_CONN_KEPT": connection_uri(port)})
@@ -51,7 +51,7 @@ def again(tmp_path: Path) -> Iterator[Again]:
         process.wait(30)
 
 
-def _answers(port: int) -> bool:
+def _is_up(port: int) -> bool:
     try:
         return httpx.head(f"http://127.0.0.1:{port}/{BUCKET}", timeout=5).is_success
     except httpx.HTTPError:
@@ -78,7 +78,7 @@ def test_a_server_that_is_killed_and_started_again_has_what_it_had(again: Again)
         store.get("deleted")
 
 
-def test_a_request_that_was_never_answered_is_not_there(again: Again, tmp_path: Path) -> None:
+def test_a_request_that_never_got_a_response_is_not_there(again: Again, tmp_path: Path) -> None:
     """A line that was cut short by the kill is not a request, and the next one begins in its place."""
     store = again()
     store.put("whole", b"1")

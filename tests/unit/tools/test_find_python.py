@@ -20,7 +20,7 @@ def machine(tmp_path: Path) -> Path:
 
 
 def install(machine: Path, name: str, version: str, folder: str = "bin") -> str:
-    """Put a program there that answers as this version of Python would, and return its path."""
+    """Put a program there that responds as this version of Python would, and return its path."""
     program = machine / folder / name
     program.parent.mkdir(parents=True, exist_ok=True)
     program.write_text(f"#!/bin/sh\necho {version} {program}\n")

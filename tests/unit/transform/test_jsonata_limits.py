@@ -77,11 +77,11 @@ def test_nothing_is_kept_from_one_event_to_the_next() -> None:
 
 
 def test_threads_take_turns() -> None:
-    """Each thread gets the answer to its own event."""
+    """Each thread gets the response to its own event."""
     with ThreadPoolExecutor(8) as threads:
-        answers = list(threads.map(lambda number: evaluated("data.n * 2", number), range(200)))
+        responses = list(threads.map(lambda number: evaluated("data.n * 2", number), range(200)))
 
-    assert answers == [str(2 * number) for number in range(200)]
+    assert responses == [str(2 * number) for number in range(200)]
 
 
 def test_a_process_that_was_killed_is_replaced() -> None:

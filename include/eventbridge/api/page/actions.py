@@ -1,4 +1,4 @@
-"""Who asked for what by the API, the page and the command line, and what they were answered."""
+"""Who asked for what by the API, the page and the command line, and what response they got."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import actions_seen
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.stages.operate.actions import action_page
 
 router = APIRouter(prefix="/page/actions", include_in_schema=False, default_response_class=Response)
@@ -19,6 +19,6 @@ _LISTED = 100
 
 @router.get("")
 def actions(request: Request, found: Annotated[Viewer, Depends(viewer)], cursor: str = "") -> Response:
-    """Answer the actions of operators, the newest first."""
-    page = answered(request, lambda runtime: actions_seen(request, action_page(runtime, _LISTED, cursor or None)))
+    """Return the actions of operators, the newest first."""
+    page = run_for_caller(request, lambda runtime: actions_seen(request, action_page(runtime, _LISTED, cursor or None)))
     return render(request, "actions", {"viewer": found, "actions": page.actions, "cursor": page.cursor})

@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from eventbridge.api.costly import costly
 from eventbridge.api.page import views
-from eventbridge.api.page.forms import Act, Acting, answered_form, landed_body, sent, sent_to
+from eventbridge.api.page.forms import Act, Acting, landed_body, run_form, sent, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import check_payloads
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.errors import NotFoundError, TransformFailed, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.curl import curl_call
@@ -58,7 +58,7 @@ def operate_rule(request: Request, act: Acting, name: str) -> Response:
             return {"viewer": act.viewer, "rate": act["value"]} | views.target(runtime, request, name, target, "hour")
         return {"viewer": act.viewer} | views.rule(runtime, name, "hour")
 
-    answered_form(request, done, "target" if on_target else "rule", page)
+    run_form(request, done, "target" if on_target else "rule", page)
     rule = quote(name, safe="")
     return sent_to(request, f"/targets/{rule}/{quote(target, safe='')}" if on_target else f"/rules/{rule}")
 
@@ -72,7 +72,7 @@ def request_of_delivery(
     event_id: Annotated[str, Query(alias="id")],
     delivery: str = "",
 ) -> Response:
-    """Answer what a target was sent of an event, what it is sent by today's rule, and the call of curl for that."""
+    """Return what a target was sent of an event, what it is sent by today's rule, and the call of curl for that."""
 
     def written(runtime: Runtime) -> dict[str, Any]:
         check_payloads(request)
@@ -92,25 +92,25 @@ def request_of_delivery(
         return {"then": then, "made": made}
 
     values = {"viewer": found, "event_id": event_id, "rule": rule, "target": target}
-    return render(request, "request", values | answered(request, written))
+    return render(request, "request", values | run_for_caller(request, written))
 
 
 @router.get("/rules/{name}/test")
 def form_to_test(
     request: Request, found: _Viewer, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:
-    """Answer the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
+    """Return the form in which a pattern is tried on an event: one that is pasted, or that has landed."""
 
     def filled(runtime: Runtime) -> dict[str, Any]:
         body = landed_body(request, runtime, event_id)
         return {"pattern": _pattern_text(runtime, name), "body": body} | _of_rule(runtime, name)
 
-    return _test(request, found, name, answered(request, filled))
+    return _test(request, found, name, run_for_caller(request, filled))
 
 
 @router.post("/rules/{name}/test")
 async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str) -> Response:
-    """Answer what each condition says to an event, and what each target would be sent."""
+    """Return what each condition says to an event, and what each target would be sent."""
     written = {"pattern": act["pattern"], "body": act["body"]}
 
     def tried(runtime: Runtime) -> dict[str, Any]:
@@ -123,7 +123,7 @@ async def tested(request: Request, act: Annotated[Act, Depends(sent)], name: str
             return values | {"said": str(error)}
 
     # rendered in that thread too: a large pattern makes a large page
-    return await costly(request, lambda: _test(request, act.viewer, name, written | answered(request, tried)))
+    return await costly(request, lambda: _test(request, act.viewer, name, written | run_for_caller(request, tried)))
 
 
 def _test(request: Request, found: Viewer, name: str, values: dict[str, Any]) -> Response:

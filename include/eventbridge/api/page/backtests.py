@@ -9,11 +9,11 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from eventbridge.api.costly import costly
 from eventbridge.api.page import views
-from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
+from eventbridge.api.page.forms import Act, Acting, run_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.payloads import check_payloads
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import RuleFileError, UserError
 from eventbridge.stages.operate.backtest_reports import find_report, report_page
@@ -30,20 +30,20 @@ _LISTED = 20
 
 @router.get("/backtests")
 def backtests(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Answer the reports of backtests in short, the newest first."""
-    page = answered(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
+    """Return the reports of backtests in short, the newest first."""
+    page = run_for_caller(request, lambda runtime: report_page(runtime, _LISTED, cursor or None))
     return render(request, "backtests", {"viewer": found, "reports": page.reports, "cursor": page.cursor})
 
 
 @router.get("/backtests/{backtest_id}")
 def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
-    """Answer one report: what a candidate matches and makes, or how two differ, with samples."""
+    """Return one report: what a candidate matches and makes, or how two differ, with samples."""
 
     def told(runtime: Runtime) -> object:
         check_payloads(request)
         return find_report(runtime, backtest_id)
 
-    return render(request, "backtest", {"viewer": found, "report": answered(request, told)})
+    return render(request, "backtest", {"viewer": found, "report": run_for_caller(request, told)})
 
 
 @router.post("/rules/{name}/backtest")
@@ -58,7 +58,7 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
         return {"viewer": act.viewer, "form": act} | views.rule(runtime, name, "hour")
 
     def conf_of() -> dict[str, str]:
-        conf: dict[str, str] = answered_form(request, lambda runtime: _conf(runtime, act, name), "rule", page)
+        conf: dict[str, str] = run_form(request, lambda runtime: _conf(runtime, act, name), "rule", page)
         return conf
 
     conf = await costly(request, conf_of)

@@ -13,7 +13,7 @@ from eventbridge.api.page.forms import sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import AirflowRun, Gate, Viewer, viewer
 from eventbridge.api.payloads import error_seen
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import NotFoundError
 from eventbridge.stages.operate.batch_account import batch_account, batch_page
@@ -31,23 +31,23 @@ _Number = Annotated[int, Path(ge=0, le=_MOST)]
 
 @router.get("/batches")
 def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Answer batches, the newest first."""
-    page = answered(request, lambda runtime: batch_page(runtime, _LISTED, cursor or None))
+    """Return batches, the newest first."""
+    page = run_for_caller(request, lambda runtime: batch_page(runtime, _LISTED, cursor or None))
     return render(request, "batches", {"viewer": found, "batches": page.batches, "cursor": page.cursor})
 
 
 @router.get("/batches/{batch_id}")
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
-    """Answer one batch: what it took, its chunks, its books recomputed from the store, and the runs that moved it."""
-    account = answered(request, lambda runtime: batch_account(runtime, batch_id))
+    """Return one batch: what it took, its chunks, its books recomputed from the store, and the runs that moved it."""
+    account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
     runs = _gate(request).runs_of(account.batch)
     return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))
 
 
 @router.get("/batches/{batch_id}/chunks/{chunk_id}")
 def chunk(request: Request, found: _Viewer, batch_id: str, chunk_id: _Number, cursor: str = "") -> Response:
-    """Answer one chunk: its pieces, some at a time, and what their pushes were answered."""
-    account = answered(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))
+    """Return one chunk: its pieces, some at a time, and what response their pushes got."""
+    account = run_for_caller(request, lambda runtime: chunk_account(runtime, batch_id, chunk_id, cursor or None))
     runs = _gate(request).runs_of(account.batch)
     values = vars(account) | {"attempts": [_seen(request, each) for each in account.attempts]}
     return render(request, "chunk", {"viewer": found, "runs": runs, "push": _push} | values)
@@ -78,7 +78,7 @@ def chunk_of_run(
             raise NotFoundError(f"the run {run} of {dag} has not taken up a batch, or Airflow has forgotten which")
         return chunk_of_push(runtime, batch_id, number)
 
-    chunk_id = answered(request, had)
+    chunk_id = run_for_caller(request, had)
     return sent_to(request, f"/batches/{batch_id}/chunks/{chunk_id}")
 
 

@@ -13,12 +13,12 @@ from urllib.parse import parse_qs
 
 from fastapi import Depends, Request, Response
 
-from eventbridge.api.once import note_answer
+from eventbridge.api.once import note_status
 from eventbridge.api.owners import limit
 from eventbridge.api.page.render import FormRefused
 from eventbridge.api.page.session import Viewer, check_origin, root, viewer
 from eventbridge.api.payloads import check_conditions, check_payloads
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.api.refusal import Refused, refusal_of
 from eventbridge.stages.operate.actions import note_action
 from eventbridge.stages.operate.event_body import body_of_event
@@ -42,7 +42,7 @@ class Act:
         return self.fields.get(name, "").strip()
 
 
-def answered_form(
+def run_form(
     request: Request, do: Callable[[Runtime], Any], template: str, values: Callable[[Runtime], dict[str, Any]]
 ) -> Any:
     """Return what `do` returns; raises FormRefused for a wrong value, with the page that `template` and `values` make.
@@ -50,11 +50,11 @@ def answered_form(
     Raises Refused for whatever else is refused.
     """
     try:
-        return answered(request, do)
+        return run_for_caller(request, do)
     except Refused as reason:
         if reason.status != HTTPStatus.BAD_REQUEST:
             raise
-        raise FormRefused(reason, template, answered(request, values)) from None
+        raise FormRefused(reason, template, run_for_caller(request, values)) from None
 
 
 async def sent(request: Request) -> Act:
@@ -72,7 +72,7 @@ async def sent(request: Request) -> Act:
 
 
 async def acting(request: Request) -> AsyncIterator[Act]:
-    """Yield a form of somebody who may change how things stand, and note what it was answered; raises Refused."""
+    """Yield a form of somebody who may change how things stand, and note what response it got; raises Refused."""
     act = await sent(request)
     if not act.viewer.operates:
         raise Refused(
@@ -83,16 +83,16 @@ async def acting(request: Request) -> AsyncIterator[Act]:
     limit(request, act.viewer.acts_for)
     call = f"{request.method} {request.url.path}"
     note = partial(note_action, by=f"page, {act.viewer.name}", call=call, asked=act.fields)
-    number = await asyncio.to_thread(answered, request, note)
+    number = await asyncio.to_thread(run_for_caller, request, note)
     try:
         yield act
     except Exception as error:
-        await asyncio.to_thread(note_answer, request, number, refusal_of(request, error).status)
+        await asyncio.to_thread(note_status, request, number, refusal_of(request, error).status)
         raise
-    await asyncio.to_thread(note_answer, request, number, HTTPStatus.OK)
+    await asyncio.to_thread(note_status, request, number, HTTPStatus.OK)
 
 
-#: Noted before its answer is sent: who looks then sees it.
+#: Noted before its response is sent: who looks then sees it.
 Acting = Annotated[Act, Depends(acting, scope="function")]
 
 
@@ -125,5 +125,5 @@ def landed_body(request: Request, runtime: Runtime, event_id: str) -> str:
 
 
 def sent_to(request: Request, path: str) -> Response:
-    """Return the answer that has a browser load a path below the page's root."""
+    """Return the response that has a browser load a path below the page's root."""
     return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": f"{root(request)}{path}"})

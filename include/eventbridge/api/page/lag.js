@@ -10,7 +10,7 @@ globalThis["EventBridge lag"] = () => {
   useEffect(() => {
     const look = () =>
       fetch(`${base}/eventbridge/page/lag.json`)
-        .then((answer) => (answer.ok ? answer.json() : null))
+        .then((response) => (response.ok ? response.json() : null))
         .then(tell, () => tell(null));
     look();
     const timer = setInterval(look, 30_000);

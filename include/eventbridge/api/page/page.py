@@ -12,7 +12,7 @@ from eventbridge.api.page import views
 from eventbridge.api.page.forms import read_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, check_origin, forget, keep, token_of, viewer
-from eventbridge.api.reading import DeadLetterQuery, answered
+from eventbridge.api.reading import DeadLetterQuery, run_for_caller
 from eventbridge.event.json_document import write_document
 from eventbridge.stages.operate.timeline import Span
 
@@ -29,18 +29,20 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 
 @router.get("")
 def overview(request: Request, token: _Viewer, span: _Span = "hour") -> Response:
-    """Answer lag, what is not well, what waits, and the newest batches."""
-    return _shown(request, token, "overview", answered(request, lambda runtime: views.overview(runtime, request, span)))
+    """Return lag, what is not well, what waits, and the newest batches."""
+    return _shown(
+        request, token, "overview", run_for_caller(request, lambda runtime: views.overview(runtime, request, span))
+    )
 
 
 @router.get("/event")
 def event(
     request: Request, token: _Viewer, event_id: Annotated[str, Query(alias="id")] = "", every_rule: bool = False
 ) -> Response:
-    """Answer what became of an event."""
+    """Return what became of an event."""
     wanted = event_id.strip()
     found = (
-        answered(request, lambda runtime: views.event(runtime, request, wanted, every_rule=every_rule))
+        run_for_caller(request, lambda runtime: views.event(runtime, request, wanted, every_rule=every_rule))
         if wanted
         else {"event_id": ""}
     )
@@ -49,57 +51,68 @@ def event(
 
 @router.get("/rules")
 def rules(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
-    """Answer a line for each rule, some at a time."""
-    return _shown(request, token, "rules", answered(request, lambda runtime: views.rules(runtime, after, find.strip())))
+    """Return a line for each rule, some at a time."""
+    return _shown(
+        request, token, "rules", run_for_caller(request, lambda runtime: views.rules(runtime, after, find.strip()))
+    )
 
 
 @router.get("/rules/{name}")
 def rule(request: Request, token: _Viewer, name: str, span: _Span = "hour") -> Response:
-    """Answer one rule whole."""
-    return _shown(request, token, "rule", answered(request, lambda runtime: views.rule(runtime, name, span)))
+    """Return one rule whole."""
+    return _shown(request, token, "rule", run_for_caller(request, lambda runtime: views.rule(runtime, name, span)))
 
 
 @router.get("/targets")
 def targets(request: Request, token: _Viewer, after: str = "", find: str = "") -> Response:
-    """Answer how targets stand, those that are not well first, some at a time."""
+    """Return how targets stand, those that are not well first, some at a time."""
     return _shown(
-        request, token, "targets", answered(request, lambda runtime: views.targets(runtime, after, find.strip()))
+        request, token, "targets", run_for_caller(request, lambda runtime: views.targets(runtime, after, find.strip()))
     )
 
 
 @router.get("/targets/{rule}/{name}")
 def target(request: Request, token: _Viewer, rule: str, name: str, span: _Span = "hour") -> Response:
-    """Answer how one target of a rule stands, and how it went."""
+    """Return how one target of a rule stands, and how it went."""
     return _shown(
-        request, token, "target", answered(request, lambda runtime: views.target(runtime, request, rule, name, span))
+        request,
+        token,
+        "target",
+        run_for_caller(request, lambda runtime: views.target(runtime, request, rule, name, span)),
     )
 
 
 @router.get("/dead-letters")
 def dead_letters(request: Request, token: _Viewer, query: Annotated[DeadLetterQuery, Depends()]) -> Response:
-    """Answer dead letters, in groups and one by one."""
+    """Return dead letters, in groups and one by one."""
     return _shown(
-        request, token, "dead_letters", answered(request, lambda runtime: views.dead_letters(runtime, request, query))
+        request,
+        token,
+        "dead_letters",
+        run_for_caller(request, lambda runtime: views.dead_letters(runtime, request, query)),
     )
 
 
 @router.get("/dead-letters/{name:path}")
 def dead_letter(request: Request, token: _Viewer, name: str) -> Response:
-    """Answer one dead letter whole."""
+    """Return one dead letter whole."""
     return _shown(
-        request, token, "dead_letter", answered(request, lambda runtime: views.dead_letter(runtime, request, name))
+        request,
+        token,
+        "dead_letter",
+        run_for_caller(request, lambda runtime: views.dead_letter(runtime, request, name)),
     )
 
 
 @router.get("/events")
 def events(request: Request, token: _Viewer, query: Annotated[SearchQuery, Depends()]) -> Response:
-    """Answer the events of the archive that have a type, a source or a subject."""
-    return _shown(request, token, "events", answered(request, lambda runtime: views.search(runtime, query)))
+    """Return the events of the archive that have a type, a source or a subject."""
+    return _shown(request, token, "events", run_for_caller(request, lambda runtime: views.search(runtime, query)))
 
 
 @own_login.get("/login")
 def login(request: Request) -> Response:
-    """Answer the form that takes a token."""
+    """Return the form that takes a token."""
     return render(request, "login", {"said": ""})
 
 
@@ -125,27 +138,27 @@ def log_out(request: Request) -> Response:
 
 @router.get("/lag.json")
 def lag(request: Request, token: _Viewer) -> Response:
-    """Answer what the panel on Airflow's home page shows."""
-    return Response(write_document(answered(request, views.lag)), media_type="application/json")
+    """Return what the panel on Airflow's home page shows."""
+    return Response(write_document(run_for_caller(request, views.lag)), media_type="application/json")
 
 
 @router.get("/lag.js")
 def lag_panel() -> Response:
-    """Answer the panel on Airflow's home page."""
+    """Return the panel on Airflow's home page."""
     content = files("eventbridge.api.page").joinpath("lag.js").read_bytes()
     return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/style.css")
 def style() -> Response:
-    """Answer how the page looks."""
+    """Return how the page looks."""
     content = files("eventbridge.api.page").joinpath("style.css").read_bytes()
     return Response(content, media_type="text/css", headers={"cache-control": "max-age=300"})
 
 
 @router.get("/theme.js")
 def theme() -> Response:
-    """Answer the script that follows the theme of the page around this one."""
+    """Return the script that follows the theme of the page around this one."""
     content = files("eventbridge.api.page").joinpath("theme.js").read_bytes()
     return Response(content, media_type="text/javascript", headers={"cache-control": "max-age=300"})
 

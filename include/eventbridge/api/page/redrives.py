@@ -10,12 +10,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 
 from eventbridge.api.costly import costly
-from eventbridge.api.page.forms import Acting, answered_form, sent_to
+from eventbridge.api.page.forms import Acting, run_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
 from eventbridge.api.payloads import selection_seen, shows_payloads
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
 from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
@@ -66,9 +66,9 @@ class Chosen:
 
 @router.get("/redrive")
 async def preview(request: Request, found: _Viewer, chosen: Annotated[Chosen, Depends()]) -> Response:
-    """Answer what would be delivered again, what not and why, with the form that does it; changes nothing."""
+    """Return what would be delivered again, what not and why, with the form that does it; changes nothing."""
 
-    values = await costly(request, lambda: answered(request, lambda runtime: _preview(runtime, request, chosen)))
+    values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, request, chosen)))
     return render(request, "redrive", {"viewer": found} | values)
 
 
@@ -101,7 +101,7 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
-    redrive_id: str = await costly(request, lambda: answered_form(request, begun, "redrive", page))
+    redrive_id: str = await costly(request, lambda: run_form(request, begun, "redrive", page))
     trouble = await gate.carry_out("redrive", redrive_id, act.viewer.name)
     if trouble:
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"The redrive {redrive_id} is recorded, but {trouble}")
@@ -110,7 +110,7 @@ async def begin(request: Request, act: Acting) -> Response:
 
 @router.get("/redrives")
 def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Answer redrives, the newest first, and what became of the dead letters that each took."""
+    """Return redrives, the newest first, and what became of the dead letters that each took."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         marks = Marks(runtime)
@@ -120,7 +120,7 @@ def redrives(request: Request, found: _Viewer, cursor: str = "") -> Response:
             "cursor": following,
         }
 
-    return render(request, "redrives", {"viewer": found} | answered(request, listed))
+    return render(request, "redrives", {"viewer": found} | run_for_caller(request, listed))
 
 
 @router.post("/redrives/{redrive_id}/cancel")
@@ -130,5 +130,5 @@ def cancel(request: Request, act: Acting, redrive_id: str) -> Response:
     def done(runtime: Runtime) -> None:
         runtime.ledger.end_redrive(find_redrive(runtime, redrive_id).redrive_id, "cancelled")
 
-    answered(request, done)
+    run_for_caller(request, done)
     return sent_to(request, "/redrives")

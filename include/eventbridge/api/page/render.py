@@ -13,7 +13,7 @@ from fastapi import Request, Response
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from eventbridge.api.host_paths import answer_without_host_paths
+from eventbridge.api.host_paths import response_without_host_paths
 from eventbridge.api.page.distance import distance
 from eventbridge.api.page.session import NotLoggedIn, root
 from eventbridge.api.refusal import Refused, refusal_of, refused
@@ -45,7 +45,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
     given = {"root": root(request), "name": name, "framed": framed}
     # the server around this one, for links to its own pages
     given["outer"] = mounted.rpartition("/")[0] if framed else None
-    text = answer_without_host_paths(request, _templates().get_template(f"{name}.html").render(values, **given))
+    text = response_without_host_paths(request, _templates().get_template(f"{name}.html").render(values, **given))
     # The one script is our own; where nobody frames the page there is none at all.
     headers = _HEADERS | {"content-security-policy": _POLICY + "; script-src 'self'" * framed}
     # What no UTF-8 can hold, half of a surrogate pair, is shown as a question mark.
@@ -53,7 +53,7 @@ def render(request: Request, name: str, values: dict[str, Any], status: HTTPStat
 
 
 def asked_to_log_in(request: Request, error: Exception) -> Response:
-    """Answer a browser without a token that may look: the form, and why."""
+    """Respond to a browser without a token that may look: the form, and why."""
     said, login = (error.said, error.login) if isinstance(error, NotLoggedIn) else ("", "")
     if login:
         return render(request, "elsewhere", {"said": said, "login": login}, HTTPStatus.UNAUTHORIZED)
@@ -61,7 +61,7 @@ def asked_to_log_in(request: Request, error: Exception) -> Response:
 
 
 def refused_in_words(request: Request, error: Exception) -> Response:
-    """Answer a refusal: below the page's root as a page, a form with a wrong value as its own page; else a problem."""
+    """Return a refusal: below the page's root as a page, a form with a wrong value as its own page; else a problem."""
     if not f"{request.url.path}/".startswith(f"{root(request)}/"):
         return refused(request, error)
     refusal = refusal_of(request, error)
@@ -70,9 +70,9 @@ def refused_in_words(request: Request, error: Exception) -> Response:
     values: dict[str, Any] = {"status": refusal.status, "said": refusal.detail, "back": _page_before(request)}
     if (found := getattr(request.state, "viewer", None)) is not None:
         values["viewer"] = found
-    answer = render(request, "error", values, refusal.status)
-    answer.headers.update(refusal.headers)
-    return answer
+    response = render(request, "error", values, refusal.status)
+    response.headers.update(refusal.headers)
+    return response
 
 
 def _page_before(request: Request) -> str | None:

@@ -12,12 +12,12 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Request, Response
 
 from eventbridge.api.costly import costly
-from eventbridge.api.page.forms import Act, Acting, answered_form, sent_to
+from eventbridge.api.page.forms import Act, Acting, run_form, sent_to
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Gate, Viewer, viewer
 from eventbridge.api.paging import paged
 from eventbridge.api.payloads import selection_seen
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.api.refusal import Refused
 from eventbridge.errors import UserError
 from eventbridge.stages.operate.deliver_replay import cancel_replay, pause_replay, resume_replay
@@ -82,9 +82,9 @@ def _names(text: str) -> list[str]:
 
 @router.get("/replay")
 async def preview(request: Request, found: _Viewer, form: Annotated[Form, Depends()]) -> Response:
-    """Answer the form and, once a bus is named, what a replay would take; changes nothing."""
+    """Return the form and, once a bus is named, what a replay would take; changes nothing."""
 
-    values = await costly(request, lambda: answered(request, lambda runtime: _preview(runtime, form)))
+    values = await costly(request, lambda: run_for_caller(request, lambda runtime: _preview(runtime, form)))
     return render(request, "replay_form", {"viewer": found} | values)
 
 
@@ -117,25 +117,25 @@ async def begin(request: Request, act: Acting) -> Response:
         values.pop("said", None)  # the reason of the refusal says the same
         return values
 
-    replay_id: str = await costly(request, lambda: answered_form(request, begun, "replay_form", page))
+    replay_id: str = await costly(request, lambda: run_form(request, begun, "replay_form", page))
     return await _carried_out(request, act, replay_id)
 
 
 @router.get("/replays")
 def replays(request: Request, found: _Viewer, cursor: str = "") -> Response:
-    """Answer replays, the newest first."""
+    """Return replays, the newest first."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         some, following = paged(seen_replays(runtime), lambda each: (each.replay_id,), _LISTED, cursor or None)
         return {"replays": [replay_progress(runtime, each) for each in some], "cursor": following}
 
-    return render(request, "replays", {"viewer": found} | answered(request, listed))
+    return render(request, "replays", {"viewer": found} | run_for_caller(request, listed))
 
 
 @router.get("/replays/{replay_id}")
 def replay(request: Request, found: _Viewer, replay_id: str) -> Response:
-    """Answer one replay: what was asked for, how far it came, what its deliveries came to."""
-    told = answered(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
+    """Return one replay: what was asked for, how far it came, what its deliveries came to."""
+    told = run_for_caller(request, lambda runtime: selection_seen(request, replay_document(runtime, replay_id)))
     values = {"since" if name == "from" else name: value for name, value in told.items()}
     return render(request, "replay", {"viewer": found} | values)
 
@@ -150,7 +150,7 @@ async def change(request: Request, act: Acting, replay_id: str, word: Word) -> R
         does = {"pause": pause_replay, "resume": resume_replay, "cancel": cancel_replay}[word]
         return name, does(runtime, name)
 
-    name, goes_on = await asyncio.to_thread(answered, request, changed)
+    name, goes_on = await asyncio.to_thread(run_for_caller, request, changed)
     if word == "resume" and goes_on:
         return await _carried_out(request, act, name)
     return sent_to(request, f"/replays/{name}")

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import HIDDEN, shows_payloads
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.stages.operate.schemas import MOST_RULES, field_users, schema_page, schemas_named
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
@@ -22,7 +22,7 @@ _LISTED = 100
 
 @router.get("")
 def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -> Response:
-    """Answer the types of a bus, or of all, some at a time."""
+    """Return the types of a bus, or of all, some at a time."""
 
     def listed(runtime: Runtime) -> dict[str, Any]:
         visibility = visibility_of(runtime)
@@ -31,16 +31,16 @@ def schemas(request: Request, found: _Viewer, bus: str = "", cursor: str = "") -
         page = schema_page(runtime, _LISTED, cursor or None, chosen) if chosen or runtime.owners is None else None
         return {"buses": buses, "bus": chosen or "", "page": page}
 
-    return render(request, "schemas", {"viewer": found} | answered(request, listed))
+    return render(request, "schemas", {"viewer": found} | run_for_caller(request, listed))
 
 
 @router.get("/{type:path}")
 def schema(request: Request, found: _Viewer, type: str) -> Response:
-    """Answer the fields of a type on each bus that has it: types, null rates, examples, and the rules that use them."""
+    """Return the fields of a type on each bus that has it: types, null rates, examples, and the rules that use them."""
 
     def told(runtime: Runtime) -> dict[str, Any]:
         known = schemas_named(runtime, type, examples=shows_payloads(request))
         return {"schemas": [(each, *field_users(runtime, each)) for each in known]}
 
     values = {"viewer": found, "type": type, "hidden": "" if shows_payloads(request) else HIDDEN, "most": MOST_RULES}
-    return render(request, "schema", values | answered(request, told))
+    return render(request, "schema", values | run_for_caller(request, told))

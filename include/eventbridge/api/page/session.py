@@ -41,7 +41,7 @@ class Viewer:
 
     `replays`: may have archived events delivered again, `backtests`: have rules run over them. `logs_out`: the page
     itself keeps the login, so that it has a button to end it. `owners`: whose rules and buses are shown, `acts_for`:
-    whose may be changed; None: everybody's. `payloads`: may see events, requests and answers.
+    whose may be changed; None: everybody's. `payloads`: may see events, requests and responses.
     """
 
     name: str

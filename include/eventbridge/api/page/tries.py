@@ -10,7 +10,7 @@ from eventbridge.api.page.forms import Acting, landed_body
 from eventbridge.api.page.render import render
 from eventbridge.api.page.session import Viewer, viewer
 from eventbridge.api.payloads import response_head_seen
-from eventbridge.api.reading import answered
+from eventbridge.api.reading import run_for_caller
 from eventbridge.errors import TransformFailed, UserError
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.try_target import check_target, send_event
@@ -25,32 +25,32 @@ _Viewer = Annotated[Viewer, Depends(viewer)]
 def form(
     request: Request, found: _Viewer, rule: str, name: str, event_id: Annotated[str, Query(alias="event")] = ""
 ) -> Response:
-    """Answer the form that checks a target or sends it one event: one that is pasted, or that has landed."""
+    """Return the form that checks a target or sends it one event: one that is pasted, or that has landed."""
 
     def filled(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
         return {"body": landed_body(request, runtime, event_id)}
 
     values = {"viewer": found, "rule": rule, "target": name}
-    return render(request, "try", values | answered(request, filled))
+    return render(request, "try", values | run_for_caller(request, filled))
 
 
 @router.post("/{rule}/{name}/try")
 def tried(request: Request, act: Acting, rule: str, name: str) -> Response:
-    """Answer whether a target can be reached, or what it says to an event."""
+    """Return whether a target can be reached, or what it says to an event."""
 
     def done(runtime: Runtime) -> dict[str, Any]:
         find_target(runtime.rule_set(), rule, name)
         try:
             if act["do"] == "check":
                 return {"reached": check_target(runtime, rule, name)}
-            answer = send_event(runtime, rule, name, act["body"].encode("utf-8", "replace"))
+            response = send_event(runtime, rule, name, act["body"].encode("utf-8", "replace"))
         except UserError as error:
             return {"said": str(error)}
         except TransformFailed as error:
             return {"said": f"The transform fails for this event: {error}"}
-        head = answer.response_head.decode("utf-8", "replace")
-        return {"answer": answer, "head": response_head_seen(request, head)}
+        head = response.response_head.decode("utf-8", "replace")
+        return {"response": response, "head": response_head_seen(request, head)}
 
     values = {"viewer": act.viewer, "rule": rule, "target": name, "body": act["body"]}
-    return render(request, "try", values | answered(request, done))
+    return render(request, "try", values | run_for_caller(request, done))

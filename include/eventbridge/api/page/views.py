@@ -25,13 +25,13 @@ from eventbridge.api.reading import DeadLetterQuery, dead_letter_place, named, r
 from eventbridge.errors import NotFoundError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
-from eventbridge.model.why import EventAnswer
+from eventbridge.model.why import EventResult
 from eventbridge.stages.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
 from eventbridge.stages.dead_letters.selection import REASONS, Selection
 from eventbridge.stages.operate.event_body import archived_body
 from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
-from eventbridge.stages.operate.last_answers import last_answers
+from eventbridge.stages.operate.recent_responses import recent_responses
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, rules_on_hold, status
@@ -129,7 +129,7 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
     except NotFoundError as error:
         return {"event_id": event_id, "said": str(error)}
 
-    def body_of(message: EventAnswer) -> str | None:
+    def body_of(message: EventResult) -> str | None:
         return archived_body(runtime, message) if shows_payloads(request) else HIDDEN
 
     event_id = found.event_id  # a delivery id leads to its event
@@ -143,7 +143,7 @@ def event(runtime: Runtime, request: Request, event_id: str, *, every_rule: bool
     }
 
 
-def resend_form(event_id: str, message: EventAnswer, rule: str, target: str) -> dict[str, str]:
+def resend_form(event_id: str, message: EventResult, rule: str, target: str) -> dict[str, str]:
     """Return the form of a replay of this message alone, for a rule, or one target of it."""
     times = [each.planned_at for each in message.landings]
     return {
@@ -204,7 +204,7 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
 
 
 def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span) -> dict[str, Any]:
-    """Return how a target of a rule stands, how it went, and what it answered last."""
+    """Return how a target of a rule stands, how it went, and its last responses."""
     find_target(runtime.rule_set(), rule, name)
     lines = [line for line in target_lines(runtime, rule) if line.target == name]
     went = rule_timeline(runtime, rule, span)[name]
@@ -214,17 +214,17 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         success_chart(went, "success", "Delivered, of all that were due"),
     ]
     shown = shows_payloads(request)
-    answers = [
+    responses = [
         (
             replace(each, said=error_seen(request, each.reason, each.said)),
             each.head if shown or not each.head else HIDDEN,
         )
-        for each in last_answers(runtime, rule, name)
+        for each in recent_responses(runtime, rule, name)
     ]
     said = [each for each in runtime.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
     paused = any(each.word == "paused" for each in said)
     told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
-    return told | {"answers": answers, "said": said, "paused": paused}
+    return told | {"responses": responses, "said": said, "paused": paused}
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:
@@ -280,7 +280,7 @@ def _sum(one: int | None, other: int | None) -> int | None:
     return None if one is None or other is None else one + other
 
 
-def _matching_first(event: EventAnswer) -> list[Any]:
+def _matching_first(event: EventResult) -> list[Any]:
     return sorted(event.rules, key=lambda rule: not rule.matched)
 
 

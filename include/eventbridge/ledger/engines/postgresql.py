@@ -176,7 +176,7 @@ class PostgresqlEngine:
             )
 
 
-#: What a commit has answered survives a crash of the server, be its default another.
+#: What a commit has responded survives a crash of the server, be its default another.
 _DURABLE = "set_config('synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), false)"
 
 

@@ -19,11 +19,11 @@ _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 #: How old a measurement may get: two clocks drift apart by some microseconds a second.
 _KEPT_SECONDS = 60.0
 
-#: How soon a server that did not answer is asked again, while the last measurement goes on counting.
+#: How soon a server that did not respond is asked again, while the last measurement goes on counting.
 _AGAIN_SECONDS = 5.0
 
 #: How long a server may take to say the time again.
-_ANSWER_SECONDS = 2.0
+_RESPONSE_SECONDS = 2.0
 
 
 class PostgresqlClock:
@@ -48,7 +48,7 @@ class PostgresqlClock:
 
     @cached_property
     def _reader(self) -> Engine:
-        return self._engine.reader(_ANSWER_SECONDS)
+        return self._engine.reader(_RESPONSE_SECONDS)
 
     def _measure(self) -> tuple[datetime, float]:
         if not self._lock.acquire(blocking=self._measured is None):

@@ -11,8 +11,8 @@ from eventbridge.ledger.tables import operator_action
 #: Notes an action, and gives its number.
 NOTE_ACTION = Insert(operator_action).returning(operator_action.c.action_id)
 
-#: Notes what an action was answered.
-ANSWER_ACTION = (
+#: Notes what response an action got.
+RECORD_ACTION_STATUS = (
     update(operator_action)
     .where(operator_action.c.action_id == bindparam("of_action"))
     .values(status=bindparam("now_status"))

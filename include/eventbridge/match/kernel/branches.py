@@ -1,6 +1,6 @@
 """A pattern as branches: alternatives, each a plain AND of leaf lists, of which any one that holds decides.
 
-`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can answer. A branch of the
+`$or` is multiplied out, because an AND of leaf lists is what the bitsets of the kernel can decide. A branch of the
 part below `$not` is negative: the rule does not match where it holds.
 """
 

@@ -15,17 +15,17 @@ SET_SIZE: Final = 64
 """Expressions in one RE2 set."""
 
 REMEMBERED: Final = 10_000
-"""Strings of a path whose answers are kept; when there are more, all are forgotten."""
+"""Strings of a path whose results are kept; when there are more, all are forgotten."""
 
 _LONGEST_REMEMBERED: Final = 1_000
-# A set that runs out of memory answers "none" and only logs it. RE2's automaton drops its states and goes on as long
-# as the limit holds a few of them, so the limit is far above what 64 expressions of this length need.
+# A set that runs out of memory responds with "none" and only logs it. RE2's automaton drops its states and goes on as
+# long as the limit holds a few of them, so the limit is far above what 64 expressions of this length need.
 _SET_MEMORY: Final = 256 << 20
 _LONGEST_IN_SET: Final = 1_000
 
 
 class ExpressionSets:
-    """Answers which of a path's expressions match a string as a whole."""
+    """Decides which of a path's expressions match a string as a whole."""
 
     def __init__(self, expressions: Sequence[tuple[str, int]]) -> None:
         """`expressions` are (RE2 expression, atom)."""

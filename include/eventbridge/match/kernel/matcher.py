@@ -265,11 +265,11 @@ def compile_rules(
     few_paths: int = FEW_PATHS,
     previous: Matcher | None = None,
 ) -> Matcher:
-    """Return a matcher of any number of rules, whose answers are those of `eventbridge.match.reference`.
+    """Return a matcher of any number of rules, whose results are those of `eventbridge.match.reference`.
 
     `class_rows` bounds the table of classes, which is dropped when it is full; with more than `few_paths` paths
-    branches have anchors: both change what it costs, never an answer.
-    With the `previous` matcher of a rule set that was changed, patterns that it has too cost less; its answers and
+    branches have anchors: both change what it costs, never a result.
+    With the `previous` matcher of a rule set that was changed, patterns that it has too cost less; its results and
     its tables are its own.
     """
     listed = [patterns] if isinstance(patterns, Pattern) else list(patterns)

@@ -1,7 +1,7 @@
 """Which branch gets which bit: like ones stand side by side.
 
 Paths are ranked by how many branches they rule out, over all; branches are sorted by what they ask at the first path,
-then at the second, and so on. What an event lets through then lies in few words, so the AND touches few. The answer
+then at the second, and so on. What an event lets through then lies in few words, so the AND touches few. The result
 does not depend on it.
 
 A rule set of many paths has anchors besides. The *anchor* of a branch is one of its leaf lists that want a leaf: where

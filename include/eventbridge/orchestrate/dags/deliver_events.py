@@ -37,11 +37,12 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | route | Spark: matches every rule, renders every delivery, cuts the chunks |
 | push | one task a chunk, in the pool of its rule; a failed one is an everyday thing, what it left is pending |
 | write_dead_letters | settles: one verdict a delivery; writes dead letters |
-| schedule_retries | makes pending what is to be tried again; `eventbridge_retry_deliveries` takes it up when it is due |
+| schedule_retries | makes pending what is to be tried again; `eventbridge_retry_deliveries` takes it up when it is due
+|
 | commit | proves the books, then moves the offsets; fails if they do not balance |
 
-The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `eventbridge_start_waiting_runs` starts what it
-misses.
+The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `eventbridge_start_waiting_runs` starts
+what it misses.
 `eventbridge status` shows lag, batches and what is pending.
 """
 

@@ -16,7 +16,7 @@ from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES
 from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
-Says what became of an event: trigger it with the event's id. The task's log has the answer, as JSON: where the event
+Says what became of an event: trigger it with the event's id. The task's log has the response, as JSON: where the event
 lies, what each rule says to it and which condition fails, how each delivery stands, and all that happened, in order of
 time. It changes nothing. A run whose log says that there is no such event has failed.
 

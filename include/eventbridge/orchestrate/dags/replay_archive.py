@@ -21,8 +21,8 @@ Fill in *Bus* and *Rules* (`*` for all rules), and tick *Override parameters on 
 Airflow hands no parameter to the runs, and they refuse. *Dry run* is on until you switch it off.
 
 Each run is one hour, and one replay in the ledger. It begins the replay, and waits in the triggerer while runs of
-`eventbridge_replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that waits longer
-than `EVENTBRIDGE_REPLAY_TIMEOUT` pauses its replay and fails; reprocessed, it goes on under the same id.
+`eventbridge_replay_events` move its batches. To mark the run failed, or to clear it, cancels its replay. A run that
+waits longer than `EVENTBRIDGE_REPLAY_TIMEOUT` pauses its replay and fails; reprocessed, it goes on under the same id.
 The parameters are those of `eventbridge_replay_events`. Nothing but a backfill, or a person, starts a run.
 """
 

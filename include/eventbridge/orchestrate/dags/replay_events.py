@@ -22,9 +22,9 @@ GUIDE = """
 Delivers archived events again: trigger it and fill in the form. *Dry run*, on until you switch it off, logs how many
 events would be taken, who would get them, and samples. To deliver to all rules of the bus choose `*` under *Rules*.
 Events go through the rules of today, or of then, under new delivery ids or the same.
-A run moves one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next one until the end of
-the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it. To mark a run
-failed stops no replay: `eventbridge_retry_deliveries` has another run go on with it some minutes later.
+A run moves one batch of kind *replay*, its pushes in pool `eventbridge.replay`, and triggers the next one until the end
+of the archive. `eventbridge replay pause`, `cancel` and `show REPLAY` stop one and show what became of it. To mark a
+run failed stops no replay: `eventbridge_retry_deliveries` has another run go on with it some minutes later.
 """
 
 

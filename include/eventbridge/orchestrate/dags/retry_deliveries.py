@@ -18,13 +18,14 @@ from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retr
 
 GUIDE = """
 Delivers again what is pending and due, at most one chunk a target, or routes what a costly rule had no time for: a
-batch of kind *retry* a run, all pushes in the pool `eventbridge.retry`. Pending deliveries are routed already: for them route
-does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
-what was in flight. A replay that no run of `eventbridge_replay_events` has moved for minutes gets another one by `resume_replay`;
-what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while nothing is left.
+batch of kind *retry* a run, all pushes in the pool `eventbridge.retry`. Pending deliveries are routed already: for them
+route does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
+what was in flight. A replay that no run of `eventbridge_replay_events` has moved for minutes gets another one by
+`resume_replay`; what `eventbridge serve` recorded gets its first by it, or by `begin_redrive`. They are skipped while
+nothing is left.
 
-The watcher, a trigger in Airflow's triggerer, starts a run when something falls due; `eventbridge_start_waiting_runs` starts what
-it misses.
+The watcher, a trigger in Airflow's triggerer, starts a run when something falls due; `eventbridge_start_waiting_runs`
+starts what it misses.
 `eventbridge status` shows what is pending and since when.
 """
 

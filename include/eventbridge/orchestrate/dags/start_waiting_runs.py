@@ -14,10 +14,10 @@ from eventbridge.orchestrate.names import FALLBACK_DAG
 from eventbridge.orchestrate.schedule import BEGINNING, OWNER, RUN_TYPES, fallback_schedule
 
 GUIDE = """
-Starts a run of each `eventbridge_deliver_<runner>` whose bus has events that no batch took, or whose batch is not finished, and one
-of `eventbridge_retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer, starts these runs within a
-second; this DAG does it where the watcher does not: every ten minutes, and every minute while no triggerer runs the
-watcher or while a bus does not answer it. A run that finds nothing is this one task.
+Starts a run of each `eventbridge_deliver_<runner>` whose bus has events that no batch took, or whose batch is not
+finished, and one of `eventbridge_retry_deliveries` if something is due. The watcher, a trigger in Airflow's triggerer,
+starts these runs within a second; this DAG does it where the watcher does not: every ten minutes, and every minute
+while no triggerer runs the watcher or while a bus does not respond to it. A run that finds nothing is this one task.
 
 If you pause it, nothing else replaces a watcher that stands still.
 """

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
-from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.line import Line
 from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing
 from eventbridge.rocketmq.remoting.queues import TopicQueue
@@ -41,7 +41,7 @@ class Client:
         self._lines: dict[tuple[str, str], Line] = {}
         self._opening = Lock()
         self._addresses: dict[str, str] = {}
-        self._name_servers = list(settings.name_servers)  # the one that answered last comes first
+        self._name_servers = list(settings.name_servers)  # the one that responded last comes first
         self._away_until: dict[str, float] = {}
 
     def queues(self, topic: str, *, to_write: bool = False) -> list[TopicQueue]:
@@ -70,9 +70,9 @@ class Client:
         return self._offset(queue, codes.MAX_OFFSET)
 
     def ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        """Return the end of each queue, but for those of brokers that are away while another one answers.
+        """Return the end of each queue, but for those of brokers that are away while another one responds.
 
-        The brokers are asked at once; see `is_away` for how long one that does not answer is left alone.
+        The brokers are asked at once; see `is_away` for how long one that does not respond is left alone.
         """
         by_broker: dict[str, list[TopicQueue]] = defaultdict(list)
         for queue in queues:
@@ -81,10 +81,10 @@ class Client:
         found: dict[TopicQueue, int] = {}
         failed: Unreachable | None = None
         with ThreadPoolExecutor(max_workers=max(1, min(8, len(asked)))) as pool:
-            answers = {broker: pool.submit(self.again, partial(self._ends, by_broker[broker])) for broker in asked}
-            for broker, answer in answers.items():
+            responses = {broker: pool.submit(self.again, partial(self._ends, by_broker[broker])) for broker in asked}
+            for broker, response in responses.items():
                 try:
-                    found |= answer.result()
+                    found |= response.result()
                 except Unreachable as error:
                     self._away_until[broker] = time.monotonic() + self.settings.away_seconds
                     failed = failed or error
@@ -93,7 +93,7 @@ class Client:
         return found
 
     def is_away(self, broker: str) -> bool:
-        """Return whether a broker did not answer some seconds ago."""
+        """Return whether a broker did not respond some seconds ago."""
         return time.monotonic() < self._away_until.get(broker, 0.0)
 
     def offset_at(self, queue: TopicQueue, milliseconds: int) -> int:
@@ -103,8 +103,8 @@ class Client:
     def committed(self, group: str, queue: TopicQueue) -> int | None:
         """Return what a group has committed for a queue, None if nothing."""
         fields = {**_place(queue), "consumerGroup": group, "setZeroIfNotFound": "false"}
-        answer = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
-        return _number(answer, "offset") if answer.code == codes.SUCCESS else None
+        response = self.ask_broker(queue, codes.QUERY_OFFSET, fields, (codes.SUCCESS, codes.NEVER_COMMITTED))
+        return _number(response, "offset") if response.code == codes.SUCCESS else None
 
     def commit(self, group: str, queue: TopicQueue, offset: int) -> None:
         """Record the offset (next to read) of a group; a group that is not known yet is made, if brokers do that."""
@@ -156,7 +156,7 @@ class Client:
 
     def ask_broker(
         self, queue: TopicQueue, code: int, fields: Mapping[str, object], accepted: Sequence[int] = (codes.SUCCESS,)
-    ) -> Answer:
+    ) -> ResponseFrame:
         """Ask the broker of a queue what may be asked twice."""
         return self.again(lambda: self.ask(self._address(queue), code, fields, accepted))
 
@@ -168,24 +168,24 @@ class Client:
         accepted: Sequence[int] = (codes.SUCCESS,),
         *,
         looks: bool = False,
-    ) -> list[Answer]:
-        """Ask the broker of a queue several things of one kind at once; the answers come in the order of `asked`.
+    ) -> list[ResponseFrame]:
+        """Ask the broker of a queue several things of one kind at once; the responses come in the order of `asked`.
 
         `looks`: it has `look_seconds` for it.
         """
         address = self._address(queue)
         seconds = self._look_seconds if looks else self.settings.timeout_seconds
-        found: dict[int, Answer] = {}
+        found: dict[int, ResponseFrame] = {}
         with self._line(address, "look" if looks else "ask").connection() as connection:
             numbers = [connection.send(code, fields) for fields in asked]
             end = time.monotonic() + seconds
             while not found.keys() >= set(numbers):
-                answer = connection.receive(end - time.monotonic())
-                if answer is None:
-                    raise TimedOut(address, f"no answer within {seconds:g} s")
-                if answer.code not in accepted:
-                    raise Refused(address, answer.code, answer.remark)
-                found[answer.opaque] = answer
+                response = connection.receive(end - time.monotonic())
+                if response is None:
+                    raise TimedOut(address, f"no response within {seconds:g} s")
+                if response.code not in accepted:
+                    raise Refused(address, response.code, response.remark)
+                found[response.opaque] = response
         return [found[number] for number in numbers]
 
     def ask(
@@ -195,16 +195,16 @@ class Client:
         fields: Mapping[str, object],
         accepted: Sequence[int] = (codes.SUCCESS,),
         body: bytes = b"",
-    ) -> Answer:
+    ) -> ResponseFrame:
         """Ask a server what may be asked twice: it is, while the server is busy. Raises Refused."""
         end = time.monotonic() + self.settings.timeout_seconds
         while True:
             with self._line(address, "ask").connection() as connection:
-                answer = connection.call(code, fields, body)
-            if answer.code in accepted:
-                return answer
-            if answer.code != codes.BUSY or time.monotonic() > end:
-                raise Refused(address, answer.code, answer.remark)
+                response = connection.call(code, fields, body)
+            if response.code in accepted:
+                return response
+            if response.code != codes.BUSY or time.monotonic() > end:
+                raise Refused(address, response.code, response.remark)
             time.sleep(_LOOK_SECONDS)
 
     def close(self) -> None:
@@ -228,19 +228,19 @@ class Client:
         return _number(self.ask_broker(queue, code, {**_place(queue), **more}), "offset")
 
     def _ends(self, queues: Sequence[TopicQueue]) -> dict[TopicQueue, int]:
-        answers = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues], looks=True)
-        return {queue: _number(answer, "offset") for queue, answer in zip(queues, answers, strict=True)}
+        responses = self.ask_together(queues[0], codes.MAX_OFFSET, [_place(queue) for queue in queues], looks=True)
+        return {queue: _number(response, "offset") for queue, response in zip(queues, responses, strict=True)}
 
     def _send(self, queue: TopicQueue, request: tuple[int, Mapping[str, object], bytes]) -> int:
         address = self._address(queue)
         with self._line(address, "send").connection() as connection:
-            answer = connection.call(*request)
-        if answer.code != codes.SUCCESS:
-            raise Refused(address, answer.code, answer.remark)
-        return place_of(answer)
+            response = connection.call(*request)
+        if response.code != codes.SUCCESS:
+            raise Refused(address, response.code, response.remark)
+        return place_of(response)
 
     def _route(self, topic: str) -> Mapping[str, Any]:
-        """Ask the name servers, one after the other, until one answers, and learn where brokers are."""
+        """Ask the name servers, one after the other, until one responds, and learn where brokers are."""
         failed: RemotingError | None = None
         for server in list(self._name_servers):
             try:
@@ -282,8 +282,8 @@ def _place(queue: TopicQueue) -> dict[str, object]:
     return {"topic": queue.topic, "queueId": queue.number, "bname": queue.broker}
 
 
-def _number(answer: Answer, name: str) -> int:
+def _number(response: ResponseFrame, name: str) -> int:
     try:
-        return int(answer.fields[name])
+        return int(response.fields[name])
     except (KeyError, ValueError):
-        raise Malformed(f"an answer without the number {name!r}") from None
+        raise Malformed(f"a response without the number {name!r}") from None

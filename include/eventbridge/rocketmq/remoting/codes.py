@@ -1,4 +1,4 @@
-"""Codes of the protocol: what is asked, and what is answered."""
+"""Codes of the protocol: what is asked, and what is responded to."""
 
 from __future__ import annotations
 

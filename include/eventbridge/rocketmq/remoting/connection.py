@@ -1,4 +1,4 @@
-"""One connection to a server: requests go out, answers come back in any order, each within its time."""
+"""One connection to a server: requests go out, responses come back in any order, each within its time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from eventbridge.rocketmq.remoting.errors import HostUnknown, Malformed, TimedOut, TlsFailed, Unreachable
-from eventbridge.rocketmq.remoting.frames import Answer, request, signed, take_frames
+from eventbridge.rocketmq.remoting.frames import ResponseFrame, request, signed, take_frames
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
 _CHUNK = 1 << 18
@@ -30,22 +30,22 @@ class Connection:
         self._numbers = itertools.count(1)
         self._received = bytearray()
         self._chunk = memoryview(bytearray(_CHUNK))
-        self._answers: deque[Answer] = deque()
+        self._responses: deque[ResponseFrame] = deque()
         self._socket = self._opened()
 
-    def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> Answer:
-        """Send one request and return its answer; raises Unreachable (TimedOut)."""
+    def call(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> ResponseFrame:
+        """Send one request and return its response; raises Unreachable (TimedOut)."""
         number = self.send(code, fields, body)
         end = time.monotonic() + self._settings.timeout_seconds
         while True:
-            answer = self.receive(end - time.monotonic())
-            if answer is None:
-                raise TimedOut(self.address, f"no answer within {self._settings.timeout_seconds:g} s")
-            if answer.opaque == number:
-                return answer
+            response = self.receive(end - time.monotonic())
+            if response is None:
+                raise TimedOut(self.address, f"no response within {self._settings.timeout_seconds:g} s")
+            if response.opaque == number:
+                return response
 
     def send(self, code: int, fields: Mapping[str, object], body: bytes = b"") -> int:
-        """Send a request and return the number that its answer will have."""
+        """Send a request and return the number that its response will have."""
         texts = {name: str(value) for name, value in fields.items()}
         if self._settings.access_key:
             texts = signed(texts, body, self._settings.access_key, self._settings.secret_key)
@@ -58,10 +58,10 @@ class Connection:
             raise self._broken(error) from None
         return number
 
-    def receive(self, wait_seconds: float) -> Answer | None:
-        """Return the next answer, None if none comes in time."""
+    def receive(self, wait_seconds: float) -> ResponseFrame | None:
+        """Return the next response, None if none comes in time."""
         end = time.monotonic() + wait_seconds
-        while not self._answers:
+        while not self._responses:
             left = end - time.monotonic()
             try:
                 self._socket.settimeout(max(0.0, left))
@@ -76,10 +76,10 @@ class Connection:
                 raise Unreachable(self.address, "the connection was closed")
             self._received += self._chunk[:count]
             try:
-                self._answers += take_frames(self._received)
+                self._responses += take_frames(self._received)
             except Malformed as error:
                 raise Malformed(f"{self.address}: {error}") from None
-        return self._answers.popleft()
+        return self._responses.popleft()
 
     def is_usable(self) -> bool:
         """Return whether an idle connection still stands: a server says nothing of itself but good-bye."""
@@ -116,6 +116,6 @@ class Connection:
         if isinstance(error, socket.gaierror):
             return HostUnknown(self.address, "no address is known by this name")
         if isinstance(error, TimeoutError):
-            return TimedOut(self.address, f"no answer within {self._settings.timeout_seconds:g} s")
+            return TimedOut(self.address, f"no response within {self._settings.timeout_seconds:g} s")
         why = getattr(error, "strerror", None) or str(error)
         return Unreachable(self.address, why.lower())

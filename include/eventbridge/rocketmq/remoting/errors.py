@@ -1,4 +1,4 @@
-"""What a call may meet: nobody answers, an answer that refuses, bytes that are no answer."""
+"""What a call may meet: nobody responds, a response that refuses, bytes that are no response."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Unreachable(RemotingError):
 
 
 class TimedOut(Unreachable):
-    """No answer came in time."""
+    """No response came in time."""
 
 
 class HostUnknown(Unreachable):
@@ -48,7 +48,7 @@ class TlsFailed(Unreachable):
 
 
 class Refused(RemotingError):
-    """The server answered that it does not do it; `code` is RocketMQ's, `remark` its words."""
+    """The server responded that it does not do it; `code` is RocketMQ's, `remark` its words."""
 
     def __init__(self, address: str, code: int, remark: str) -> None:
         self.address = address
@@ -66,5 +66,5 @@ class Malformed(RemotingError):
 
 
 def name_of(code: int) -> str:
-    """Return what RocketMQ calls the code of an answer."""
+    """Return what RocketMQ calls the code of a response."""
     return _NAMES.get(code, f"code {code}")

@@ -1,4 +1,4 @@
-"""Requests and answers as frames: a length, a JSON header, a body; and the signature of a request."""
+"""Requests and responses as frames: a length, a JSON header, a body; and the signature of a request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rocketmq.remoting.errors import Malformed
 
 _LENGTHS: Final = struct.Struct(">II")  # of all that follows; of the header, in the first byte its kind
 _JSON: Final = 0
-_IS_ANSWER: Final = 1
+_IS_RESPONSE: Final = 1
 #: What the client says of its own version: RocketMQ 5.1 or so.
 _VERSION: Final = 455
 
@@ -22,7 +22,7 @@ _VERSION: Final = 455
 MAX_FRAME: Final = 64 << 20
 
 
-class Answer(NamedTuple):
+class ResponseFrame(NamedTuple):
     """What a server says to the request of the same `opaque` number."""
 
     opaque: int
@@ -55,12 +55,12 @@ def signed(fields: Mapping[str, str], body: bytes, access_key: str, secret_key: 
     return {**found, "Signature": base64.b64encode(digest).decode("ascii")}
 
 
-def take_frames(data: bytearray) -> list[Answer]:
+def take_frames(data: bytearray) -> list[ResponseFrame]:
     """Take the whole frames off the front of what was received; requests that a server sends of itself are dropped.
 
     Raises Malformed for what is not a frame.
     """
-    found: list[Answer] = []
+    found: list[ResponseFrame] = []
     place = 0
     with memoryview(data) as view:  # slices of the bytes themselves would be copied twice
         while len(data) - place >= _LENGTHS.size:
@@ -72,21 +72,21 @@ def take_frames(data: bytearray) -> list[Answer]:
             begin = place + _LENGTHS.size
             body = begin + (head & 0xFFFFFF)
             place += 4 + length
-            answer = _answer(head >> 24, bytes(view[begin:body]), bytes(view[body:place]))
-            if answer is not None:
-                found.append(answer)
+            response = _response(head >> 24, bytes(view[begin:body]), bytes(view[body:place]))
+            if response is not None:
+                found.append(response)
     del data[:place]
     return found
 
 
-def _answer(kind: int, text: bytes, body: bytes) -> Answer | None:
+def _response(kind: int, text: bytes, body: bytes) -> ResponseFrame | None:
     if kind != _JSON:
         raise Malformed(f"a header of kind {kind}, and only JSON (0) was asked for")
     try:
         header = json.loads(text)
-        if not int(header["flag"]) & _IS_ANSWER:
+        if not int(header["flag"]) & _IS_RESPONSE:
             return None
         fields = header.get("extFields") or {}
-        return Answer(int(header["opaque"]), int(header["code"]), str(header.get("remark") or ""), fields, body)
+        return ResponseFrame(int(header["opaque"]), int(header["code"]), str(header.get("remark") or ""), fields, body)
     except (ValueError, KeyError, TypeError) as error:
         raise Malformed(f"a header that cannot be read: {error}") from None

@@ -70,7 +70,7 @@ class Outgoing(NamedTuple):
 
 
 def decoded(data: bytes) -> list[Incoming]:
-    """Return the messages of the body of a pull's answer; those of a batch one by one.
+    """Return the messages of the body of a pull's response; those of a batch one by one.
 
     A body that cannot be decompressed is as it lies. Raises Malformed for what is not a message.
     """

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import Incoming, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
@@ -91,10 +91,10 @@ class Popping:
             "order": "false",
             "bname": broker,
         }
-        answer = self._client.ask_broker(
+        response = self._client.ask_broker(
             TopicQueue(self._topic, broker, 0), codes.POP, fields, (codes.SUCCESS, *_NOTHING)
         )
-        return [] if answer.code != codes.SUCCESS else _popped(answer, broker)
+        return [] if response.code != codes.SUCCESS else _popped(response, broker)
 
     def brokers(self) -> list[str]:
         """Return the brokers that have the topic now."""
@@ -109,10 +109,10 @@ class Popping:
         """Have the brokers keep messages back for as long again, and return what acknowledges each of them then."""
         accepted = (codes.SUCCESS, *_NO_LONGER_HELD)
         fields = {"invisibleTime": self._invisible}
-        answers = self._ask_all(
+        responses = self._ask_all(
             codes.CHANGE_INVISIBLE_TIME, receipts, lambda each: each.asked(self._group) | fields, accepted
         )
-        return [_extended(receipt, answers[receipt]) for receipt in receipts]
+        return [_extended(receipt, responses[receipt]) for receipt in receipts]
 
     def waiting(self) -> int:
         """Return how many messages wait, by the group's offsets: those that were just handed out may be counted.
@@ -135,28 +135,28 @@ class Popping:
         receipts: Sequence[str],
         asked: Callable[[_Receipt], Mapping[str, object]],
         accepted: Sequence[int],
-    ) -> dict[str, Answer]:
+    ) -> dict[str, ResponseFrame]:
         by_broker: dict[str, list[_Receipt]] = defaultdict(list)
         for receipt in receipts:
             found = _Receipt.of(receipt, self._topic, self._group)
             by_broker[found.broker].append(found)
-        answers: dict[str, Answer] = {}
+        responses: dict[str, ResponseFrame] = {}
         for broker, mine in by_broker.items():
             queue = TopicQueue(self._topic, broker, 0)
             for first in range(0, len(mine), _REQUESTS_AT_ONCE):
                 some = mine[first : first + _REQUESTS_AT_ONCE]
                 ask = partial(self._client.ask_together, queue, code, [asked(each) for each in some], accepted)
-                answers |= zip((each.note for each in some), self._client.again(ask), strict=True)
-        return answers
+                responses |= zip((each.note for each in some), self._client.again(ask), strict=True)
+        return responses
 
 
-def _popped(answer: Answer, broker: str) -> list[Popped]:
-    fields = answer.fields
+def _popped(response: ResponseFrame, broker: str) -> list[Popped]:
+    fields = response.fields
     starts = _by_queue(fields.get("startOffsetInfo", ""))
     offsets = {queue: text.split(",") for queue, text in _by_queue(fields.get("msgOffsetInfo", "")).items()}
     taken: dict[int, int] = defaultdict(int)
     found = []
-    for message in decoded(answer.body):
+    for message in decoded(response.body):
         receipt = message.properties.get("POP_CK")
         if receipt is None:
             try:
@@ -164,7 +164,7 @@ def _popped(answer: Answer, broker: str) -> list[Popped]:
                 at = offsets[message.queue][taken[message.queue]]
                 parts = (starts[message.queue], *(fields[name] for name in ("popTime", "invisibleTime", "reviveQid")))
             except (KeyError, IndexError):
-                raise Malformed("the answer to a pop does not say how to acknowledge a message") from None
+                raise Malformed("the response to a pop does not say how to acknowledge a message") from None
             taken[message.queue] += 1
             receipt = " ".join((*parts, "0", broker, str(message.queue), at))
         message_id = message.properties.get("UNIQ_KEY") or f"{broker}-{message.queue}-{message.offset}"
@@ -178,12 +178,12 @@ def _by_queue(text: str) -> dict[int, str]:
     return {int(part[1]): part[2] for part in said if len(part) == 3 and part[0] == "0"}
 
 
-def _extended(receipt: str, answer: Answer) -> str:
-    if answer.code != codes.SUCCESS:
+def _extended(receipt: str, response: ResponseFrame) -> str:
+    if response.code != codes.SUCCESS:
         return receipt
     _, _, _, _, mark, broker, queue, offset = receipt.split(" ")
     try:
-        times = (answer.fields[name] for name in ("popTime", "invisibleTime", "reviveQid"))
+        times = (response.fields[name] for name in ("popTime", "invisibleTime", "reviveQid"))
         return " ".join((offset, *times, mark, broker, queue, offset))
     except KeyError:
-        raise Malformed("the answer to a change of the visibility timeout does not say when it was made") from None
+        raise Malformed("the response to a change of the visibility timeout does not say when it was made") from None

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Malformed, Refused, TimedOut
-from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import Incoming, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
@@ -34,7 +34,7 @@ _TIMES_SAID: Final = 5
 
 
 class Pulled(NamedTuple):
-    """The body of an answer, of which the messages with start <= offset < end are wanted."""
+    """The body of a response, of which the messages with start <= offset < end are wanted."""
 
     body: bytes
     start: int
@@ -59,7 +59,7 @@ class _Slice:
 class _Holes:
     """Up to where a broker was believed that nothing lies there.
 
-    One that has not built its index yet answers as if there were a hole, up to the end of the index's file: what is
+    One that has not built its index yet responds as if there were a hole, up to the end of the index's file: what is
     asked for again then is found.
     """
 
@@ -119,14 +119,14 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
             ask(in_order[-1])
         if not in_order:
             return
-        answer = connection.receive(silence_ends - time.monotonic())
-        if answer is None:
+        response = connection.receive(silence_ends - time.monotonic())
+        if response is None:
             raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
-        part = asked.pop(answer.opaque, None)
+        part = asked.pop(response.opaque, None)
         if part is None:
             continue
         before, wanted = part.next, part.end - part.next
-        if _take(part, answer, connection.address, holes):
+        if _take(part, response, connection.address, holes):
             came = part.next - before
             size = max(size, min(2 * wanted, _MOST)) if came >= wanted else came
             silence_ends = time.monotonic() + SILENCE_SECONDS
@@ -145,7 +145,7 @@ def followed(
 ) -> Iterator[tuple[TopicQueue | None, list[Incoming], int]]:
     """Yield what comes to queues of one broker, from these offsets on, and up to where that is; ends when it is over.
 
-    A queue that is None: the broker answers, and nothing has come.
+    A queue that is None: the broker responds, and nothing has come.
     """
     parts = {queue: _Slice(offset, _NO_END) for queue, offset in positions.items()}
     holes = {queue: _Holes() for queue in positions}
@@ -159,37 +159,37 @@ def followed(
         ask(queue)
     silence_ends = time.monotonic() + SILENCE_SECONDS
     while not is_over():
-        answer = connection.receive(_LOOK_SECONDS)
-        if answer is None:
+        response = connection.receive(_LOOK_SECONDS)
+        if response is None:
             if time.monotonic() > silence_ends:
                 raise TimedOut(connection.address, f"no messages within {SILENCE_SECONDS:g} s")
             continue
         silence_ends = time.monotonic() + SILENCE_SECONDS
-        queue = asked.pop(answer.opaque)
+        queue = asked.pop(response.opaque)
         part = parts[queue]
-        came_further = _take(part, answer, connection.address, holes[queue])
+        came_further = _take(part, response, connection.address, holes[queue])
         yield (queue if came_further else None), [one for each in part.found for one in each.messages()], part.next
         part.found = []
         ask(queue)
 
 
-def _take(part: _Slice, answer: Answer, address: str, holes: _Holes) -> bool:
-    """Take what an answer says of a slice; returns whether it came any further."""
-    if answer.code == codes.BUSY:
+def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Holes) -> bool:
+    """Take what a response says of a slice; returns whether it came any further."""
+    if response.code == codes.BUSY:
         time.sleep(_BUSY_SECONDS)
         return False
-    if answer.code not in (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED):
-        raise Refused(address, answer.code, answer.remark)
+    if response.code not in (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED):
+        raise Refused(address, response.code, response.remark)
     try:
-        goes_on_at = int(answer.fields["nextBeginOffset"])
+        goes_on_at = int(response.fields["nextBeginOffset"])
     except (KeyError, ValueError):
-        raise Malformed(f"{address}: the answer to a pull does not say where it goes on") from None
-    if answer.code == codes.MOVED and goes_on_at < part.next:
-        raise Refused(address, answer.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
+        raise Malformed(f"{address}: the response to a pull does not say where it goes on") from None
+    if response.code == codes.MOVED and goes_on_at < part.next:
+        raise Refused(address, response.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
     came_further = goes_on_at > part.next
-    if came_further and answer.code == codes.SUCCESS:
-        part.found.append(Pulled(answer.body, part.next, part.end))
-    if not came_further or (answer.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
+    if came_further and response.code == codes.SUCCESS:
+        part.found.append(Pulled(response.body, part.next, part.end))
+    if not came_further or (response.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
         time.sleep(_BUSY_SECONDS)  # else a broker that has nothing to say is asked without end
         return False
     part.said = 0

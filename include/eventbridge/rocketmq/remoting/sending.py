@@ -1,4 +1,4 @@
-"""Requests that send messages, and what is answered."""
+"""Requests that send messages, and what is responded to."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.frames import Answer
+from eventbridge.rocketmq.remoting.frames import ResponseFrame
 from eventbridge.rocketmq.remoting.messages import Outgoing, batch_body, properties_text
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
@@ -30,12 +30,12 @@ def batch_request(queue: TopicQueue, messages: Sequence[Outgoing]) -> Request:
     return codes.SEND_BATCH, _fields(queue, "", is_batch=True), batch_body(messages)
 
 
-def place_of(answer: Answer) -> int:
+def place_of(response: ResponseFrame) -> int:
     """Return the offset of what was sent, of a batch that of its first message."""
     try:
-        return int(answer.fields["queueOffset"])
+        return int(response.fields["queueOffset"])
     except (KeyError, ValueError):
-        raise Malformed("the answer to what was sent has no offset") from None
+        raise Malformed("the response to what was sent has no offset") from None
 
 
 def _fields(queue: TopicQueue, properties: str, *, is_batch: bool) -> dict[str, object]:

@@ -32,8 +32,8 @@ class Tls:
 class ClientSettings:
     """Settings of a client; `name_servers` are `host:port`. Without `access_key` requests are not signed.
 
-    `timeout_seconds` bounds each answer, and opening a connection; `look_seconds` the answer of a broker to where its
-    queues end, which is asked often: one that takes longer is away for `away_seconds`. `read_group` is the consumer
+    `timeout_seconds` bounds each response, and opening a connection; `look_seconds` the response of a broker to where
+    its queues end, which is asked often: one that takes longer is away for `away_seconds`. `read_group` is the consumer
     group in whose name ranges are read: one that each broker has.
     """
 

@@ -13,7 +13,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.server_tables import ServerTables
 from eventbridge.sources.embedded.table_log import TableLog
 
-#: How long an answer of `ends` holds for one that follows the bus.
+#: How long a response of `ends` holds for one that follows the bus.
 _ENDS_HOLD_SECONDS = 0.02
 
 
@@ -37,7 +37,7 @@ class DatabaseBus(TableLog):
     def ends(self) -> Mapping[Partition, int]:
         """Return the end offset of every partition, by one short query: cheap enough to ask several times a second.
 
-        Followed, it is asked so often that an answer holds for some milliseconds.
+        Followed, it is asked so often that a response holds for some milliseconds.
         """
         if time.monotonic() < self._ends_until:
             return self._ends

@@ -128,7 +128,7 @@ class BusServer:
         """Make the statements one transaction, durable when the block has ended, undone if it raises.
 
         Only its beginning is repeated where the connection was lost: then nothing has been done yet. Of a commit whose
-        answer is lost nobody knows, and BusError says that what was published may be there.
+        response is lost nobody knows, and BusError says that what was published may be there.
         """
         with self._alone():
             # each statement sees what others have committed by then: rows are locked before they are decided by

@@ -43,11 +43,11 @@ class KafkaLog:
 
     `settings` are those of a client, by `kafka.settings.client_settings`. Nothing is asked before it is needed.
     Threads may share an instance, but one reads at a time; a process forked from one must open its own.
-    Raises BusError with a remedy where the brokers do not answer, or refuse.
+    Raises BusError with a remedy where the brokers do not respond, or refuse.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the response of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:
@@ -70,7 +70,7 @@ class KafkaLog:
 
     def identities(self) -> Mapping[str, str]:
         """Return the cluster's id and the topic's own, by topic: a topic that is made again has another."""
-        asked = self._asking.answers(lambda client: {0: client.describe_cluster()}, "to ask for the cluster's id")
+        asked = self._asking.responses(lambda client: {0: client.describe_cluster()}, "to ask for the cluster's id")
         cluster = asked[0].cluster_id
         return {name: f"{cluster}/{topic.topic_id}" for name, topic in self._described().items()}
 
@@ -164,7 +164,7 @@ class KafkaLog:
     def most_bytes(self, topic: str) -> int | None:
         """Return how many bytes body and key of a record may have, by the topic's max.message.bytes a minute ago.
 
-        None: it is not known, as the login may not describe the topic's configuration, or nobody answers.
+        None: it is not known, as the login may not describe the topic's configuration, or nobody responds.
         """
         known = self._most_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:
@@ -179,22 +179,22 @@ class KafkaLog:
         asked = ConfigResource(ResourceType.TOPIC, topic)
         try:
             doing = f"to ask how large messages of {topic!r} may be"
-            answers = self._asking.answers(lambda client: client.describe_configs([asked]), doing)
+            responses = self._asking.responses(lambda client: client.describe_configs([asked]), doing)
         except BusError:
             return None
-        (found,) = answers.values()
+        (found,) = responses.values()
         return max(0, int(found["max.message.bytes"].value) - _AROUND_BYTES)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the cluster has on record for a consumer group, for the partitions of the topics."""
         parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._known()]
         place, doing = ConsumerGroupTopicPartitions(group, parts), f"to ask how far the group {group!r} has come"
-        asked = self._asking.answers(lambda client: client.list_consumer_group_offsets([place]), doing)
-        (answer,) = asked.values()
-        self._refuse_failed(answer.topic_partitions, doing)
+        asked = self._asking.responses(lambda client: client.list_consumer_group_offsets([place]), doing)
+        (response,) = asked.values()
+        self._refuse_failed(response.topic_partitions, doing)
         return {
             Partition(each.topic, "", each.partition): each.offset
-            for each in answer.topic_partitions
+            for each in response.topic_partitions
             if each.offset >= 0
         }
 
@@ -208,9 +208,9 @@ class KafkaLog:
                 TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()
             ]
             place, doing = ConsumerGroupTopicPartitions(group, parts), f"to commit for the group {group!r}"
-            asked = self._asking.answers(lambda client: client.alter_consumer_group_offsets([place]), doing)
-            (answer,) = asked.values()
-            self._refuse_failed(answer.topic_partitions, doing)
+            asked = self._asking.responses(lambda client: client.alter_consumer_group_offsets([place]), doing)
+            (response,) = asked.values()
+            self._refuse_failed(response.topic_partitions, doing)
         fault_points.reach("bus.commit.done")
 
     def close(self) -> None:
@@ -229,7 +229,7 @@ class KafkaLog:
     def _described(self) -> dict[str, Any]:
         named = TopicCollection(list(self._topics))
         doing = f"to ask about the topics {', '.join(map(repr, self._topics))}"
-        return self._asking.answers(lambda client: client.describe_topics(named), doing)
+        return self._asking.responses(lambda client: client.describe_topics(named), doing)
 
     def _known(self) -> Sequence[Partition]:
         return sorted(self._partitions) if time.monotonic() < self._partitions_until else self.partitions()
@@ -245,10 +245,10 @@ class KafkaLog:
             self._check(partition)
         asked = {TopicPartition(partition.topic, partition.partition_id): spec for partition in partitions}
         level = IsolationLevel.READ_COMMITTED
-        answers = self._asking.answers(
+        responses = self._asking.responses(
             lambda client: client.list_offsets(asked, isolation_level=level), "to ask for offsets", of_known=True
         )
-        return {Partition(part.topic, "", part.partition): int(info.offset) for part, info in answers.items()}
+        return {Partition(part.topic, "", part.partition): int(info.offset) for part, info in responses.items()}
 
     def _refuse_failed(self, parts: Sequence[TopicPartition], doing: str) -> None:
         for part in parts:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.kafka.client import ANSWER_SECONDS, QUIET, Trouble, bus_error
+from eventbridge.kafka.client import QUIET, RESPONSE_SECONDS, Trouble, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.places import partition_of_key
 
@@ -85,7 +85,7 @@ class Publishing:
         self, producer: Producer, partition: Partition, record: tuple[bytes, bytes | None, int], told: Any
     ) -> None:
         body, key, at = record
-        end = time.monotonic() + ANSWER_SECONDS
+        end = time.monotonic() + RESPONSE_SECONDS
         while True:
             try:
                 producer.produce(
@@ -109,7 +109,7 @@ class Publishing:
 
     def _learn(self, producer: Producer, topic: str) -> None:
         with suppress(KafkaException):
-            producer.list_topics(topic, timeout=ANSWER_SECONDS)
+            producer.list_topics(topic, timeout=RESPONSE_SECONDS)
 
 
 class _Sent:

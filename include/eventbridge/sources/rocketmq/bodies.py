@@ -35,7 +35,7 @@ _TOTAL: Final = struct.Struct(">I")
 _MAGIC: Final = 0xDAA320A7
 _NOT_PLAIN: Final = 0x1 | 0x30 | 0xC0
 
-#: What answers brought is put together until it is so much: a block of few messages costs as much as one of many.
+#: What responses brought is put together until it is so much: a block of few messages costs as much as one of many.
 _ENOUGH_BYTES: Final = 512 << 10
 
 Numbers = npt.NDArray[np.int64]

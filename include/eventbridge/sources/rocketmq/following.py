@@ -23,7 +23,7 @@ from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
 
-#: How long a broker that does not answer is left alone, and how long one waits for its reader to take what came.
+#: How long a broker that does not respond is left alone, and how long one waits for its reader to take what came.
 _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 
@@ -38,7 +38,7 @@ class Following:
         }
         self._lock = threading.Lock()
         self._over = threading.Event()
-        self._failed: dict[str, BusError] = {}  # brokers that do not answer now
+        self._failed: dict[str, BusError] = {}  # brokers that do not respond now
         by_broker: dict[str, list[Partition]] = defaultdict(list)
         for partition in positions:
             by_broker[partition.broker].append(partition)
@@ -50,7 +50,7 @@ class Following:
             thread.start()
 
     def ends(self) -> dict[Partition, int]:
-        """Return up to where each partition was fetched; waits for nothing. Raises BusError where no broker answers."""
+        """Return up to where each partition was fetched; waits for nothing. Raises BusError where no broker responds."""
         if self._threads and len(self._failed) == len(self._threads):
             raise next(iter(self._failed.values()))
         with self._lock:

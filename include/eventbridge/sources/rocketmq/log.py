@@ -36,11 +36,11 @@ class RocketmqLog:
     """A log source, and a publisher, of some topics of a cluster; it makes none.
 
     Nothing is asked before it is needed. Threads may share an instance; a process forked from one must open its own.
-    Raises BusError with a remedy where name servers or brokers do not answer, or refuse.
+    Raises BusError with a remedy where name servers or brokers do not respond, or refuse.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the response of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: ClientSettings, topics: Sequence[str]) -> None:
@@ -66,7 +66,7 @@ class RocketmqLog:
     def partitions(self) -> Sequence[Partition]:
         """Return the partitions of the topics that can be read, as they are now.
 
-        Those of a broker that did not answer `ends` are left out for a while, if another one answered.
+        Those of a broker that did not respond `ends` are left out for a while, if another one responded.
         """
         found: list[Partition] = []
         for topic in self._topics:
@@ -115,7 +115,7 @@ class RocketmqLog:
         with self._doing(f"to ask for offsets of {_name(partition)} by time"):
             end, first = self._client.end(asked), self._client.earliest(asked)
             found = max(first, self._client.offset_at(asked, since))
-            # brokers of some versions answer with the last message before that time
+            # brokers of some versions respond with the last message before that time
             later = (each for part in self._client.read(asked, found, end) for each in part if each.stored_at >= since)
             return next((each.offset for each in later), end)
 

@@ -22,7 +22,7 @@ from eventbridge.sources.rocketmq.publishing import Publishing
 #: A block of so many bytes is handed over before more is asked for.
 _BLOCK_BYTES: Final = 4 << 20
 #: How often in a row a broker may hand out nothing; others may be served just then.
-_EMPTY_ANSWERS: Final = 3
+_EMPTY_RESPONSES: Final = 3
 
 
 class PopMode(NamedTuple):
@@ -36,7 +36,7 @@ class PopMode(NamedTuple):
 class RocketmqQueue:
     """A queue source of the first of some topics, and a publisher of all.
 
-    Nothing is asked before it is needed. Raises BusError with a remedy where servers do not answer, or refuse.
+    Nothing is asked before it is needed. Raises BusError with a remedy where servers do not respond, or refuse.
     """
 
     kind: Literal["queue"] = "queue"
@@ -68,7 +68,7 @@ class RocketmqQueue:
         with self._doing("to receive messages of"):
             for broker in self._popping.brokers():
                 empty = 0
-                while empty < _EMPTY_ANSWERS and len(found) < at_most and _size(found) < _BLOCK_BYTES:
+                while empty < _EMPTY_RESPONSES and len(found) < at_most and _size(found) < _BLOCK_BYTES:
                     some = self._popping.pop(broker, min(MOST_AT_ONCE, at_most - len(found)))
                     found += some
                     empty = 0 if some else empty + 1

@@ -74,7 +74,7 @@ class SqsQueue:
         found: list[dict[str, Any]] = []
         with self._doing("receive from"):
             while len(found) < at_most and sum(len(each["Body"]) for each in found) < _BLOCK_BYTES:
-                answer = self._client.receive_message(
+                response = self._client.receive_message(
                     QueueUrl=self._queue_url(),
                     MaxNumberOfMessages=min(_AT_ONCE, at_most - len(found)),
                     VisibilityTimeout=self._invisible,
@@ -82,9 +82,9 @@ class SqsQueue:
                     MessageSystemAttributeNames=["SentTimestamp", "MessageGroupId"],
                     MessageAttributeNames=["All"],
                 )
-                if not answer.get("Messages"):
+                if not response.get("Messages"):
                     break
-                found += answer["Messages"]
+                found += response["Messages"]
             return _block(found)
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
@@ -123,8 +123,8 @@ class SqsQueue:
         for first in range(0, len(receipts), _AT_ONCE):
             some = receipts[first : first + _AT_ONCE]
             entries = [{"Id": str(number), "ReceiptHandle": receipt, **more} for number, receipt in enumerate(some)]
-            answer = call(QueueUrl=self._queue_url(), Entries=entries)
-            for failed in answer.get("Failed", ()):
+            response = call(QueueUrl=self._queue_url(), Entries=entries)
+            for failed in response.get("Failed", ()):
                 if failed["Code"].rpartition(".")[2] not in _RAN_OUT:
                     said = failed.get("Message", "")
                     raise BusError(f"SQS at {self._place}: a message of {self._name!r}: {failed['Code']} {said}")
@@ -147,12 +147,12 @@ class SqsQueue:
         except BotoCoreError as error:
             raise BusError(
                 f"SQS at {self._place}: to {what} the queue {self._name!r}: {error}. "
-                "Correct endpoint_url and region_name in the connection's extra, or wait until it answers"
+                "Correct endpoint_url and region_name in the connection's extra, or wait until it responds"
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise BusError(
-                f"SQS at {self._place}: to {what} the queue {self._name!r}: an answer that was cut short, or is "
-                f"not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it answers"
+                f"SQS at {self._place}: to {what} the queue {self._name!r}: a response that was cut short, or is "
+                f"not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
             ) from None
 
 

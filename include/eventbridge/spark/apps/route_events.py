@@ -2,7 +2,7 @@
 
     spark-submit route_events.py STORE_URI JOB_FILE
 
-STORE_URI is the object store as the stages know it, JOB_FILE the path in it that route wrote. The workers' answers go
+STORE_URI is the object store as the stages know it, JOB_FILE the path in it that route wrote. The workers' responses go
 into the store too; the exit code is 0 if every slice was routed. `eventbridge` must be installed where workers run.
 """
 

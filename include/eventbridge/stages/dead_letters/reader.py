@@ -173,7 +173,7 @@ class Chosen:
         """Return the chosen rows of a file, in ascending order, each with what SELECTED_BY names of it."""
         columns = [*SELECTED_BY, "batch_id"]
         if self._selection.error is not None:
-            columns.append("attempts")  # with their answers: long
+            columns.append("attempts")  # with their responses: long
         table = read_unless_damaged(self._runtime.store, file, columns=columns, damaged=self._damaged)
         records = [] if table is None else plain_rows(table)
         return [(row, each) for row, each in enumerate(records) if self._fits(each)]

@@ -22,7 +22,7 @@ from eventbridge.stages.ingest.checking import CheckedFile, Checking, Limits, va
 from eventbridge.stages.ingest.deleted_range import passes_over
 from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
-from eventbridge.stages.ingest.sharing import Answer, LandedFile, Lander, LandJob, Part, log_of, parts_of
+from eventbridge.stages.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
@@ -106,7 +106,7 @@ class Landing:
 
     @property
     def bus_today(self) -> Bus:
-        """The bus as today's file has it: a person who was told of a deleted range answers there."""
+        """The bus as today's file has it: a person who was told of a deleted range responds there."""
         if self.bus.source.offset_reset == "earliest":
             return self.bus
         return self.runtime.rule_set().buses.get(self.bus.name, self.bus)
@@ -133,15 +133,15 @@ class Landing:
         lander = open_lander(self.bus) if parts else None
         if lander is None:
             return
-        with closing(_answers(lander, job, parts)) as answers:
-            for part, answer in zip(parts, answers, strict=False):
-                if not self._take_over(part, answer, budget):
+        with closing(_responses(lander, job, parts)) as responses:
+            for part, response in zip(parts, responses, strict=False):
+                if not self._take_over(part, response, budget):
                     return
 
-    def _take_over(self, part: Part, answer: Answer, budget: PrepareBudget) -> bool:
+    def _take_over(self, part: Part, response: LandingResult, budget: PrepareBudget) -> bool:
         """Record the files that somebody landed of a part; False: the rest of the batch is to be landed here."""
         position = part.start
-        for file, identities in answer.by_file():
+        for file, identities in response.by_file():
             budget.check()
             detail = file.detail
             if self.seen.isdisjoint(identities):
@@ -194,11 +194,11 @@ class Landing:
     def _checked(self, partition: Partition, start: int, limit: int) -> CheckedFile:
         if self.taken.covers(partition, start, limit):
             return self._checking.taken_file(self.taken, partition, start, limit, self.seen)
-        passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._is_answered
+        passed_over = passes_over(self.bus_today, self.source, partition, start) and not self._has_response
         return self._checking.next_file(partition, start, limit, self.seen, is_gap=passed_over)
 
     @property
-    def _is_answered(self) -> bool:
+    def _has_response(self) -> bool:
         """Whether a streaming task, which died since, has sent some of the batch: what is there of it is not passed
         over.
         """
@@ -221,8 +221,8 @@ class Landing:
         return position
 
 
-def _answers(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[Answer, None, None]:
-    """Yield what a lander answers, until workers fail; what they fail at says more where the stage does it."""
+def _responses(lander: Lander, job: LandJob, parts: list[Part]) -> Generator[LandingResult, None, None]:
+    """Yield what a lander responses, until workers fail; what they fail at says more where the stage does it."""
     try:
         yield from lander.land(job, parts)
     except EventBridgeError as error:

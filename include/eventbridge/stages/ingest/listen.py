@@ -59,7 +59,7 @@ def listen(
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
     the Airflow pools as they stand, None: not known, they bound nothing.
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would
-    lose or repeat history, BusError where the bus cannot answer.
+    lose or repeat history, BusError where the bus cannot respond.
     """
     return _listen(runtime, runner, pools, holder)
 

@@ -17,7 +17,7 @@ from eventbridge.store.parquet import read_table
 
 #: Batches that are looked at; of most of them the ledger's row says enough.
 _MOST_BATCHES = 10
-#: A batch is as good as delivered when so much of what was answered is: one slow target does not count.
+#: A batch is as good as delivered when so much of what was responded to is: one slow target does not count.
 _MOST = 0.8
 
 
@@ -32,18 +32,18 @@ def events_in_time(runtime: Runtime, runner: str, backlog: int = 0) -> int:
             continue
         if not batch.is_full and (batch.committed_at - batch.planned_at).total_seconds() <= target:
             continue  # small and quick: it says nothing of what a large one takes
-        if (answered := _mostly_answered(runtime, batch)) is None:
+        if (responded := _mostly_responded_at(runtime, batch)) is None:
             continue
         landed = [file.detail for file in runtime.ledger.files(batch.batch_id, "buffer")]
         events = sum(each.read for each in landed if isinstance(each, LandedRange))
-        seconds = (answered - batch.planned_at).total_seconds()
+        seconds = (responded - batch.planned_at).total_seconds()
         if (found := paced_events(events, seconds, target, is_full=batch.is_full, backlog=backlog)) is not None:
             return found
     return FIRST_EVENTS
 
 
-def _mostly_answered(runtime: Runtime, batch: Batch) -> datetime | None:
-    """Return when most of a batch's answers were there; None: it had none, or they are not kept any more."""
+def _mostly_responded_at(runtime: Runtime, batch: Batch) -> datetime | None:
+    """Return when most of a batch's responses were there; None: it had none, or they are not kept any more."""
     try:
         tables = [
             read_table(runtime.store, file.path, ["settled_at"])

@@ -1,4 +1,4 @@
-"""Landing of one batch by several workers, a part of a partition each: what they are asked and what they answer.
+"""Landing of one batch by several workers, a part of a partition each: what they are asked and what they respond with.
 
 The stage records what they landed, part by part in the order of the batch, as it records what it lands by itself.
 """
@@ -23,7 +23,7 @@ from eventbridge.store.protocol import Store
 #: Batches of at least so many offsets are shared out: with fewer, asking workers takes as long as they save.
 LARGE_EVENTS: Final = 150_000
 
-#: A part is of so many files: what a worker answers at a time, after which the stage records it.
+#: A part is of so many files: what a worker responds with at a time, after which the stage records it.
 _FILES_PER_PART: Final = 2
 
 
@@ -100,7 +100,7 @@ class LandedFiles(Struct, frozen=True):
         return json.decode(text, type=cls)
 
 
-class Answer(NamedTuple):
+class LandingResult(NamedTuple):
     """What a worker landed of a part, and the identities of its valid events, one after the other, by file."""
 
     landed: LandedFiles
@@ -118,8 +118,8 @@ class Answer(NamedTuple):
 class Lander(Protocol):
     """Lands parts of a batch, several at a time."""
 
-    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[Answer]:
-        """Yield an answer for each part, in their order; raises EventBridgeError where workers fail."""
+    def land(self, job: LandJob, parts: Sequence[Part]) -> Iterator[LandingResult]:
+        """Yield a response for each part, in their order; raises EventBridgeError where workers fail."""
 
 
 def parts_of(spans: Sequence[Part], job: LandJob) -> list[Part]:
@@ -141,7 +141,7 @@ def log_of(source: LogSource) -> dict[str, str]:
 
 def land_part(
     store: Store, source: LogSource, bus: Bus, job: LandJob, part: Part, check: Check = check_singly
-) -> Answer:
+) -> LandingResult:
     """Land a part file by file, as far as nothing is to be decided: for what a log dropped a bus may want to fail.
 
     Events that the batch has in other parts too are valid here; the stage, which knows all parts, finds them.
@@ -160,4 +160,4 @@ def land_part(
         identities += found.identities
         seen |= found.identities
         position = found.detail.end
-    return Answer(LandedFiles(tuple(files)), b"".join(identities))
+    return LandingResult(LandedFiles(tuple(files)), b"".join(identities))

@@ -51,7 +51,7 @@ def publish_operational_events(runtime: Runtime) -> int:
 def _trim(runtime: Runtime, operations: Bus) -> None:
     """Drop from the bus what is older than its retention and was taken by every runner whose rules name it today.
 
-    Where that cannot be told, or the bus does not answer, nothing is dropped now.
+    Where that cannot be told, or the bus does not respond, nothing is dropped now.
     """
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
@@ -101,7 +101,7 @@ class DeadLetterNews:
     def __init__(self, batch: Batch) -> None:
         self._batch = batch
         self._names: dict[_Kind, list[str]] = defaultdict(list)
-        self._answered_at: dict[_Kind, datetime] = {}
+        self._responded_at: dict[_Kind, datetime] = {}
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Take dead letter records into account."""
@@ -112,16 +112,18 @@ class DeadLetterNews:
             place = f"{record['topic']}/{record['partition_id']}/{record['offset']}"
             kind = (record["bus"], record.get("rule"), record.get("target"), record["reason"])
             self._names[kind].append(place if delivery is None else delivery_id_text(delivery))
-            answered = [each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]]
-            self._answered_at[kind] = max([*answered, self._answered_at.get(kind, self._batch.planned_at)])
+            responded = [
+                each["started_at"] + timedelta(milliseconds=each["duration_ms"]) for each in record["attempts"]
+            ]
+            self._responded_at[kind] = max([*responded, self._responded_at.get(kind, self._batch.planned_at)])
 
     def events(self) -> list[OperationalEvent]:
         """Return an event for each rule, target and reason; the same for the same batch, whenever it is asked.
 
-        Its time is when the last answer came for which one was dead-lettered; the batch's, where it was without an
+        Its time is when the last response came for which one was dead-lettered; the batch's, where it was without an
         attempt.
         """
         return [
-            of_dead_letters(self._batch.batch_id, *kind, names, self._answered_at[kind])
+            of_dead_letters(self._batch.batch_id, *kind, names, self._responded_at[kind])
             for kind, names in self._names.items()
         ]

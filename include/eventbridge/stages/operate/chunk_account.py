@@ -1,4 +1,4 @@
-"""One chunk of a batch as a person looks at it: its pieces, some at a time, and what their pushes were answered."""
+"""One chunk of a batch as a person looks at it: its pieces, some at a time, and what response their pushes got."""
 
 from __future__ import annotations
 

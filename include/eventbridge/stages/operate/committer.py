@@ -60,8 +60,8 @@ import os, signal
 os.nice({_NICENESS})
 for number in (signal.SIGINT, signal.SIGTERM):
     signal.signal(number, signal.SIG_IGN)
-from {__name__} import answer
-answer()
+from {__name__} import response
+response()
 """
 
 #: Stops a push before it sends.
@@ -140,15 +140,15 @@ class Committer:
             log.warning("batch %s is closed by the loop's own process, as its committer could not: %s", batch_id, said)
         return said is None
 
-    def _wait_for(self, answer: IO[bytes]) -> None:
+    def _wait_for(self, response: IO[bytes]) -> None:
         began = time.monotonic()
         end = began + _PATIENCE_SECONDS
-        while not select.select([answer], [], [], _LOOK_SECONDS)[0]:
+        while not select.select([response], [], [], _LOOK_SECONDS)[0]:
             now = time.monotonic()
             if self._stop.is_set():
                 end = min(end, now + _STOPPED_SECONDS)
             if now >= end:
-                raise TimeoutError(f"no answer in {now - began:.0f} s")
+                raise TimeoutError(f"no response in {now - began:.0f} s")
 
     @property
     def _rests(self) -> bool:
@@ -184,12 +184,12 @@ def _no_connection(name: str) -> Connection:
     raise UserError(f"the committer of a streaming task has no connections, and {name!r} is asked for")
 
 
-def answer() -> None:
+def response() -> None:
     """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task is no
     more.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
-    answers = os.fdopen(os.dup(1), "wb")
+    responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     settings: Settings = pickle.load(sys.stdin.buffer)
     asked: SimpleQueue[tuple[str, Pools]] = SimpleQueue()
@@ -200,9 +200,9 @@ def answer() -> None:
             try:
                 do_books(runtime, *asked.get(), check=check_compiled)
             except EventBridgeError as error:
-                _put(answers, str(error))
+                _put(responses, str(error))
             else:
-                _put(answers, None)
+                _put(responses, None)
 
 
 def _listen(pipe: IO[bytes], asked: SimpleQueue[tuple[str, Pools]]) -> None:

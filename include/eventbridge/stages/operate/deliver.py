@@ -25,7 +25,7 @@ from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batc
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.segments.segments import answers_in, is_of_streaming_task, segments
+from eventbridge.stages.segments.segments import is_of_streaming_task, responses_in, segments
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 
@@ -152,7 +152,7 @@ def push_and_settle(
     written = [
         file for file in segments(runtime, batch_id) if is_of_streaming_task(file)
     ]  # read once, and not for each chunk
-    of_streaming_task = answers_in(runtime, written) if written else None
+    of_streaming_task = responses_in(runtime, written) if written else None
     with ThreadPoolExecutor(_PUSHES_AT_ONCE, thread_name_prefix="push") as pool:
         pushes = [
             pool.submit(push, runtime, batch_id, chunk_id, stop, only, of_streaming_task) for chunk_id in chunk_ids

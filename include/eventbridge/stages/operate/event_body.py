@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
-from eventbridge.model.why import EventAnswer, Why
+from eventbridge.model.why import EventResult, Why
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.why.explain import landed_bodies, why
 from eventbridge.store.parquet import read_rows
@@ -25,7 +25,7 @@ def newest_body(runtime: Runtime, found: Why) -> str | None:
     return next((body for each in found.events if (body := archived_body(runtime, each)) is not None), None)
 
 
-def archived_body(runtime: Runtime, event: EventAnswer) -> str | None:
+def archived_body(runtime: Runtime, event: EventResult) -> str | None:
     """Return what was found by its id as it lies in the archive; None: it is past its retention, or cannot be read."""
     for landing in event.landings:
         if landing.archived:

@@ -1,4 +1,4 @@
-"""Finds what a person named in today's rule files; an unknown name gets the nearest one as an answer."""
+"""Finds what a person named in today's rule files; an unknown name gets the nearest one as a response."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ OLD_SECONDS = 1_800.0
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """How an installation stands at a minute; `lag` by runner, those whose bus answers. `trouble`: what is wrong."""
+    """How an installation stands at a minute; `lag` by runner, those whose bus responds. `trouble`: what is wrong."""
 
     at: datetime
     lag: Mapping[str, int]
@@ -92,12 +92,12 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
     headers = {"content-type": "application/cloudevents+json", "user-agent": "eventbridge"}
     try:
         request = urllib.request.Request(url, beat.body(), headers, method="POST")
-        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as answer:
-            answer.read(1)
+        with urllib.request.urlopen(request, timeout=_TIMEOUT_SECONDS) as response:
+            response.read(1)
     except HTTPError as error:
-        error.close()  # it is the answer, too
+        error.close()  # it is the response, too
         raise InfrastructureError(
-            f"the address of the heartbeat answered {error.code} {error.reason}. Look at that service"
+            f"the address of the heartbeat responded with {error.code} {error.reason}. Look at that service"
         ) from None
     except (URLError, HTTPException, OSError, ValueError) as error:
         said = error.reason if isinstance(error, URLError) else type(error).__name__  # which may show the URL
@@ -107,7 +107,7 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
 def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     difference = int(_sum(families["books_difference"]))
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
-    trouble = [f"the bus {bus} does not answer" for bus in down]
+    trouble = [f"the bus {bus} does not respond" for bus in down]
     if difference:
         trouble.insert(0, f"the books do not balance: {difference} deliveries are neither ended nor pending")
     if _sum(families["intake_stopped"]):

@@ -42,7 +42,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     """Return the metrics of an installation; `of_targets`: with the counters of each target of each rule.
 
     All that the ledger tells is of one moment, whatever goes on; the ends of buses are read after it, so that no lag
-    is too small. A bus that does not answer has no lag, and `eventbridge_bus_up` 0.
+    is too small. A bus that does not respond has no lag, and `eventbridge_bus_up` 0.
     """
     moment = runtime.ledger.moment(of_targets=of_targets)
     rules = runtime.rule_set()
@@ -60,7 +60,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
 
 @dataclass(frozen=True)
 class _Ends:
-    """Where the partitions of a bus end; None: it did not answer."""
+    """Where the partitions of a bus end; None: it did not respond."""
 
     by_bus: Mapping[str, Mapping[Partition, int] | None]
 
@@ -72,7 +72,7 @@ def _ends(runtime: Runtime, rules: RuleSet) -> _Ends:
             with closing(runtime.open_source(rules.buses[name])) as source:
                 found[name] = source.ends()
         except (BusError, UserError) as error:
-            log.warning("metrics: the bus %s does not answer: %s", name, error)
+            log.warning("metrics: the bus %s does not respond: %s", name, error)
             found[name] = None
     return _Ends(found)
 
@@ -195,7 +195,7 @@ def _of_runners(moment: Moment, rules: RuleSet, ends: _Ends) -> Iterator[Family]
         "runner_moved_timestamp_seconds", "gauge", "When a runner's offsets moved last, or it began.", names, changed
     )
     up = [Sample((bus,), float(known is not None)) for bus, known in sorted(ends.by_bus.items())]
-    yield _family("bus_up", "gauge", "Whether the bus answered.", ("bus",), up)
+    yield _family("bus_up", "gauge", "Whether the bus responded.", ("bus",), up)
     ages: dict[tuple[str, str], float] = {}
     for batch in moment.open_batches:
         age = (moment.now - batch.planned_at).total_seconds()
@@ -229,7 +229,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
     yield _family(
         "targets",
         "gauge",
-        "Targets that are not ok: paused by their answer 429, or by what their breaker says.",
+        "Targets that are not ok: paused by their response 429, or by what their breaker says.",
         ("state",),
         [Sample((state,), states[state]) for state in _TARGET_STATES],
     )
@@ -264,12 +264,16 @@ def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
     yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
     skew = (moment.now - moment.host_now).total_seconds()
     yield _family(
-        "clock_skew_seconds", "gauge", "The ledger's clock minus that of the host that answers.", (), [Sample((), skew)]
+        "clock_skew_seconds",
+        "gauge",
+        "The ledger's clock minus that of the host that responds.",
+        (),
+        [Sample((), skew)],
     )
     try:
         free = runtime.store.free_bytes()
     except StoreError as error:
-        log.warning("metrics: the store does not answer: %s", error)
+        log.warning("metrics: the store does not respond: %s", error)
         free = None
     samples = [] if free is None else [Sample((), float(free))]
     yield _family("store_free_bytes", "gauge", "Free space of the store, where it has an end.", (), samples)

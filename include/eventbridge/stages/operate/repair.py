@@ -45,7 +45,7 @@ class Repair:
     set_aside: tuple[str, ...] = ()  # files that count for nothing any more
     made_again: tuple[str, ...] = ()  # files that are made again, at their place
     settled_anew: bool = False
-    unproven: int = 0  # deliveries whose answers are in a file set aside: unknown, tried again
+    unproven: int = 0  # deliveries whose responses are in a file set aside: unknown, tried again
     committed: bool = False
     record: str = ""
     unreadable: tuple[str, ...] = field(default=())
@@ -63,7 +63,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     A delivery file is routed again from the archive, an archive file is read from the bus again, what a redrive or
     replay began with is written from what it took, letters are written from the settlement, and the manifest of a
     committed batch from all of these. With an outcome segment or a settlement that cannot be read, or a surplus, a
-    batch that is not committed is settled again from what its readable segments show: a delivery without an answer is
+    batch that is not committed is settled again from what its readable segments show: a delivery without a response is
     unknown and tried again under the same id.
     Raises BooksError for what cannot be made again: put that file back from a copy of the store.
     """

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from eventbridge.errors import StoreError
 from eventbridge.event.plain import text
 from eventbridge.model import rowset
-from eventbridge.model.why import DeliveryAnswer
+from eventbridge.model.why import DeliveryResult
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows
 
@@ -22,7 +22,7 @@ class SentRequest:
     payload: str
 
 
-def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryAnswer], delivery_id: str) -> SentRequest | None:
+def sent_request(runtime: Runtime, deliveries: Iterable[DeliveryResult], delivery_id: str) -> SentRequest | None:
     """Return the request of one of an event's deliveries.
 
     None: it was never made, its batch is not settled, or it is past its retention.

@@ -1,4 +1,4 @@
-"""Compares the shadows of a rule's targets with what they shadow: what they were to get, and what they answered."""
+"""Compares the shadows of a rule's targets with what they shadow: what they were to get, and what they responded."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Difference:
-    """One event of which a shadow was to get something else, or for which it answered something else."""
+    """One event of which a shadow was to get something else, or for which it responded with something else."""
 
     event_id: str
-    what: str  # output | answer
+    what: str  # output | response
     target: str
     shadow: str
 
@@ -48,8 +48,8 @@ class ShadowReport:
     until: datetime
     compared: int = 0
     other_outputs: int = 0
-    answered: int = 0  # of both
-    other_answers: int = 0
+    responded: int = 0  # of both
+    other_responses: int = 0
     failed: int = 0
     not_sent: int = 0
     samples: list[Difference] = field(default_factory=list)
@@ -58,7 +58,7 @@ class ShadowReport:
 def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, samples: int) -> list[ShadowReport]:
     """Return a report for each shadow of a rule, over the batches planned in a time as a person writes it.
 
-    Compared is what one batch has of both; of answers the first of each, as a shadow has no other. Raises
+    Compared is what one batch has of both; of responses the first of each, as a shadow has no other. Raises
     NotFoundError for a rule that no file names, UserError for one without shadows or for no time.
     """
     found = find_rule(runtime.rule_set(), rule)
@@ -76,7 +76,7 @@ def shadow_reports(runtime: Runtime, rule: str, since: str, until: str | None, s
 def _compare_batch(
     runtime: Runtime, batch: Batch, rule: str, shadows: Iterable[Target], reports: list[ShadowReport], samples: int
 ) -> None:
-    answers: dict[bytes, str] | None = None
+    responses: dict[bytes, str] | None = None
     for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if file.path is None:
             continue
@@ -87,33 +87,33 @@ def _compare_batch(
                 rows.setdefault(row["target"], {})[row["event_file"], row["event_row"]] = row
         for report in reports:
             of_target, of_shadow = rows.get(report.target, {}), rows.get(report.shadow, {})
-            if of_target and of_shadow and answers is None:
-                answers = _first_answers(runtime, batch, rule)
+            if of_target and of_shadow and responses is None:
+                responses = _first_responses(runtime, batch, rule)
             for place, shadow in of_shadow.items():
                 if place in of_target:
-                    _compare(report, of_target[place], shadow, answers or {}, samples)
+                    _compare(report, of_target[place], shadow, responses or {}, samples)
 
 
-def _compare(report: ShadowReport, target: Row, shadow: Row, answers: Mapping[bytes, str], samples: int) -> None:
+def _compare(report: ShadowReport, target: Row, shadow: Row, responses: Mapping[bytes, str], samples: int) -> None:
     report.compared += 1
     differences = []
     outputs = [(row["payload"], row["content_type"], row["headers"], row["failure"]) for row in (target, shadow)]
     if outputs[0] != outputs[1]:
         report.other_outputs += 1
         differences.append(Difference(shadow["event_id"], "output", _output(target), _output(shadow)))
-    answered = [answers.get(row["delivery_id"], NOT_SENT) for row in (target, shadow)]
-    report.not_sent += answered[1] == NOT_SENT
-    report.failed += answered[1] != NOT_SENT and not _is_good(answered[1])
-    if NOT_SENT not in answered:
-        report.answered += 1
-        if answered[0] != answered[1]:
-            report.other_answers += 1
-            differences.append(Difference(shadow["event_id"], "answer", *answered))
+    responded = [responses.get(row["delivery_id"], NOT_SENT) for row in (target, shadow)]
+    report.not_sent += responded[1] == NOT_SENT
+    report.failed += responded[1] != NOT_SENT and not _is_good(responded[1])
+    if NOT_SENT not in responded:
+        report.responded += 1
+        if responded[0] != responded[1]:
+            report.other_responses += 1
+            differences.append(Difference(shadow["event_id"], "response", *responded))
     report.samples += differences[: max(0, samples - len(report.samples))]
 
 
-def _first_answers(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
-    """Return the first answer of this batch to each delivery of a rule that was sent."""
+def _first_responses(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, str]:
+    """Return the first response of this batch to each delivery of a rule that was sent."""
     first: dict[bytes, Row] = {}
     for file in segments(runtime, batch.batch_id):
         if file.path is None:
@@ -122,17 +122,17 @@ def _first_answers(runtime: Runtime, batch: Batch, rule: str) -> dict[bytes, str
             known = first.get(row["delivery_id"])
             if row["rule"] == rule and row["sent"] and (known is None or row["attempt"] < known["attempt"]):
                 first[row["delivery_id"]] = row
-    return {name: _answer(row) for name, row in first.items()}
+    return {name: _response(row) for name, row in first.items()}
 
 
-def _answer(row: Row) -> str:
+def _response(row: Row) -> str:
     if row["code"] is not None:
         return f"HTTP {row['code']}"
     return str(row["error_class"] or "taken")
 
 
-def _is_good(answer: str) -> bool:
-    return answer == "taken" or answer.startswith("HTTP 2")
+def _is_good(response: str) -> bool:
+    return response == "taken" or response.startswith("HTTP 2")
 
 
 def _output(row: Row) -> str:

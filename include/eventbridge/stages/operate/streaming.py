@@ -1,7 +1,7 @@
 """Streaming mode in this process: events are delivered as they come, in batches; the stages do the books of each.
 
 Its batch is open. What comes to the bus goes through memory: checked, matched and transformed by the
-engine of the stages, sent by that of push. Segments record the answers with how far the bus was read. At its end the
+engine of the stages, sent by that of push. Segments record the responses with how far the bus was read. At its end the
 open batch is moved to `planned`, and finished by the ordinary stages, which skip what the segments show: the way on
 from a crash and the way on from a close are the same.
 """

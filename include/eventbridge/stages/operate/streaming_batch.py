@@ -34,18 +34,18 @@ log = logging.getLogger(__name__)
 _BATCH_EVENTS, _IDLE_BATCH_SECONDS = 20_000, 60.0
 #: So much of messages closes it too. While the former one is being closed it takes so many times as much of both.
 _BATCH_BYTES, _ROOM = 16 * 2**20, 5
-#: How long its close goes on sending what was read; that of a full batch longer, while answers come at this rate.
+#: How long its close goes on sending what was read; that of a full batch longer, while responses come at this rate.
 _SENDING_SECONDS, _FULL_SENDING_SECONDS, _QUICK_RATE = 1.0, 10.0, 1_000
-#: How long its close waits before it looks again whether targets have answered.
-_ANSWERS_SECONDS = 0.003
-#: For how long the last answers of an open batch are tried to be recorded, and how soon again.
+#: How long its close waits before it looks again whether targets have responded.
+_RESPONSES_SECONDS = 0.003
+#: For how long the last responses of an open batch are tried to be recorded, and how soon again.
 _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 #: What the record of a segment takes counts as age of the next one, up to this: else a slow disk would have all time.
 _WRITTEN_SECONDS = 0.2
 #: Events of one partition that are taken at a time.
 _AT_ONCE = 1_000
-#: Of so many events or answers a second the committer does the books; of fewer a thread, which holds the loop for a
-#: moment only. Ten targets of an event are ten answers, and books cost by them.
+#: Of so many events or responses a second the committer does the books; of fewer a thread, which holds the loop for a
+#: moment only. Ten targets of an event are ten responses, and books cost by them.
 _LARGE_RATE = 150
 
 
@@ -70,9 +70,9 @@ class StreamingBatch:
     busy_seconds: float = 0.0  # in which it dealt with what had come
     taken: TakenMessages = field(default_factory=TakenMessages)
     _bytes: int = 0
-    _answered: int = 0
+    _responded: int = 0
     _has_gap: bool = False  # what is to be passed over takes a batch of its own, whose end is known before
-    _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or was answered
+    _cpu: float = 0.0  # seconds of it, since the last segment, in which something came or got a response
 
     def run(self) -> bool:
         """Deliver what comes until the batch is over; False: it has no batch any more, and is not to be ended."""
@@ -101,20 +101,20 @@ class StreamingBatch:
         return going
 
     def record(self) -> bool:
-        """Record what was answered, and how far it has read; False: the batch is another's now."""
+        """Record what was responded to, and how far it has read; False: the batch is another's now."""
         begun, rows = time.monotonic(), self.targets.take()
         number, self.number = self.number, self.number + 1  # of one that failed nobody knows whether it is recorded
         kept = write_open_segment(self.runtime, self.batch, number, self._ends, rows, round(self._cpu * 1e6))
         self.targets.recorded()
         self._cpu = 0.0 if rows.num_rows else self._cpu
-        self._answered += rows.num_rows
+        self._responded += rows.num_rows
         self._begun_at = max(begun, time.monotonic() - _WRITTEN_SECONDS)
         if not kept:
             log.warning("runner %s: batch %s was taken over", self.batch.runner, self.batch.batch_id)
         return kept
 
     def end(self) -> bool:
-        """Wait a moment for the last answers, and move the batch to `planned`; any thread may do it after `run`.
+        """Wait a moment for the last responses, and move the batch to `planned`; any thread may do it after `run`.
 
         False: there is nothing to close, as nothing came, or as it is another's now.
         """
@@ -126,12 +126,14 @@ class StreamingBatch:
             self.targets.close()
 
     def abandon(self) -> None:
-        """Stop, and record what was answered: who finds the batch open sends the rest only."""
+        """Stop, and record what was responded to: who finds the batch open sends the rest only."""
         self.targets.finish()
         try:
             self._end()
         except EventBridgeError as error:
-            log.warning("batch %s: %d answers are not recorded: %s", self.batch.batch_id, self.targets.answers, error)
+            log.warning(
+                "batch %s: %d responses are not recorded: %s", self.batch.batch_id, self.targets.responses, error
+            )
         finally:
             self.targets.close()
 
@@ -143,7 +145,7 @@ class StreamingBatch:
     @property
     def is_large(self) -> bool:
         """Whether its books take so long that a process of its own is to do them."""
-        return max(self.events, self._answered) >= _LARGE_RATE * self._seconds
+        return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property
     def waits(self) -> bool:
@@ -174,7 +176,7 @@ class StreamingBatch:
             now, mark = time.monotonic(), time.thread_time()
             if self._is_over(now, began, first):
                 break
-            before, answers = self.events, self.targets.answers
+            before, responses = self.events, self.targets.responses
             fresh: list[FreshEvent] = []
             left = False
             looks.begin()
@@ -198,7 +200,7 @@ class StreamingBatch:
                 on_large, self.on_large = self.on_large, None
                 on_large()
             looks.rest(self.events - before, 0.0 if self.targets.busy else now - came, left=left)
-            if self.events > before or self.targets.answers != answers:
+            if self.events > before or self.targets.responses != responses:
                 self._cpu += time.thread_time() - mark
         return True
 
@@ -224,35 +226,35 @@ class StreamingBatch:
         return self.events >= room * _BATCH_EVENTS or self._bytes >= room * _BATCH_BYTES
 
     def _end(self) -> bool:
-        """Wait a moment for what was read, then stop what is not answered, and record the last segment."""
+        """Wait a moment for what was read, then stop what has no response, and record the last segment."""
         try:
-            if not self._await_answers():
+            if not self._await_responses():
                 return False
-        except InfrastructureError as error:  # what was answered until now is recorded all the same
-            log.warning("runner %s: a batch ends without its last answers: %s", self.batch.runner, error)
+        except InfrastructureError as error:  # what was responded to until now is recorded all the same
+            log.warning("runner %s: a batch ends without its last responses: %s", self.batch.runner, error)
         self.targets.close()
         return self._last_segment()
 
-    def _await_answers(self) -> bool:
+    def _await_responses(self) -> bool:
         """Send what was read for a moment, then wait for what is in flight until its time-out; False: it was taken.
 
         A streaming task that is to stop sends nothing more.
         """
         began = time.monotonic()
-        answered, looked_at = self._answered, began
+        responded, looked_at = self._responded, began
         sends_until = began + _SENDING_SECONDS
         while self._waits_until(sends_until):
             if not self._carry_on():
                 return False
             now = time.monotonic()
             if self._full and now - looked_at >= _SENDING_SECONDS / 2:
-                rate = (self._answered + self.targets.answers - answered) / (now - looked_at)
-                answered, looked_at = self._answered + self.targets.answers, now
+                rate = (self._responded + self.targets.responses - responded) / (now - looked_at)
+                responded, looked_at = self._responded + self.targets.responses, now
                 if rate >= _QUICK_RATE:  # a full batch comes of a burst, which would go to the retries for the most
                     sends_until = min(now + _SENDING_SECONDS, began + _FULL_SENDING_SECONDS)
         self.targets.wind_down()
-        answers_until = time.monotonic() + self.targets.timeout_seconds
-        while self._waits_until(answers_until):
+        responses_until = time.monotonic() + self.targets.timeout_seconds
+        while self._waits_until(responses_until):
             if not self._carry_on():
                 return False
         return True
@@ -263,20 +265,20 @@ class StreamingBatch:
 
     def _carry_on(self) -> bool:
         """Deliver what was offered for a moment; False: the batch is another's now."""
-        mark, answers = time.thread_time(), self.targets.answers
+        mark, responses = time.thread_time(), self.targets.responses
         if self.lease.stop.is_set():
             self.targets.wind_down()
         self.targets.poll()
         if not self._segment_if_due():
             return False
-        self.targets.carry(_ANSWERS_SECONDS)
-        if self.targets.answers != answers:
+        self.targets.carry(_RESPONSES_SECONDS)
+        if self.targets.responses != responses:
             self._cpu += time.thread_time() - mark
         return True
 
     def _segment_if_due(self) -> bool:
         settings, age = self.runtime.settings, time.monotonic() - self._begun_at
-        due = segment_is_due(age, self.targets.answers, settings.segment_interval, settings.segment_answers)
+        due = segment_is_due(age, self.targets.responses, settings.segment_interval, settings.segment_responses)
         return self.record() if due else True
 
     def _last_segment(self) -> bool:
@@ -288,7 +290,7 @@ class StreamingBatch:
             except InfrastructureError as error:
                 if time.monotonic() >= end or self.lease.lost.wait(_AGAIN_SECONDS):
                     raise
-                log.warning("runner %s: answers are recorded at the next try: %s", self.batch.runner, error)
+                log.warning("runner %s: responses are recorded at the next try: %s", self.batch.runner, error)
 
     def _take(self, landing: Landing, partition: Partition, limit: int) -> list[FreshEvent]:
         if (found := landing.take(partition, self._ends[partition], limit)) is None:

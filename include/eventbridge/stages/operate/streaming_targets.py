@@ -40,15 +40,15 @@ _LIVE_THREADS = 32
 #: How often the ledger is told of attempts, and asked what others found of the targets.
 _TELL_SECONDS = 1.0
 #: How long a run that is stopped has to notice; one that hangs in a call is left.
-_LAST_ANSWERS_SECONDS = 1.0
+_LAST_RESPONSES_SECONDS = 1.0
 
 
 class TargetQueues:
     """Delivers what is offered, each target at its own pace; all of it is of one open batch.
 
-    A target has one run at a time, also while the open batch `before` waits for its last answers, and in its turn where
-    a pool has fewer slots. What is offered meanwhile waits in its partition: a live run takes it up, else it is the
-    next run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
+    A target has one run at a time, also while the open batch `before` waits for its last responses, and in its turn
+    where a pool has fewer slots. What is offered meanwhile waits in its partition: a live run takes it up, else it is
+    the next run. One thread at a time uses this; the loop `http` is that of all batches, so that connections stay open.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class TargetQueues:
     ) -> None:
         self._runtime, self._batch, self._rules = runtime, batch, rules
         self._stop = Stop()
-        self._out = OutcomeRows(runtime.settings.segment_answers)
+        self._out = OutcomeRows(runtime.settings.segment_responses)
         self._kept: list[pa.Table] = []  # what was taken out of it, and is not recorded yet
-        self._gone: list[Key] = []  # targets that answered 410, of which the ledger was not told yet
+        self._gone: list[Key] = []  # targets that responded with 410, of which the ledger was not told yet
         self._waiting: dict[Key, list[ReadPiece]] = defaultdict(list)
         self._runs: dict[Key, TargetRun] = {}
         self._live: dict[Key, LiveQueue] = {}  # of those runs that are live
@@ -78,11 +78,11 @@ class TargetQueues:
 
     @property
     def busy(self) -> bool:
-        """Whether anything waits to be sent or answered."""
+        """Whether anything waits to be sent or responded to."""
         return bool(self._runs or self._waiting)
 
     @property
-    def answers(self) -> int:
+    def responses(self) -> int:
         """How many outcomes wait to be recorded."""
         kept: int = sum(table.num_rows for table in self._kept)
         return len(self._out) + kept
@@ -152,7 +152,7 @@ class TargetQueues:
         return max((run.settings.timeout_seconds for run in self._runs.values() if not run.ended), default=0.0)
 
     def carry(self, seconds: float, heeds: HasFileno | None = None) -> bool:
-        """Send, and hear answers, for so long, or until a run has ended with something left: True, it is for `poll`.
+        """Send, and hear responses, for so long, or until a run has ended with something left: True, it is for `poll`.
 
         `heeds`: no longer than until that is readable.
         """
@@ -165,7 +165,7 @@ class TargetQueues:
             self._gone += [(row.rule, row.target) for row in rows if row.reason == "TargetGone"]
             self._kept += [*tables, outcome_table(rows)]
         while self._gone:
-            self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target answered 410")
+            self._runtime.ledger.set_target_status(*self._gone[-1], "disabled", "the target responded with 410")
             self._gone.pop()
         return pa.concat_tables([outcome_table([]), *self._kept])
 
@@ -174,14 +174,14 @@ class TargetQueues:
         self._kept.clear()
 
     def close(self) -> None:
-        """Stop: what is not sent keeps no outcome, what has no answer is deferred until it can have none any more."""
+        """Stop: what is not sent keeps no outcome, what has no response is deferred until it can have none any more."""
         if self._closed:
             return
         self._waiting.clear()
         self._stop.set_at_once()
         for live in self._live.values():
             live.told.set()
-        until = time.monotonic() + _LAST_ANSWERS_SECONDS
+        until = time.monotonic() + _LAST_RESPONSES_SECONDS
         while self._runs and time.monotonic() < until:
             for key in [key for key, run in self._runs.items() if run.ended]:
                 self._end(self._runs.pop(key))

@@ -52,7 +52,7 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     """Return what a pattern, JSON in place of that of a rule of today, says to an event; nothing is sent or kept.
 
     `pattern` "": the rule's own. Raises NotFoundError, EventError for what is not an event, UserError for what is not
-    a pattern, for a pattern that is too large or takes too much time, and for an answer of more than MOST_TOLD. Raises
+    a pattern, for a pattern that is too large or takes too much time, and for a response of more than MOST_TOLD. Raises
     Cancelled once its caller has left.
     """
     found = find_rule(runtime.rule_set(), rule)
@@ -69,7 +69,7 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
         checked = tuple(check_each(parsed, document))
     if _characters(checked) > MOST_TOLD:
         raise UserError(
-            f"the answer has more than {MOST_TOLD:,} characters: many conditions look at many or long values. "
+            f"the response has more than {MOST_TOLD:,} characters: many conditions look at many or long values. "
             "Send a part of the pattern, or a smaller event"
         )
     payloads = []

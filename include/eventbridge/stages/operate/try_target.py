@@ -12,7 +12,7 @@ from typing import Any
 
 from eventbridge.errors import EventError, UserError
 from eventbridge.event.cloudevent import parse_event
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.routing.trace_headers import delivery_headers
 from eventbridge.rule.model import Rule, Target
 from eventbridge.stages.operate.find import find_rule, find_target
@@ -40,8 +40,8 @@ def check_target(runtime: Runtime, rule: str, target: str) -> str | None:
         return opened.check()
 
 
-def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Answer:
-    """Send what a target gets of an event, whether its rule matches it or not, once, and return the answer.
+def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Response:
+    """Send what a target gets of an event, whether its rule matches it or not, once, and return the response.
 
     Raises NotFoundError, EventError for what is not an event, TransformFailed where its transform fails, UserError for
     a transform that only Spark evaluates.
@@ -51,24 +51,24 @@ def send_event(runtime: Runtime, rule: str, target: str, body: bytes) -> Answer:
     request = request_of(runtime, found, spec, body)
     until = runtime.clock() + timedelta(seconds=spec.timeout_seconds + _SPARE_SECONDS)
     with closing(runtime.open_target(rule, spec)) as opened:
-        answer = Answer(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took nothing")
-        with closing(opened.deliver([request], until)) as answers, suppress(StopIteration):
-            _, answer = next(answers)
+        response = Response(False, runtime.clock(), 0.0, error_class="NotSent", error="the target took nothing")
+        with closing(opened.deliver([request], until)) as responses, suppress(StopIteration):
+            _, response = next(responses)
         opened.flush()
-    return answer
+    return response
 
 
-def answer_document(rule: str, target: str, answer: Answer) -> dict[str, Any]:
+def response_document(rule: str, target: str, response: Response) -> dict[str, Any]:
     """Return what a target said to one event as JSON has it, for the command line and the API."""
     return {
         "rule": rule,
         "target": target,
-        "accepted": answer.accepted,
-        "code": answer.code,
-        "error_class": answer.error_class,
-        "error": answer.error,
-        "duration_ms": round(answer.duration_ms, 1),
-        "response_head": answer.response_head.decode("utf-8", "replace"),
+        "accepted": response.accepted,
+        "code": response.code,
+        "error_class": response.error_class,
+        "error": response.error,
+        "duration_ms": round(response.duration_ms, 1),
+        "response_head": response.response_head.decode("utf-8", "replace"),
     }
 
 

@@ -54,11 +54,11 @@ class RunBreaker:
         self._good = probed.good if probed is not None else 0
         self.probing = probed is not None
         self.tripped = False
-        # By second since 1970: attempts, and how many failed. Plain numbers: this is counted for every answer.
+        # By second since 1970: attempts, and how many failed. Plain numbers: this is counted for every response.
         self._attempts: dict[int, int] = {}
         self._failed: dict[int, int] = {}
         self._slow: dict[int, int] = {}
-        self._unanswered = self._told_unanswered = 0
+        self._no_response = self._told_no_response = 0
         self._counts_from = 0
         self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts that are tried again
         self._probes: list[bool] = []
@@ -86,8 +86,8 @@ class RunBreaker:
         asked = sum(map(len, self._asked.values()))
         return 0 if trips(seen.plus(Count(asked, asked))) else None
 
-    def answered(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
-        """Note one answer; `again`: it failed, and this push will try that delivery again."""
+    def record_response(self, delivery_id: bytes, at: datetime, *, failed: bool, again: bool = False) -> None:
+        """Note one response; `again`: it failed, and this push will try that delivery again."""
         second = int(at.timestamp())
         if again:
             self._asked[delivery_id].append(second)
@@ -107,14 +107,14 @@ class RunBreaker:
         second = int(at.timestamp())
         self._attempts[second] = self._attempts.get(second, 0) + count
 
-    def slow(self, at: datetime, *, unanswered: bool) -> None:
+    def slow(self, at: datetime, *, no_response: bool) -> None:
         """Note that a response took long, or that none came; the attempt itself is noted apart."""
         if not self._judges_speed:
             return
         second = int(at.timestamp())
         self._slow[second] = self._slow.get(second, 0) + 1
-        self._unanswered += unanswered
-        self.too_slow = self.too_slow or unanswered or is_slow(self._within(at))
+        self._no_response += no_response
+        self.too_slow = self.too_slow or no_response or is_slow(self._within(at))
 
     def paused(self, until: datetime) -> None:
         """Note that the target asked for a pause, for the ledger to tell the other pushes."""
@@ -150,8 +150,8 @@ class RunBreaker:
         if not untold and not probes and ended is None and pause is None:
             return None
         self._told = counts
-        unanswered = self._unanswered - self._told_unanswered
-        self._told_unanswered += unanswered
+        no_response = self._no_response - self._told_no_response
+        self._told_no_response += no_response
         self._told_probes += len(probes)
         self._told_pause = until
         return Tally(
@@ -163,7 +163,7 @@ class RunBreaker:
             self._disable_after_seconds,
             self._opens,
             pause,
-            unanswered,
+            no_response,
         )
 
     def _judge(self, delivery_id: bytes) -> None:

@@ -7,9 +7,9 @@ from contextlib import closing
 
 import pyarrow as pa
 
-from eventbridge.decision.answer_to_outcome import expired
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import expired
 from eventbridge.model.chunk import Piece
+from eventbridge.model.response import Response
 from eventbridge.stages.push.blocks import Block
 from eventbridge.stages.push.flush import flush_in_turn, must_flush, not_flushed
 from eventbridge.stages.push.per_delivery import Rounds
@@ -31,7 +31,7 @@ class BlockDeliveries:
     def __init__(self, blocks: Sequence[Block]) -> None:
         self.total = sum(block.count for block in blocks)
         self._blocks = list(blocks)
-        self._taken: list[tuple[Block, Answer]] = []
+        self._taken: list[tuple[Block, Response]] = []
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
         """Send blocks as long as it can be done so, and the rest one by one."""
@@ -50,15 +50,15 @@ class BlockDeliveries:
             if expired(policy, block.oldest, block.piece.on_hold_seconds, clock()) is not None:
                 break
             start = 0
-            with closing(target.deliver_block(block.payloads, run.until)) as answers:
-                for end, answer in answers:
-                    self._taken.append((block.part(start, end), answer))
-                    run.note_answer(answer)
+            with closing(target.deliver_block(block.payloads, run.until)) as responses:
+                for end, response in responses:
+                    self._taken.append((block.part(start, end), response))
+                    run.note_status(response)
                     run.report.sent += end - start
                     start = end
-                    refused = not answer.accepted
+                    refused = not response.accepted
                     waiting = sum(taken.count for taken, _ in self._taken)
-                    if must_flush(target, waiting, self._taken[0][1], answer):
+                    if must_flush(target, waiting, self._taken[0][1], response):
                         yield from self._settle_taken(run, target, rest)
                     if refused or _must_end(run):
                         break
@@ -72,24 +72,24 @@ class BlockDeliveries:
         if not taken:
             return
         lost = yield from flush_in_turn(target, sum(block.count for block, _ in taken))
-        good = [(block, answer) for block, answer in taken if answer.accepted and lost is None]
+        good = [(block, response) for block, response in taken if response.accepted and lost is None]
         if good:
             count = sum(block.count for block, _ in good)
             run.breaker.accepted(count, run.clock())
             run.report.delivered += count
             _put_accepted(run.settings.rows, good, count)
-        for block, answer in taken:
-            if lost is not None or not answer.accepted:
-                rest.decide_all(block.items(), answer if lost is None else not_flushed(answer, lost))
+        for block, response in taken:
+            if lost is not None or not response.accepted:
+                rest.decide_all(block.items(), response if lost is None else not_flushed(response, lost))
 
 
 def _must_end(run: TargetRun) -> bool:
     return run.stop_asked or run.closed or run.clock() >= run.until
 
 
-def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Answer]], count: int) -> None:
+def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Response]], count: int) -> None:
     """Put the rows of blocks that were accepted, `count` deliveries in all."""
-    taken = [(block, _row_like(block.piece, answer)) for block, answer in good]
+    taken = [(block, _row_like(block.piece, response)) for block, response in good]
     if count < _FEW:
         for block, like in taken:
             rows.put_all(accepted_rows(block.delivery_ids.to_pylist(), like))
@@ -97,5 +97,5 @@ def _put_accepted(rows: OutcomeRows, good: Sequence[tuple[Block, Answer]], count
         rows.put_table(pa.concat_tables(alike_table(block.delivery_ids, like) for block, like in taken))
 
 
-def _row_like(piece: Piece, answer: Answer) -> OutcomeRow:
-    return accepted_row(piece.rule, piece.target, piece.attempts + 1, answer)
+def _row_like(piece: Piece, response: Response) -> OutcomeRow:
+    return accepted_row(piece.rule, piece.target, piece.attempts + 1, response)

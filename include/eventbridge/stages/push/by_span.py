@@ -1,4 +1,4 @@
-"""Deliveries that go to their target in spans: what route laid side by side, sent, answered and pending as a whole.
+"""Deliveries that go to their target in spans: what route laid side by side, sent, responded to and pending as a whole.
 
 A span is a piece of a chunk, as route wrote it first; `settle.span_pending` keeps it whole while it waits. Its name
 follows from its delivery file and rows, so that whoever sends it again, for whatever reason, writes the same bytes in
@@ -15,11 +15,11 @@ from datetime import datetime
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.decision.answer_to_outcome import decide, expired, is_failure, too_early
+from eventbridge.decision.response_to_outcome import decide, expired, is_failure, too_early
 from eventbridge.event.ids import batch_time
-from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
 from eventbridge.model.outcome import DELIVERED, TARGET_PAUSED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.push.chunk_rows import ReadPiece
 from eventbridge.stages.push.flush import flush, not_flushed
@@ -84,7 +84,7 @@ class SpanDeliveries:
         self._spans = list(spans)
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        """Send until all get a response or must wait, the budget is over, or the run must end."""
         assert isinstance(send.target, SpanTarget), "its type says that it takes spans"
         while self._spans:
             span = self._spans[0]
@@ -99,13 +99,13 @@ class SpanDeliveries:
 
     def _sent(self, run: TargetRun, target: SpanTarget, span: Span) -> bool:
         """Send a span and write down what became of it; False: it is too late, and nothing was sent."""
-        answer = target.deliver_span(span.sent_as(), run.until)
-        if answer is None:
+        response = target.deliver_span(span.sent_as(), run.until)
+        if response is None:
             return False
         run.report.sent += len(span.left)
         if (lost := flush(target)) is not None:
-            answer = not_flushed(answer, lost)
-        _write(run, span, _decided(run, span, answer), answer)
+            response = not_flushed(response, lost)
+        _write(run, span, _decided(run, span, response), response)
         return True
 
 
@@ -131,15 +131,15 @@ def _may_send(run: TargetRun) -> bool:
     return may
 
 
-def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
-    """Return what becomes of all of a span: its deliveries have one attempt, one answer and one throw of the dice."""
-    now, draw = run.retry_jitter.sample(answer)
+def _decided(run: TargetRun, span: Span, response: Response) -> Outcome:
+    """Return what becomes of all of a span: its deliveries have one attempt, one response and one throw of the dice."""
+    now, draw = run.retry_jitter.sample(response)
     if run.settings.shadow:
         run.breaker.accepted(1, now)
         return DELIVERED
     policy, attempts = run.settings.policy, span.attempts + 1
     outcome = decide(
-        answer,
+        response,
         policy,
         attempts=attempts,
         arrived_at=span.youngest,
@@ -150,27 +150,27 @@ def _decided(run: TargetRun, span: Span, answer: Answer) -> Outcome:
         window=run.settings.window,
         retry_after_max=run.settings.retry_after_max,
     )
-    if not note_pause(answer, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
+    if not note_pause(response, policy, attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max):
         probing = run.breaker.probing
-        run.breaker.answered(span.left[0].as_py(), now, failed=is_failure(answer))
+        run.breaker.record_response(span.left[0].as_py(), now, failed=is_failure(response))
         if probing and not run.breaker.probing:
             run.pace.ramp(now)
     return outcome
 
 
-def _write(run: TargetRun, span: Span, outcome: Outcome, answer: Answer | None) -> None:
+def _write(run: TargetRun, span: Span, outcome: Outcome, response: Response | None) -> None:
     """Put the rows for an outcome of all that is left of a span, as one table: a segment has all of them or none."""
     if run.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-        outcome = DELIVERED  # dealt with; what was answered is in its rows
+        outcome = DELIVERED  # dealt with; what was responded to is in its rows
     count = len(span.left)
-    if answer is not None:
-        run.note_answer(answer)
+    if response is not None:
+        run.note_status(response)
     if outcome is DELIVERED:
         run.report.delivered += count
     elif isinstance(outcome, DeadLettered):
         run.report.dead_lettered += count
     elif isinstance(outcome, RetryAt):
         run.report.retried += count
-    attempt = span.attempts + (answer is not None)
-    like = alike_row((span.piece.rule, span.piece.target, attempt), outcome, answer, run.clock())
+    attempt = span.attempts + (response is not None)
+    like = alike_row((span.piece.rule, span.piece.target, attempt), outcome, response, run.clock())
     run.settings.rows.put_table(alike_table(span.left, like))

@@ -16,7 +16,7 @@ from eventbridge.model import rowset
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.dead_letters.queue_copies import read_deliveries
 from eventbridge.stages.push.outstanding import ITEM_COLUMNS, Values
-from eventbridge.stages.segments.answers import Answers
+from eventbridge.stages.segments.responses import Responses
 from eventbridge.stages.segments.segments import Shown, shown
 from eventbridge.store.columns import codes_of, ids_of
 from eventbridge.store.protocol import Store
@@ -63,15 +63,15 @@ def read_pieces(store: Store, pieces: Sequence[Piece]) -> list[ReadPiece]:
     return found
 
 
-def still_open(read: Sequence[ReadPiece], answers: Answers) -> tuple[list[ReadPiece], dict[bytes, Shown]]:
-    """Return the pieces that have a delivery without its last answer, and what is shown of their deliveries.
+def still_open(read: Sequence[ReadPiece], responses: Responses) -> tuple[list[ReadPiece], dict[bytes, Shown]]:
+    """Return the pieces that have a delivery without its last response, and what is shown of their deliveries.
 
-    Of a batch in streaming mode all but some is answered when it is closed: that never becomes Python values.
+    Of a batch in streaming mode all but some gets a response when it is closed: that never becomes Python values.
     """
     kept: list[ReadPiece] = []
     done: dict[bytes, Shown] = {}
     parts = [part for each in read for part in each.rows["delivery_id"].chunks]
-    found = answers.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
+    found = responses.of(ids_of(pa.chunked_array(parts, pa.binary(16))))  # typed, as a chunk may have none
     codes, names = codes_of(found["verdict"])
     is_last = np.isin(codes, [code for code, name in enumerate(names) if name in _LAST])
     start = 0

@@ -23,13 +23,13 @@ from eventbridge.targets.http_engine import HttpEngine, TransferSlot, engine_of_
 from eventbridge.targets.multi import HasFileno
 from eventbridge.targets.steps import BlockingCall
 
-#: Runs that are begun between two looks at what has been answered: to begin one takes as long as to send a few.
+#: Runs that are begun between two looks at what has got a response: to begin one takes as long as to send a few.
 _BEGUN_AT_ONCE = 8
-#: Longest wait for an answer before it is seen whether a sleep was ended.
+#: Longest wait for a response before it is seen whether a sleep was ended.
 _TICK_SECONDS = 0.05
-#: How often those that wait for an answer see whether the push is to stop, or their time is over.
+#: How often those that wait for a response see whether the push is to stop, or their time is over.
 _LOOK_SECONDS = 0.2
-#: How much longer it is carried than asked for while answers come one after the other.
+#: How much longer it is carried than asked for while responses come one after the other.
 _BUSY_SECONDS = 0.05
 #: How long a thread that may not carry waits: about as long as it is carried between two looks at a bus.
 _MOMENT_SECONDS = 0.003
@@ -91,7 +91,7 @@ class HttpLoop:
         self._told.extend(runs)
 
     def carry(self, seconds: float, watched: HasFileno | None = None) -> bool:
-        """Carry runs in this thread for so long, and for a moment longer while answers come.
+        """Carry runs in this thread for so long, and for a moment longer while responses come.
 
         No longer than until a live run has ended with something left, for its next run. Returns whether one has.
         `watched`: no longer than until that is readable. Where another thread carries them, wait a moment: two batches
@@ -188,7 +188,7 @@ class HttpLoop:
             self._go_on(engine, task)
 
     def _longest_wait(self, seconds: float) -> float:
-        """Return how long an answer may be waited for, at most so long."""
+        """Return how long a response may be waited for, at most so long."""
         if self._fresh or self._called or self._told or self._has_left:
             return 0.0
         seconds = min(seconds, _TICK_SECONDS)

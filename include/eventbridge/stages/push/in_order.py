@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
-from eventbridge.decision.answer_to_outcome import expired, is_failure, too_early
 from eventbridge.decision.deadline import in_time, missed
 from eventbridge.decision.ordering import (
     BLOCKED,
@@ -23,8 +22,9 @@ from eventbridge.decision.ordering import (
     last_start,
     lease_until,
 )
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import expired, is_failure, too_early
 from eventbridge.model.outcome import INTERRUPTED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, not_flushed
 from eventbridge.stages.push.ordered_backlog import open_deliveries
@@ -70,7 +70,7 @@ class InTurn:
         run.in_flight = lambda: list(self._sent)
 
     def deliver(self, items: Sequence[OrderedItem], failed: Sequence[OrderedItem]) -> Steps[None]:
-        """Send until all is answered or must wait, the budget is over, or the run must end."""
+        """Send until all gets a response or must wait, the budget is over, or the run must end."""
         run, shard = self._run, self._shard
         if not (yield from self._wait_for_lease()):
             run.report.spent = not run.stop_asked
@@ -151,7 +151,7 @@ class InTurn:
         feed = Feed(
             [replace(item.request, index=index) for index, item in enumerate(ready)], lambda *_: not run.stop_asked
         )
-        answers: list[tuple[OrderedItem, Answer]] = []
+        responses: list[tuple[OrderedItem, Response]] = []
         unsure = True
         sent_at = self._clock()
         self._sent = [(item, sent_at) for item in ready]
@@ -159,46 +159,46 @@ class InTurn:
             with closing(self._send_by.deliver(feed, until)) as steps:
                 for step in steps:
                     if isinstance(step, tuple):
-                        index, answer = step
+                        index, response = step
                         run.report.sent += ready[index].due_at is None
-                        answers.append((ready[index], answer))
+                        responses.append((ready[index], response))
                     else:
                         yield step
                     if run.gives_up:
                         break
-            unsure = run.stop_asked and len(answers) < len(ready) - feed.left
+            unsure = run.stop_asked and len(responses) < len(ready) - feed.left
         finally:
             self._unclear = self._unclear or unsure
         self._sent = []
         lost = flush(target)
-        for item, answer in answers:
-            self._take(turns, item, answer if lost is None else not_flushed(answer, lost))
+        for item, response in responses:
+            self._take(turns, item, response if lost is None else not_flushed(response, lost))
         if unsure:  # what is in flight may arrive: it is recorded as sent
-            answered = {item.delivery_id for item, _ in answers}
+            responded = {item.delivery_id for item, _ in responses}
             for item in ready[: len(ready) - feed.left]:
-                if item.delivery_id not in answered:
+                if item.delivery_id not in responded:
                     self._take(turns, item, run.interrupted(sent_at))
 
-    def _take(self, turns: Turns[OrderedItem], item: OrderedItem, answer: Answer) -> None:
+    def _take(self, turns: Turns[OrderedItem], item: OrderedItem, response: Response) -> None:
         run = self._run
-        now, draw = run.retry_jitter.sample(answer)
+        now, draw = run.retry_jitter.sample(response)
         tried = replace(item, attempts=item.attempts + 1, note="")
         outcome: Outcome
-        if answer.error_class == INTERRUPTED:
-            self._unclear, outcome = True, run.decided(tried, answer, now, draw)
+        if response.error_class == INTERRUPTED:
+            self._unclear, outcome = True, run.decided(tried, response, now, draw)
         else:
             note_pause(
-                answer, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max
+                response, self._policy, tried.attempts, run.pace, run.breaker, now, draw, run.settings.retry_after_max
             )
-            run.breaker.answered(item.delivery_id, now, failed=is_failure(answer))
-            outcome = run.decided(tried, answer, now, draw)
+            run.breaker.record_response(item.delivery_id, now, failed=is_failure(response))
+            outcome = run.decided(tried, response, now, draw)
         ended = isinstance(outcome, DeadLettered)
         if isinstance(outcome, DeadLettered):
             if outcome.disable_target:
                 run.report.gone = True
                 self._shard.gone.set()
             outcome = self._kept(outcome, now)
-        run.write(tried, outcome, answer)
+        run.write(tried, outcome, response)
         if isinstance(outcome, RetryAt):
             soon = min(self._until, now + timedelta(seconds=_LINGER_SECONDS))
             if not ended and outcome.due_at < soon:

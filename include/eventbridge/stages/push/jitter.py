@@ -7,20 +7,20 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import NamedTuple
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 
 
 class JitterSample(NamedTuple):
-    """When an answer was decided on, and a random number in [0, 1) for its jitter."""
+    """When a response was decided on, and a random number in [0, 1) for its jitter."""
 
     at: datetime
     draw: float
 
 
 class RetryJitter:
-    """Samples the jitter for the answers of one run.
+    """Samples the jitter for the responses of one run.
 
-    Each item of a bundle has an answer of its own, all with the times of their request. Without one sample for all of
+    Each item of a bundle has a response of its own, all with the times of their request. Without one sample for all of
     them a bundle of 100 that is refused would come again as 100 requests, to a target that is in trouble already.
     """
 
@@ -29,9 +29,9 @@ class RetryJitter:
         self._request: tuple[datetime, float] | None = None
         self._last: JitterSample | None = None
 
-    def sample(self, answer: Answer) -> JitterSample:
-        """Return the sample of the request that an answer is of: the last one's, or a new one."""
-        request = (answer.started_at, answer.duration_ms)
+    def sample(self, response: Response) -> JitterSample:
+        """Return the sample of the request that a response is of: the last one's, or a new one."""
+        request = (response.started_at, response.duration_ms)
         if self._last is None or request != self._request:
             self._request, self._last = request, JitterSample(self._clock(), random.random())
         return self._last

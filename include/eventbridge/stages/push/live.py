@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from eventbridge.decision.answer_to_outcome import expired
 from eventbridge.decision.deadline import missed
+from eventbridge.decision.response_to_outcome import expired
 from eventbridge.rule import Target as TargetRule
 from eventbridge.rule.types import TARGET_TYPES
 from eventbridge.stages.push.chunk_rows import ReadPiece
@@ -105,20 +105,20 @@ class _LiveRound(Rounds):
         target, slot, run = self._send.target, self._send.slot, self._run
         assert is_multiplexed(target), "so are the targets that can be live"
         assert slot is not None, "they have one"
-        answers_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
-        with closing(target.steps(_Feed(self), answers_until, slot)) as steps:
+        responses_until = self._until + timedelta(seconds=run.settings.timeout_seconds)
+        with closing(target.steps(_Feed(self), responses_until, slot)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
                 else:
-                    index, answer = step
+                    index, response = step
                     self._sent_at.pop(index, None)
-                    self._unflushed.append((self._of_index.pop(index), answer))
-                    if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
-                        self._settle_answers(target)
+                    self._unflushed.append((self._of_index.pop(index), response))
+                    if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
+                        self._settle_responses(target)
                 if run.gives_up:
                     break
-        self._settle_answers(target)
+        self._settle_responses(target)
         self._break_off()
         self._leave(self._clock())
 

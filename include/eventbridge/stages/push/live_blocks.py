@@ -16,7 +16,7 @@ _IDLE: Final = timedelta(seconds=2)
 
 
 class LiveBlocks:
-    """What comes by a queue, as blocks; what was answered while one block is synced is the next.
+    """What comes by a queue, as blocks; what was responded to while one block is synced is the next.
 
     It ends with the first delivery that is not taken: that, and what a block cannot be made of, is for an ordinary run.
     """

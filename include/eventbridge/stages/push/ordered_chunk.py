@@ -7,9 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from eventbridge.decision.answer_to_outcome import age_begins
 from eventbridge.decision.deadline import deadline_of
 from eventbridge.decision.ordering import BLOCKED, PLACE_COLUMNS, REFERENCE_FIRST, is_marked, place_of, shard_of
+from eventbridge.decision.response_to_outcome import age_begins
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.pending import PendingDeliveries
@@ -43,7 +43,7 @@ class OrderedDeliveries:
         self._in_flight = in_flight
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all is answered or must wait, the budget is over, or the run must end."""
+        """Send until all gets a response or must wait, the budget is over, or the run must end."""
         return InTurn(run, send, self._shard, self._in_flight).deliver(self._items, self._failed)
 
 

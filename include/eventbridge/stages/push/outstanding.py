@@ -11,8 +11,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from eventbridge.decision.answer_to_outcome import age_begins
 from eventbridge.decision.deadline import deadline_of
+from eventbridge.decision.response_to_outcome import age_begins
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.segments.segments import Shown
@@ -125,7 +125,7 @@ class TargetReport:
     gone: bool = False
     responses: int = 0  # attempts that were recorded, with or without a response
     slow: int = 0  # of them, those that took long
-    unanswered: int = 0  # of these, those without a response
+    no_response: int = 0  # of these, those without a response
     crashed: BaseException | None = None
 
     @property

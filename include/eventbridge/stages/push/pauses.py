@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 
-from eventbridge.decision.answer_to_outcome import pause_asked
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import pause_asked
 from eventbridge.model.outcome import TARGET_PAUSED, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.outstanding import Item
@@ -16,7 +16,7 @@ from eventbridge.stages.push.token_lease import Pace
 
 
 def note_pause(
-    answer: Answer,
+    response: Response,
     policy: RetryPolicy,
     attempts: int,
     pace: Pace,
@@ -25,11 +25,11 @@ def note_pause(
     draw: float,
     retry_after_max: timedelta,
 ) -> bool:
-    """Pause if an answer asks for it; return whether it was on its way when the target had asked already.
+    """Pause if a response asks for it; return whether it was on its way when the target had asked already.
 
-    Such an answer is no further word against the target: it asked once, however many requests heard it.
+    Such a response is no further word against the target: it asked once, however many requests heard it.
     """
-    until = pause_asked(answer, policy, attempts=attempts, now=now, draw=draw, retry_after_max=retry_after_max)
+    until = pause_asked(response, policy, attempts=attempts, now=now, draw=draw, retry_after_max=retry_after_max)
     if until is None:
         return False
     known = pace.pause.at(now) is not None

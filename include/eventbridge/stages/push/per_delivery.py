@@ -7,10 +7,10 @@ from contextlib import closing
 from datetime import datetime, timedelta
 from time import monotonic
 
-from eventbridge.decision.answer_to_outcome import expired, is_failure
 from eventbridge.decision.deadline import missed
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import expired, is_failure
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.stages.push import run as runs
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.stages.push.flush import flush, must_flush, not_flushed
@@ -34,7 +34,7 @@ class SingleDeliveries:
         self._items = items
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        """Send until all get a response or must wait, the budget is over, or the run must end."""
         return Rounds(run, send, self._items).deliver()
 
 
@@ -49,14 +49,14 @@ class Rounds:
         self._clock = run.clock
         self._waiting = list(items)
         self._of_index = {item.request.index: item for item in self._waiting}
-        self._unflushed: list[tuple[Item, Answer]] = []
+        self._unflushed: list[tuple[Item, Response]] = []
         self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
-        self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no answer: they go again
+        self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no response: they go again
         self._interrupted = False
         run.in_flight = self._in_flight
 
     def deliver(self) -> Steps[None]:
-        """Send until all are answered or must wait, the budget is over, or the run must end."""
+        """Send until all get a response or must wait, the budget is over, or the run must end."""
         run = self._run
         while self._waiting and not self._over():
             ready = self._ready()
@@ -90,11 +90,11 @@ class Rounds:
         sent = list(self._sent_at.items())
         return [(self._of_index[index], now - timedelta(seconds=mark - sent_at)) for index, sent_at in sent]
 
-    def decide_all(self, items: Iterable[Item], answer: Answer) -> None:
-        """Decide what becomes of items that are not among those of this run and have one answer together."""
+    def decide_all(self, items: Iterable[Item], response: Response) -> None:
+        """Decide what becomes of items that are not among those of this run and have one response together."""
         for item in items:
             self._of_index[item.request.index] = item
-            self._decide(item, answer)
+            self._decide(item, response)
 
     def take_up(self, items: Iterator[Item]) -> None:
         """Add items to those that are to be sent."""
@@ -135,32 +135,32 @@ class Rounds:
     def _round(self, ready: list[Item]) -> Steps[None]:
         target, run = self._send.target, self._run
         feed = Feed([item.request for item in ready], self._may_send)
-        answered: set[int] = set()
+        responded: set[int] = set()
         with closing(self._send.deliver(feed, self._until)) as steps:
             for step in steps:
                 if not isinstance(step, tuple):
                     yield self._fetch_tokens() if step is None and run.pace.is_short else step
-                    if run.gives_up and not target.more_of_answer:
+                    if run.gives_up and not target.more_of_response:
                         break
                     continue
-                index, answer = step
-                answered.add(index)
+                index, response = step
+                responded.add(index)
                 self._sent_at.pop(index, None)
-                self._unflushed.append((self._of_index[index], answer))
-                if must_flush(target, len(self._unflushed), self._unflushed[0][1], answer):
-                    self._settle_answers(target)
-                if run.gives_up and not target.more_of_answer:
+                self._unflushed.append((self._of_index[index], response))
+                if must_flush(target, len(self._unflushed), self._unflushed[0][1], response):
+                    self._settle_responses(target)
+                if run.gives_up and not target.more_of_response:
                     break
-        self._settle_answers(target)
+        self._settle_responses(target)
         if run.stop_asked:  # what has no response, or was not judged, is recorded as sent
-            answered.update(self._sent_at)
+            responded.update(self._sent_at)
             self._break_off()
         self._sent_at.clear()
         taken = ready[: len(ready) - feed.left]
-        if len(answered) < len(taken):
-            self._unjudged.update({item.request.index for item in taken} - answered)
+        if len(responded) < len(taken):
+            self._unjudged.update({item.request.index for item in taken} - responded)
         # what was not started comes first again if there is still time, else it stays without an outcome
-        self._waiting = [item for item in ready if item.request.index not in answered] + self._waiting
+        self._waiting = [item for item in ready if item.request.index not in responded] + self._waiting
 
     def _fetch_tokens(self) -> BlockingCall:
         return BlockingCall(lambda: self._run.pace.fetch(self._clock()))
@@ -186,31 +186,31 @@ class Rounds:
         self._sent_at[request.index] = monotonic()
         return True
 
-    def _settle_answers(self, target: Target) -> None:
+    def _settle_responses(self, target: Target) -> None:
         batch, self._unflushed = self._unflushed, []
         if not batch:
             return
         lost = flush(target)
-        for item, answer in batch:
-            self._decide(item, answer if lost is None else not_flushed(answer, lost))
+        for item, response in batch:
+            self._decide(item, response if lost is None else not_flushed(response, lost))
 
-    def _decide(self, item: Item, answer: Answer) -> None:
+    def _decide(self, item: Item, response: Response) -> None:
         run = self._run
         item.attempts += 1
-        if answer.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
-            run.accept(item, answer)
+        if response.accepted and run.breaker.at_rest:  # as nearly all are: what follows would come to the same
+            run.accept(item, response)
             return
-        now, draw = run.retry_jitter.sample(answer)
+        now, draw = run.retry_jitter.sample(response)
         outcome: Outcome = DELIVERED
-        self._interrupted = self._interrupted or answer.error_class == INTERRUPTED
+        self._interrupted = self._interrupted or response.error_class == INTERRUPTED
         if run.settings.shadow:
             run.breaker.accepted(1, now)
-        elif answer.error_class == INTERRUPTED:
-            outcome = run.decided(item, answer, now, draw)
+        elif response.error_class == INTERRUPTED:
+            outcome = run.decided(item, response, now, draw)
         else:
-            outcome = run.decided(item, answer, now, draw)
-            self._judge(item, answer, outcome, now, draw)
-        run.write(item, outcome, answer)
+            outcome = run.decided(item, response, now, draw)
+            self._judge(item, response, outcome, now, draw)
+        run.write(item, outcome, response)
         if isinstance(outcome, RetryAt):
             self._again(item, outcome.due_at)
 
@@ -219,16 +219,16 @@ class Rounds:
         item.due_at = due_at
         self._waiting.append(item)
 
-    def _judge(self, item: Item, answer: Answer, outcome: Outcome, now: datetime, draw: float) -> None:
-        """Tell the breaker of an answer, and whether this push will soon try that delivery again."""
+    def _judge(self, item: Item, response: Response, outcome: Outcome, now: datetime, draw: float) -> None:
+        """Tell the breaker of a response, and whether this push will soon try that delivery again."""
         breaker, pace = self._run.breaker, self._run.pace
         if note_pause(
-            answer, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max
+            response, self._policy, item.attempts, pace, breaker, now, draw, self._run.settings.retry_after_max
         ):
             return
         again = isinstance(outcome, RetryAt) and outcome.due_at < self._soon(now)
         probing = breaker.probing
-        breaker.answered(item.delivery_id, now, failed=is_failure(answer), again=again)
+        breaker.record_response(item.delivery_id, now, failed=is_failure(response), again=again)
         if probing and not breaker.probing:
             pace.ramp(now)
 

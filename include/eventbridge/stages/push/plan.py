@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from functools import cached_property, partial
 
-from eventbridge.decision.answer_to_outcome import expired
 from eventbridge.decision.breaker import pause_of
 from eventbridge.decision.deadline import missed
+from eventbridge.decision.response_to_outcome import expired
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.operator_state import OperatorStates

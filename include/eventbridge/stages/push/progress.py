@@ -40,7 +40,7 @@ class Progress:
         self.at_begin()
         return self.began_at
 
-    def note_answer(self, seconds: float) -> bool:
+    def note_status(self, seconds: float) -> bool:
         """Note how long one response took, and return whether none took longer."""
         self.response_seconds += seconds
         is_longest = seconds > self._longest_seconds

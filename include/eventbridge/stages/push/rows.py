@@ -1,4 +1,4 @@
-"""Rows of schema OUTCOME on their way from the runs of a push, which have the answers, to what writes them down."""
+"""Rows of schema OUTCOME on their way from the runs of a push, which have the responses, to what writes them down."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import DELIVERED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.stages.push.outstanding import Item
 from eventbridge.store import schemas
 
@@ -37,7 +37,7 @@ class OutcomeRow(NamedTuple):
     response_head: bytes | None = None
 
 
-def outcome_row(item: Item, outcome: Outcome, answer: Answer) -> OutcomeRow:
+def outcome_row(item: Item, outcome: Outcome, response: Response) -> OutcomeRow:
     """Return the row for an attempt."""
     due_at, reason, detail = _said(outcome)
     return OutcomeRow(
@@ -46,15 +46,15 @@ def outcome_row(item: Item, outcome: Outcome, answer: Answer) -> OutcomeRow:
         item.target,
         item.attempts,
         True,
-        answer.started_at,
-        answer.duration_ms,
+        response.started_at,
+        response.duration_ms,
         outcome.status,
         due_at,
         reason,
-        answer.code,
-        answer.error_class,
-        answer.error or detail,
-        answer.response_head,
+        response.code,
+        response.error_class,
+        response.error or detail,
+        response.response_head,
     )
 
 
@@ -86,12 +86,12 @@ def outcome_table(rows: Sequence[OutcomeRow]) -> pa.Table:
 
 
 def accepted_rows(ids: Iterable[bytes], like: OutcomeRow) -> Iterator[OutcomeRow]:
-    """Yield the rows of deliveries that one answer accepted; `like` is such a row, of any delivery."""
+    """Yield the rows of deliveries that one response accepted; `like` is such a row, of any delivery."""
     return map(OutcomeRow._make, ((delivery_id, *like[1:]) for delivery_id in ids))
 
 
 def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
-    """Return the rows of deliveries that have one answer and one outcome as a table; `like` is a row of any of them."""
+    """Return the rows of deliveries that have one response and one outcome as a table; `like`: a row of one."""
     same = [
         pa.repeat(pa.scalar(value, field.type), len(ids))
         for value, field in zip(like[1:], list(schemas.OUTCOME)[1:], strict=True)
@@ -99,34 +99,34 @@ def alike_table(ids: pa.Array, like: OutcomeRow) -> pa.Table:
     return pa.Table.from_arrays([ids, *same], schema=schemas.OUTCOME)
 
 
-def accepted_row(rule: str, target: str, attempt: int, answer: Answer) -> OutcomeRow:
-    """Return the row of a delivery that an answer accepted, but for its id."""
+def accepted_row(rule: str, target: str, attempt: int, response: Response) -> OutcomeRow:
+    """Return the row of a delivery that a response accepted, but for its id."""
     return OutcomeRow(
         b"",
         rule,
         target,
         attempt,
         True,
-        answer.started_at,
-        answer.duration_ms,
+        response.started_at,
+        response.duration_ms,
         "delivered",
-        code=answer.code,
-        response_head=answer.response_head,
+        code=response.code,
+        response_head=response.response_head,
     )
 
 
-def alike_row(of: tuple[str, str, int], outcome: Outcome, answer: Answer | None, now: datetime) -> OutcomeRow:
-    """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `answer` None: none was made."""
+def alike_row(of: tuple[str, str, int], outcome: Outcome, response: Response | None, now: datetime) -> OutcomeRow:
+    """Return the row of a delivery, but for its id; `of` is rule, target and attempts, `response` None: no attempt."""
     due_at, reason, detail = _said(outcome)
     name = outcome.status
-    if answer is None:
+    if response is None:
         return OutcomeRow(b"", *of, False, now, 0.0, name, due_at, reason, error=detail)
-    row = OutcomeRow(b"", *of, True, answer.started_at, answer.duration_ms, name, due_at, reason)
+    row = OutcomeRow(b"", *of, True, response.started_at, response.duration_ms, name, due_at, reason)
     return row._replace(
-        code=answer.code,
-        error_class=answer.error_class,
-        error=answer.error or detail,
-        response_head=answer.response_head,
+        code=response.code,
+        error_class=response.error_class,
+        error=response.error or detail,
+        response_head=response.response_head,
     )
 
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from eventbridge.decision.answer_to_outcome import RETRY_AFTER_MAX, decide
 from eventbridge.decision.breaker import Ended, Tally
 from eventbridge.decision.deadline import in_time
 from eventbridge.decision.response_time import last_start, slow_after
-from eventbridge.model.answer import Answer
+from eventbridge.decision.response_to_outcome import RETRY_AFTER_MAX, decide
 from eventbridge.model.outcome import DELIVERED, INTERRUPTED, DeadLettered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 from eventbridge.stages.push.breaker import RunBreaker
@@ -42,8 +42,8 @@ class RunSettings:
     `slow_lane`: no other target waits for it, so it waits for its target's next token as long as the budget lasts, and
     else as long as for a retry. `follows_others`: what other pushes find out of its target ends it.
     `seated`: its target is one that is expected to share an event loop. `opens_at_once`: to open it waits for nothing.
-    `shadow`: every answer settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may take.
-    `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
+    `shadow`: every response settles its delivery, and speaks for nobody. `timeout_seconds`: how long a response may
+    take. `in_flight`: how many deliveries may be out at a time. `rate_of_file`: what its rule file says.
     """
 
     rule: str
@@ -74,11 +74,11 @@ class Deliveries(Protocol):
     total: int
 
     def deliver(self, run: TargetRun, send: Send) -> Steps[None]:
-        """Send until all is answered or must wait, the budget is over, or the run must end."""
+        """Send until all gets a response or must wait, the budget is over, or the run must end."""
 
 
 class TargetRun:
-    """Delivers to one target until all is answered, the budget is over, its breaker opens, or `stop` is set.
+    """Delivers to one target until all gets a response, the budget is over, its breaker opens, or `stop` is set.
 
     Rows of schema OUTCOME go to `rows`, only once the target has flushed what they report. `queue`: it is live, and
     its deliveries come by that.
@@ -119,7 +119,7 @@ class TargetRun:
             spent=report.spent and not report.late and 2 * taken_seconds >= self._budget.total_seconds(),
             apart=self.settings.slow_lane,
             contacted=report.sent > 0,
-            quick=not report.unanswered and 2 * report.slow < report.responses,
+            quick=not report.no_response and 2 * report.slow < report.responses,
         )
 
     @property
@@ -218,10 +218,10 @@ class TargetRun:
             self._ended = True
             self.settings.rows.run_ended()
 
-    def decided(self, item: Item, answer: Answer, now: datetime, draw: float) -> Outcome:
-        """Return what becomes of a delivery whose last attempt, which `item` counts, was answered."""
+    def decided(self, item: Item, response: Response, now: datetime, draw: float) -> Outcome:
+        """Return what becomes of a delivery whose last attempt, which `item` counts, got a response."""
         outcome = decide(
-            answer,
+            response,
             self.settings.policy,
             attempts=item.attempts,
             arrived_at=item.arrived_at,
@@ -234,45 +234,45 @@ class TargetRun:
         )
         return in_time(outcome, item.deadline_at)
 
-    def note_answer(self, answer: Answer) -> None:
-        """Note how long the target took for an answer."""
-        seconds, report = answer.took_seconds, self.report
-        if self.progress.note_answer(seconds):
+    def note_status(self, response: Response) -> None:
+        """Note how long the target took for a response."""
+        seconds, report = response.took_seconds, self.report
+        if self.progress.note_status(seconds):
             self.starts_until = last_start(self.until, self._budget, seconds)
         report.responses += 1
-        if seconds < self._slow_after or (answer.error_class == INTERRUPTED and self.gives_up):
+        if seconds < self._slow_after or (response.error_class == INTERRUPTED and self.gives_up):
             return
-        unanswered = answer.code is None and not answer.accepted
+        no_response = response.code is None and not response.accepted
         report.slow += 1
-        report.unanswered += unanswered
-        self.breaker.slow(self.clock(), unanswered=unanswered)
+        report.no_response += no_response
+        self.breaker.slow(self.clock(), no_response=no_response)
 
-    def interrupted(self, started_at: datetime) -> Answer:
+    def interrupted(self, started_at: datetime) -> Response:
         """Return what is recorded of a request that was sent then, when the push stops listening for the response."""
         passed_ms = max(0.0, (self.clock() - started_at).total_seconds() * 1000)
         error = "the push was stopped before a response came"
-        return Answer(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
+        return Response(False, started_at, passed_ms, error_class=INTERRUPTED, error=error)
 
     def record_in_flight(self) -> None:
         """Record what is in flight as sent, for a thread that does not notice that its push is stopped."""
         for item, started_at in self.in_flight() if not self._ended else ():
-            answer, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
-            outcome = DELIVERED if self.settings.shadow else self.decided(tried, answer, self.clock(), 0.5)
-            self.settings.rows.put(outcome_row(tried, outcome, answer))
+            response, tried = self.interrupted(started_at), replace(item, attempts=item.attempts + 1)
+            outcome = DELIVERED if self.settings.shadow else self.decided(tried, response, self.clock(), 0.5)
+            self.settings.rows.put(outcome_row(tried, outcome, response))
 
-    def accept(self, item: Item, answer: Answer) -> None:
+    def accept(self, item: Item, response: Response) -> None:
         """Do what `write` does for a delivery that its target took, and tell the breaker, which is at rest."""
         self.breaker.accepted(1, self.clock())
-        self.note_answer(answer)
+        self.note_status(response)
         self.report.delivered += 1
-        self.settings.rows.put(outcome_row(item, DELIVERED, answer))
+        self.settings.rows.put(outcome_row(item, DELIVERED, response))
 
-    def write(self, item: Item, outcome: Outcome, answer: Answer | None) -> None:
-        """Put the row for an outcome, and count it; `answer` None: it was decided without an attempt."""
+    def write(self, item: Item, outcome: Outcome, response: Response | None) -> None:
+        """Put the row for an outcome, and count it; `response` None: it was decided without an attempt."""
         if self.settings.shadow and isinstance(outcome, (DeadLettered, RetryAt)):
-            outcome = DELIVERED  # dealt with; what was answered is in its row
-        if answer is not None:
-            self.note_answer(answer)
+            outcome = DELIVERED  # dealt with; what was responded to is in its row
+        if response is not None:
+            self.note_status(response)
         if outcome is DELIVERED:
             self.report.delivered += 1
         elif isinstance(outcome, DeadLettered):
@@ -280,7 +280,7 @@ class TargetRun:
             self.report.gone |= outcome.disable_target
         elif isinstance(outcome, RetryAt):
             self.report.retried += 1
-        row = outcome_row(item, outcome, answer) if answer is not None else unsent_row(item, outcome, self.clock())
+        row = outcome_row(item, outcome, response) if response is not None else unsent_row(item, outcome, self.clock())
         self.settings.rows.put(row)
 
 

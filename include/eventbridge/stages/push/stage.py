@@ -1,4 +1,4 @@
-"""Stage push: delivers one chunk, all its targets side by side, and writes down every answer before it counts.
+"""Stage push: delivers one chunk, all its targets side by side, and writes down every response before it counts.
 
 Called once per chunk by a mapped Airflow task, or in a row by `eventbridge deliver`.
 """
@@ -37,13 +37,13 @@ from eventbridge.stages.push.under_way import UnderWay
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.runtime.told import tell, told
-from eventbridge.stages.segments.answers import Answers
-from eventbridge.stages.segments.segments import Shown, answers_in, is_of_streaming_task, segments, write_segment
+from eventbridge.stages.segments.responses import Responses
+from eventbridge.stages.segments.segments import Shown, is_of_streaming_task, responses_in, segments, write_segment
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
 
 #: Targets of one chunk, of those that hold a thread, that are delivered to at a time; the others wait for a place.
 _THREADS_AT_ONCE = 64
-#: How often the collector looks up when no answer comes.
+#: How often the collector looks up when no response comes.
 _TICK_SECONDS = 0.05
 
 #: How long a push that is over waits for its targets to close their connections: all but those of an unknown host do.
@@ -72,7 +72,7 @@ def push(
     chunk_id: int,
     stop: Stop | None = None,
     only: Collection[tuple[str, str]] | None = None,
-    of_streaming_task: Answers | None = None,
+    of_streaming_task: Responses | None = None,
 ) -> PushReport:
     """Deliver what of a chunk has no outcome yet, within the push budget, or until `stop` is set.
 
@@ -117,7 +117,7 @@ class _Push:
         chunk: Chunk,
         stop: Stop,
         only: Collection[tuple[str, str]] | None,
-        of_streaming_task: Answers | None,
+        of_streaming_task: Responses | None,
     ) -> None:
         self._runtime = runtime
         self._batch = batch
@@ -125,7 +125,7 @@ class _Push:
         self._stop = stop
         self._only = only
         self._of_streaming_task = of_streaming_task
-        self._rows = OutcomeRows(runtime.settings.segment_answers)
+        self._rows = OutcomeRows(runtime.settings.segment_responses)
         self._segment_number = 0
         self._cpu_told = time.process_time()
         self._stale = False
@@ -141,7 +141,7 @@ class _Push:
         done: dict[bytes, Shown] = {}
         if files := segments(self._runtime, self._batch.batch_id, [self._chunk.chunk_id]):
             known = self._of_streaming_task if all(map(is_of_streaming_task, files)) else None
-            read, done = still_open(read, known or answers_in(self._runtime, files))
+            read, done = still_open(read, known or responses_in(self._runtime, files))
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
@@ -195,7 +195,7 @@ class _Push:
             if not finished:
                 self._rows.wait(_TICK_SECONDS)
             count, age = len(self._rows), time.monotonic() - written_at
-            if count and (finished or count >= settings.segment_answers or age >= settings.segment_interval):
+            if count and (finished or count >= settings.segment_responses or age >= settings.segment_interval):
                 self._write(*self._rows.take())
                 written_at = time.monotonic()
             elif not count:
@@ -222,7 +222,9 @@ class _Push:
     def _write(self, tables: list[pa.Table], rows: list[OutcomeRow]) -> None:
         for row in rows:
             if row.reason == "TargetGone":
-                self._runtime.ledger.set_target_status(row.rule, row.target, "disabled", "the target answered 410")
+                self._runtime.ledger.set_target_status(
+                    row.rule, row.target, "disabled", "the target responded with 410"
+                )
         table = pa.concat_tables([*tables, outcome_table(rows)])
         chunk = self._chunk
         cpu, self._cpu_told = time.process_time() - self._cpu_told, time.process_time()

@@ -18,7 +18,7 @@ from eventbridge.stages.replay.request import ReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 
 _SAMPLES = 3
-#: Files of the archive that are looked through at most while somebody waits for a page or an answer.
+#: Files of the archive that are looked through at most while somebody waits for a page or a response.
 PREVIEW_FILES = 50
 
 

@@ -56,7 +56,7 @@ class Spool:
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the answer of `ends` for today's.
+    #: How long a caller that looks several times a second may take the response of `ends` for today's.
     ends_hold_seconds = 1.0
 
     def __init__(self, bus: str, sources: Mapping[str, QueueSource], ledger: Ledger, store: Store) -> None:
@@ -161,7 +161,7 @@ class Spool:
     def take_in(self, most: int) -> int:
         """Take up to `most` messages over from the queues, in equal shares, and return how many came.
 
-        Raises BusError where a queue does not answer; what was recorded is kept.
+        Raises BusError where a queue does not respond; what was recorded is kept.
         """
         began, taken = time.monotonic(), 0
         share = -(-most // len(self._sources))

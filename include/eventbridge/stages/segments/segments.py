@@ -15,7 +15,7 @@ from eventbridge.model.outcome import StatusName
 from eventbridge.model.partition import Partition
 from eventbridge.model.spent import Spent
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.answers import Answers, read_answers
+from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.store import layout
 from eventbridge.store.parquet import write_table
 
@@ -37,7 +37,7 @@ class Shown:
     due_at: datetime | None
     reason: str | None
     detail: str | None
-    answered_at: datetime | None
+    responded_at: datetime | None
 
 
 def segment_key(chunk_id: int, claim: int, number: int) -> str:
@@ -111,11 +111,11 @@ def segments(runtime: Runtime, batch_id: str, chunk_ids: Iterable[int] | None = 
     return [file for file in files if prefixes and (file.key.startswith(prefixes) or is_of_streaming_task(file))]
 
 
-def answers_in(runtime: Runtime, files: Iterable[BatchFile]) -> Answers:
+def responses_in(runtime: Runtime, files: Iterable[BatchFile]) -> Responses:
     """Return what segments show, as columns."""
-    return read_answers(runtime.store, (file.path for file in files if file.path is not None))
+    return read_responses(runtime.store, (file.path for file in files if file.path is not None))
 
 
 def shown(rows: pa.Table) -> dict[bytes, Shown]:
-    """Return what rows of answers show, per delivery id; not those without one."""
+    """Return what rows of responses show, per delivery id; not those without one."""
     return {row.pop("delivery_id"): Shown(**row) for row in rows.filter(pc.field("delivery_id").is_valid()).to_pylist()}

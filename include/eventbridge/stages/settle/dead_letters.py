@@ -28,7 +28,7 @@ from eventbridge.store import layout, schemas
 from eventbridge.store.columns import codes_of, column_of, numbers_of
 from eventbridge.store.parquet import read_rows, read_table, write_table
 
-#: Records per file: bounds the memory of the stage, payloads and answers included.
+#: Records per file: bounds the memory of the stage, payloads and responses included.
 _RECORDS_PER_FILE = 1_000
 
 _NUMBERS_PER_SETTLEMENT = 10_000

@@ -21,7 +21,7 @@ from eventbridge.model.row_vectors import Rows
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, is_dead_letter
 from eventbridge.stages.guards.claims import begin_settlement
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.segments.answers import Answers, read_answers
+from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import Places, batch_deliveries
 from eventbridge.stages.settle.ordered_pending import dead_letters_nothing
@@ -86,18 +86,18 @@ def verdicts_of(runtime: Runtime, batch: Batch, without: Collection[str] = ()) -
     A table for each delivery file, with the columns of schema SETTLEMENT, the texts coded.
     """
     files = (file for file in segments(runtime, batch.batch_id) if file.key not in without)
-    judge = Judge(runtime, batch, read_answers(runtime.store, (file.path for file in files if file.path is not None)))
+    judge = Judge(runtime, batch, read_responses(runtime.store, (file.path for file in files if file.path is not None)))
     for file, rows, table in batch_deliveries(runtime, batch, MATCHED_COLUMNS):
         yield judge.verdicts(file, rows, table)
 
 
 class Judge:
-    """Gives deliveries of a batch their verdicts: from the answers, and else from their chunks, targets and rules."""
+    """Gives deliveries of a batch their verdicts: from the responses, and else from their chunks, targets and rules."""
 
-    def __init__(self, runtime: Runtime, batch: Batch, answers: Answers | None = None) -> None:
-        """Without `answers` every delivery that could be sent is unknown."""
+    def __init__(self, runtime: Runtime, batch: Batch, responses: Responses | None = None) -> None:
+        """Without `responses` every delivery that could be sent is unknown."""
         chunks = runtime.ledger.chunks(batch.batch_id)
-        self._answers = answers or read_answers(runtime.store, ())
+        self._responses = responses or read_responses(runtime.store, ())
         self._places = Places(chunks)
         self._rules = runtime.rules_of(batch)
         self._windows = windows_of(self._rules)
@@ -123,20 +123,20 @@ class Judge:
         safe, forgetting it is not. None is due before it may be sent, nor while its target's window is closed. One
         without a payload is a dead letter or, where a target dead-letters nothing, waits.
         """
-        answers = self._answers.of(ids_of(table["delivery_id"]))
+        responses = self._responses.of(ids_of(table["delivery_id"]))
         chunk_of, attempts = self._places.of(file, rows)
-        verdict, _ = codes_of(answers["verdict"])  # a rank: the dictionary is STATUS_RANK
+        verdict, _ = codes_of(responses["verdict"])  # a rank: the dictionary is STATUS_RANK
         found = verdict != NO_CODE
         verdict[~found] = _UNKNOWN
-        attempts = np.where(found, numbers_of(answers["attempts"]), attempts)
+        attempts = np.where(found, numbers_of(responses["attempts"]), attempts)
         due_at = np.full(len(rows), NO_TIME)
         held = np.full(len(rows), NO_CODE)
-        reason, detail = coded(answers["reason"]), coded(answers["detail"])
+        reason, detail = coded(responses["reason"]), coded(responses["detail"])
 
         failed = valid_of(table["failure"]) & ~found
         waits = (verdict >= _RETRY) & ~failed
         if waits.any():
-            due_at[waits] = self._due_at(table, answers, chunk_of)[waits]
+            due_at[waits] = self._due_at(table, responses, chunk_of)[waits]
             held[waits] = self._held_for(table, chunk_of)[waits]
         if failed.any():
             kept = failed & _of_targets(table, self._dead_letters_nothing)
@@ -167,7 +167,7 @@ class Judge:
                 reason,
                 detail,
                 *(table[name] for name in ("published_at", "arrived_at", "not_before")),
-                answers["answered_at"],
+                responses["responded_at"],
             ],
             schema=_SETTLEMENT,
         )
@@ -179,8 +179,8 @@ class Judge:
         said = texts(np.where(failed, 0, 1), [SHADOW_FAILED, SHADOW_NOT_SENT])
         return np.where(over, _DELIVERED, verdict), _replaced(reason, over, said)
 
-    def _due_at(self, table: pa.Table, answers: pa.Table, chunk_of: Rows) -> Rows:
-        due_at = times_of(answers["due_at"])
+    def _due_at(self, table: pa.Table, responses: pa.Table, chunk_of: Rows) -> Rows:
+        due_at = times_of(responses["due_at"])
         due_at = np.where(due_at == NO_TIME, self._untried_due[chunk_of], due_at)
         due_at = np.maximum(due_at, times_of(table["not_before"]))
         if self._windows:

@@ -65,7 +65,7 @@ class Waiting:
         self.due_at, self.arrived_at = times_of(table["due_at"]), times_of(table["arrived_at"])
         self.published_at = times_of(table["published_at"])
         self.age_begins = np.maximum(self.arrived_at, times_of(table["not_before"]))  # as `age_begins` says
-        self.answered = times_of(table["settled_at"]) != NO_TIME
+        self.responded = times_of(table["settled_at"]) != NO_TIME
         self.kept_reason = self.verdict.copy()
         self.shard, self.partition, self.offset, self.span = np.full((4, count), NO_CODE)
 
@@ -160,9 +160,9 @@ class Waiting:
 
         Those of one second share a row. What makes few retry runs of many rows is the watcher.
         """
-        after_answer = self.has(self.verdict, "retry_scheduled") & self.answered
+        after_response = self.has(self.verdict, "retry_scheduled") & self.responded
         # any other may go at once, or at the whole second from which on it may be sent
-        return np.where(after_answer, -(-self.due_at // _SECOND), self.due_at // _SECOND)
+        return np.where(after_response, -(-self.due_at // _SECOND), self.due_at // _SECOND)
 
 
 def _split(codes: Rows, values: Rows) -> Iterator[tuple[int, Rows]]:

@@ -24,7 +24,7 @@ _AT_ONCE = 50_000
 
 
 def trim_buses(run: Run) -> None:
-    """Trim the buses of today's rules; a bus that does not answer is told of and keeps all.
+    """Trim the buses of today's rules; a bus that does not respond is told of and keeps all.
 
     The bus `eventbridge` is not among them: whoever publishes to it trims it.
     """

@@ -10,13 +10,13 @@ from typing import NamedTuple
 from eventbridge.errors import EventBridgeError, NotFoundError, PartlySearched, StoreError, UserError
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.plain import text
-from eventbridge.model.why import BeforeStart, EventAnswer, EventName, EventPlace, Landing, RuleAnswer, Step, Why
+from eventbridge.model.why import BeforeStart, EventName, EventPlace, EventResult, Landing, RuleResult, Step, Why
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import Visibility, visibility_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
-from eventbridge.stages.why.rules import rule_answers
+from eventbridge.stages.why.rules import rule_results
 from eventbridge.stages.why.search import Found, Search, Wanted
 from eventbridge.stages.why.trail import Trail
 from eventbridge.stages.why.unlanded import before_starts, on_buses
@@ -73,16 +73,16 @@ def why(
         if found.event_id is None or not visibility.rule(found.rule or ""):
             said = _not_found(event_id, bus, search) + _not_delivered(found)
             raise (PartlySearched if search.unreadable else NotFoundError)(said)
-        answer = why(
+        result = why(
             runtime, found.event_id, bus=bus, since=since, until=until, most_unmatched=most_unmatched, rule=rule
         )
-        return replace(answer, notes=(note_of(delivery, found), *answer.notes))
+        return replace(result, notes=(note_of(delivery, found), *result.notes))
     asked = _Asked(today, most_unmatched, rule)
-    answers = [_answer(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
-    answers = [_seen(each, visibility) for each in answers]
+    results = [_result(runtime, place, found, asked, search.unreadable) for place, found in messages.items()]
+    results = [_seen(each, visibility) for each in results]
     return Why(
         event_id=event_id,
-        events=tuple(answers),
+        events=tuple(results),
         not_landed=tuple(places),
         before_start=tuple(before),
         looked=search.looked(),
@@ -99,13 +99,13 @@ def landed_bodies(runtime: Runtime, event_id: str) -> list[str]:
     return [text(found[0].record["body"]) for place, found in messages.items() if visibility.bus(place.bus)]
 
 
-def _seen(answer: EventAnswer, visibility: Visibility) -> EventAnswer:
-    """Return an answer without what was done for rules that are not seen."""
+def _seen(result: EventResult, visibility: Visibility) -> EventResult:
+    """Return a result without what was done for rules that are not seen."""
     return replace(
-        answer,
-        rules=tuple(each for each in answer.rules if visibility.rule(each.rule)),
-        deliveries=tuple(each for each in answer.deliveries if visibility.rule(each.rule)),
-        steps=tuple(each for each in answer.steps if each.rule is None or visibility.rule(each.rule)),
+        result,
+        rules=tuple(each for each in result.rules if visibility.rule(each.rule)),
+        deliveries=tuple(each for each in result.deliveries if visibility.rule(each.rule)),
+        steps=tuple(each for each in result.steps if each.rule is None or visibility.rule(each.rule)),
     )
 
 
@@ -141,13 +141,13 @@ def _place(found: Found) -> EventPlace:
     return EventPlace(found.batch.bus, record["topic"], record["broker"], record["partition_id"], record["offset"])
 
 
-def _answer(
+def _result(
     runtime: Runtime,
     place: EventPlace,
     found: Sequence[Found],
     asked: _Asked,
     unreadable: list[str],
-) -> EventAnswer:
+) -> EventResult:
     record = next((each.record for each in found if each.record["status"] == "valid"), found[0].record)
     landings = tuple(map(_landing, found))
     valid = record["status"] == "valid"
@@ -158,7 +158,7 @@ def _answer(
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
     routed = {each.rule for each in trail.deliveries.values()} | trail.referred
     rules = _rules(runtime, place.bus, found, asked, unreadable) if valid else []
-    return EventAnswer(
+    return EventResult(
         place=place,
         status=record["status"],
         reason=record["reason"],
@@ -203,7 +203,7 @@ def _landed(found: Found) -> Step:
 
 def _rules(
     runtime: Runtime, bus: str, found: Sequence[Found], asked: _Asked, unreadable: list[str]
-) -> list[RuleAnswer]:
+) -> list[RuleResult]:
     """Return what the rules that the batches were pinned to say, and those of today."""
     then: dict[str, Rule] = {}
     for each in found:
@@ -212,7 +212,7 @@ def _rules(
         except StoreError as error:
             unreadable.append(f"batch {each.batch.batch_id}: {error}")
     now = None if asked.today is None else _of_bus(asked.today, bus, asked.rule)
-    return rule_answers(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
+    return rule_results(then, now, parse_document(found[0].record["body"]), asked.most_unmatched)
 
 
 def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
@@ -220,14 +220,14 @@ def _of_bus(rules: RuleSet, bus: str, only: str | None) -> Mapping[str, Rule]:
     return {name: rule for name in names if (rule := rules.rules[name]).bus == bus}
 
 
-def _with_where(answer: RuleAnswer, routed: set[str], landings: Sequence[Landing]) -> RuleAnswer:
-    """Return an answer with what Spark said to `where`: it is told by whether a delivery came of the event."""
-    if answer.where is None or not answer.matched or not answer.enabled or answer.today == "added":
-        return answer
-    if answer.rule in routed:
-        return replace(answer, where_met=True)
-    settled = any(each.runner == answer.runner and each.state == "committed" for each in landings)
-    return replace(answer, where_met=False if settled else None)
+def _with_where(result: RuleResult, routed: set[str], landings: Sequence[Landing]) -> RuleResult:
+    """Return a result with what Spark said to `where`: it is told by whether a delivery came of the event."""
+    if result.where is None or not result.matched or not result.enabled or result.today == "added":
+        return result
+    if result.rule in routed:
+        return replace(result, where_met=True)
+    settled = any(each.runner == result.runner and each.state == "committed" for each in landings)
+    return replace(result, where_met=False if settled else None)
 
 
 def _kept_instead(runtime: Runtime, found: Found) -> str | None:

@@ -8,7 +8,7 @@ from typing import Final
 from eventbridge.event.json_document import Document
 from eventbridge.match.leaves import Leaves, flatten
 from eventbridge.match.reference import Checked, check_each, matches_leaves
-from eventbridge.model.why import ComparedToday, RuleAnswer, SeenCondition
+from eventbridge.model.why import ComparedToday, RuleResult, SeenCondition
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
 from eventbridge.rule import Rule
@@ -18,12 +18,12 @@ _MOST_PATTERNS: Final = 50_000
 _patterns: dict[tuple[str, str], Pattern] = {}
 
 
-def rule_answers(
+def rule_results(
     then: Mapping[str, Rule],
     today: Mapping[str, Rule] | None,
     document: Document,
     most_unmatched: int | None = None,
-) -> list[RuleAnswer]:
+) -> list[RuleResult]:
     """Return what the rules of then say to an event, then what rules do that came later; `today` None: not known.
 
     `most_unmatched`: of rules that do not match, neither then nor now, only so many, in the order of their names.
@@ -44,7 +44,7 @@ def rule_answers(
                 continue
         conditions = tuple(_seen(each) for each in check_each(pattern, document))
         found.append(
-            RuleAnswer(
+            RuleResult(
                 rule=rule.name,
                 version=rule.version,
                 runner=rule.runner,

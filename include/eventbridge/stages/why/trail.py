@@ -19,7 +19,7 @@ from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.retention import is_kept
-from eventbridge.model.why import DeliveryAnswer, DeliveryState, EventName, Landing, Step
+from eventbridge.model.why import DeliveryResult, DeliveryState, EventName, Landing, Step
 from eventbridge.stages.dead_letters.files import read_dead_letters
 from eventbridge.stages.dead_letters.queue_copies import copy_id
 from eventbridge.stages.runtime.runtime import Runtime
@@ -61,7 +61,7 @@ class Trail:
         self._seen: set[str] = set()
         self._waiting: list[str] = []
         self.steps: list[Step] = []
-        self.deliveries: dict[bytes, DeliveryAnswer] = {}
+        self.deliveries: dict[bytes, DeliveryResult] = {}
         self.referred: set[str] = set()  # rules of which a share waits, or waited, to be routed
         self.unreadable: list[str] = []
 
@@ -174,7 +174,7 @@ class Trail:
         name = row["delivery_id"]
         if name in self.deliveries and self.deliveries[name].state == "delivered" and state != "delivered":
             return
-        self.deliveries[name] = DeliveryAnswer(
+        self.deliveries[name] = DeliveryResult(
             rule=row["rule"],
             target=row["target"],
             delivery_id=delivery_id_text(name),
@@ -240,7 +240,7 @@ class Trail:
                 "on_hold",
             ):
                 changed = {"state": row.state, "due_at": row.due_at, "held": row.held or None}
-                self.deliveries[name] = DeliveryAnswer(**vars(each) | changed)
+                self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
     def _references(self, batch: Batch) -> None:
         for row in self._runtime.ledger.references_of(batch.batch_id):
@@ -266,7 +266,7 @@ class Trail:
             return None
 
     def _tried(self, path: str) -> list[dict[str, Any]]:
-        """Return the attempts of a segment; the answers of other deliveries, which may be long, are not read."""
+        """Return the attempts of a segment; the results of other deliveries, which may be long, are not read."""
         rows = self._rows_of_event(read_table(self._runtime.store, path, ["delivery_id"]))
         return plain_rows(read_rows(self._runtime.store, path, rowset.encode(rows), _ATTEMPT_COLUMNS)) if rows else []
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from eventbridge.errors import InfrastructureError
 from eventbridge.fault_points import reach
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.rule.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
 from eventbridge.targets.file.place import PathRefused, Place
@@ -37,14 +37,14 @@ _WRITTEN_AT_ONCE = 256 * 1024
 class FileTarget:
     """Appends each payload as one line (`lines.json_line` says how); its folder is made. No link is followed.
 
-    A line that a crash left unfinished is cut off before the next is written: its delivery was never answered
+    A line that a crash left unfinished is cut off before the next is written: its delivery never got a response
     and comes again. Lines may come twice, but are never torn or mixed.
     Writers lock the file itself. A file that was renamed or removed meanwhile is made again.
     """
 
     #: To sync, and to write down that it was, takes as long as to write some thousand lines.
     flush_every = 20_000
-    more_of_answer = 0
+    more_of_response = 0
 
     def __init__(self, place: Place, *, clock: Callable[[], datetime]) -> None:
         self._place = place
@@ -55,27 +55,27 @@ class FileTarget:
         self._folders_to_sync: set[str] = set()
         self._lost: str | None = None
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Append every request as `protocol.Target` says; lines count once `flush` has returned."""
         waiting = iter(requests)
         while self._clock() < until:
             block = list(itertools.islice(waiting, _BLOCK_REQUESTS))
             if not block:
                 return
-            answer = self._answer([request.payload for request in block], until)
+            response = self._response([request.payload for request in block], until)
             for request in block:
-                yield request.index, answer
+                yield request.index, response
 
-    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Answer], None, None]:
+    def deliver_block(self, payloads: pa.Array, until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Append every payload as `protocol.BlockTarget` says; lines count once `flush` has returned."""
         for start in range(0, len(payloads), _BLOCK_PAYLOADS):
             if self._clock() >= until:
                 return
             block = payloads.slice(start, _BLOCK_PAYLOADS)
-            yield start + len(block), self._answer(block, until)
+            yield start + len(block), self._response(block, until)
 
     def flush(self) -> None:
-        """Return once all lines answered so far survive a power loss; raises InfrastructureError if they may not."""
+        """Return once all lines responded to so far survive a power loss; raises InfrastructureError if not."""
         lost = self.flush_together([self])[0]
         if lost is not None:
             raise InfrastructureError(lost)
@@ -120,16 +120,16 @@ class FileTarget:
         """Close the file."""
         self._close_file()
 
-    def _answer(self, payloads: Sequence[bytes] | pa.Array, until: datetime) -> Answer:
+    def _response(self, payloads: Sequence[bytes] | pa.Array, until: datetime) -> Response:
         reach("target.send")
         started_at = self._clock()
         patience = min(_LOCK_SECONDS, max(0.0, (until - started_at).total_seconds()))
         lines = json_lines(payloads) if isinstance(payloads, pa.Array) else b"".join(map(json_line, payloads))
         error = self._append(lines, patience)
         duration_ms = (self._clock() - started_at).total_seconds() * 1000
-        reach("target.answered")
+        reach("target.responded")
         kind = None if error is None else "FileError"
-        return Answer(error is None, started_at, duration_ms, error_class=kind, error=error)
+        return Response(error is None, started_at, duration_ms, error_class=kind, error=error)
 
     def _append(self, lines: bytes | memoryview, patience_seconds: float) -> str | None:
         """Append whole lines or nothing; returns what went wrong."""
@@ -169,7 +169,7 @@ class FileTarget:
                     fcntl.flock(descriptor, fcntl.LOCK_UN)
             if size is not None:
                 return descriptor, size
-            self._sync()  # lines in the renamed file were answered
+            self._sync()  # lines in the renamed file got a response
             self._close_file()
 
     def _size_by_name(self) -> int | None:

@@ -14,8 +14,8 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.kafka.client import QUIET, Asking, Trouble
-from eventbridge.model.answer import Answer
-from eventbridge.targets.kafka.answers import error_class
+from eventbridge.model.response import Response
+from eventbridge.targets.kafka.responses import error_class
 from eventbridge.targets.protocol import Request
 
 _SETTINGS: Final[Mapping[str, Any]] = {
@@ -59,7 +59,7 @@ class KafkaTarget:
     """
 
     flush_every = 1
-    more_of_answer = 0
+    more_of_response = 0
 
     def __init__(
         self, settings: Mapping[str, Any], topic: str, *, max_in_flight: int, clock: Callable[[], datetime]
@@ -74,8 +74,8 @@ class KafkaTarget:
         self._again: deque[Request] = deque()  # too large, or only beside others: to be sent alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Publish every request as `protocol.Target` says; an answer is Kafka's acknowledgement of that message."""
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Publish every request as `protocol.Target` says; a response is Kafka's acknowledgement of that message."""
         waiting = iter(requests)
         try:
             more = True
@@ -85,7 +85,7 @@ class KafkaTarget:
                 elif not self._again:
                     more = more and self._fill(waiting, until)
                 self._wait()
-                yield from self._answers()
+                yield from self._responses()
                 if self._clock() >= until:
                     break
             yield from self._interrupted()
@@ -102,7 +102,7 @@ class KafkaTarget:
         asking = Asking(settings)
         named = TopicCollection([self._topic])
         try:
-            asking.answers(lambda client: client.describe_topics(named), f"to ask about the topic {self._topic!r}")
+            asking.responses(lambda client: client.describe_topics(named), f"to ask about the topic {self._topic!r}")
         except BusError as error:
             return str(error)
         return None
@@ -159,7 +159,7 @@ class KafkaTarget:
             self._producer.purge(blocking=False)
             self._producer = None
 
-    def _answers(self) -> Iterator[tuple[int, Answer]]:
+    def _responses(self) -> Iterator[tuple[int, Response]]:
         while self._ended:
             index, error = self._ended.popleft()
             sent = self._flying.pop(index, None)
@@ -168,27 +168,30 @@ class KafkaTarget:
             if not sent.alone and error is not None and error.code() in _PERHAPS_ITS_BATCH:
                 self._again.append(sent.request)
                 continue
-            reach("target.answered")
-            yield index, self._answer(sent.started_at, error)
+            reach("target.responded")
+            yield index, self._response(sent.started_at, error)
 
-    def _answer(self, started_at: datetime, error: KafkaError | None) -> Answer:
+    def _response(self, started_at: datetime, error: KafkaError | None) -> Response:
         duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
         if error is None:
-            return Answer(True, started_at, duration_ms)
+            return Response(True, started_at, duration_ms)
         found = self._trouble.instead_of(error)
-        return Answer(
+        return Response(
             False, started_at, duration_ms, error_class=error_class(error), error=f"{found.str()} ({found.name()})"
         )
 
-    def _interrupted(self) -> Iterator[tuple[int, Answer]]:
-        """Give up what is in flight, and answer so."""
+    def _interrupted(self) -> Iterator[tuple[int, Response]]:
+        """Give up what is in flight, and response so."""
         given_up = {index: sent.started_at for index, sent in self._flying.items()}
         now = self._clock()
         given_up |= {request.index: now for request in self._again}
         self._drop()
         for index, started_at in given_up.items():
             duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
-            yield index, Answer(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop")
+            yield (
+                index,
+                Response(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop"),
+            )
 
     def _drop(self) -> None:
         """Forget what is in flight; its producer may still send it, and nobody hears of it."""

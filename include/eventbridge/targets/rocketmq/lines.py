@@ -72,7 +72,7 @@ class Lines:
         for place, sent in list(self._flying.items()):
             if now > sent.until:
                 del self._flying[place]
-                yield sent.number, TimedOut(sent.broker, f"no answer within {self._timeout:g} s")
+                yield sent.number, TimedOut(sent.broker, f"no response within {self._timeout:g} s")
                 if not self._is_flying(sent.broker):
                     self._close(sent.broker)  # perhaps another connection finds it
 
@@ -87,11 +87,11 @@ class Lines:
         found: list[tuple[int, RemotingError | None]] = []
         for broker, connection in list(self._connections.items()):
             try:
-                while (answer := connection.receive(0.0)) is not None:
-                    sent = self._flying.pop((broker, answer.opaque), None)
+                while (response := connection.receive(0.0)) is not None:
+                    sent = self._flying.pop((broker, response.opaque), None)
                     if sent is not None:
-                        refused = answer.code != codes.SUCCESS
-                        error = Refused(connection.address, answer.code, answer.remark) if refused else None
+                        refused = response.code != codes.SUCCESS
+                        error = Refused(connection.address, response.code, response.remark) if refused else None
                         found.append((sent.number, error))
             except RemotingError as error:
                 self._close(broker)

@@ -8,14 +8,14 @@ from typing import Final
 
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.rocketmq.answers import error_class
 from eventbridge.targets.rocketmq.lines import Lines
 from eventbridge.targets.rocketmq.messages import message_of
+from eventbridge.targets.rocketmq.responses import error_class
 
 _WAIT_SECONDS: Final = 0.05
 
@@ -28,7 +28,7 @@ class RocketmqTarget:
     """
 
     flush_every = 1
-    more_of_answer = 0
+    more_of_response = 0
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class RocketmqTarget:
         self._clock = clock
         self._flying: dict[int, datetime] = {}  # since when, by index
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Send every request as `protocol.Target` says; an answer is the broker's acknowledgement of that message."""
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Send every request as `protocol.Target` says; a response is the broker's acknowledgement of that message."""
         waiting = iter(requests)
         try:
             more = True
@@ -54,7 +54,7 @@ class RocketmqTarget:
                 if more and len(self._flying) < self._max_in_flight:
                     more = yield from self._fill(waiting, until)
                 if self._flying:
-                    yield from self._answers()
+                    yield from self._responses()
                 if self._clock() >= until:
                     break
             yield from self._interrupted()
@@ -79,7 +79,7 @@ class RocketmqTarget:
         self._drop()
         self._lines.client.close()
 
-    def _fill(self, waiting: Iterator[Request], until: datetime) -> Generator[tuple[int, Answer], None, bool]:
+    def _fill(self, waiting: Iterator[Request], until: datetime) -> Generator[tuple[int, Response], None, bool]:
         """Send while there is room and time; returns whether there may be more to send."""
         while len(self._flying) < self._max_in_flight:
             if self._clock() >= until:
@@ -92,29 +92,32 @@ class RocketmqTarget:
             try:
                 self._lines.send(request.index, message_of(request, self._tag), request.order_key)
             except RemotingError as error:
-                yield self._answered(request.index, error)
+                yield self._response_to(request.index, error)
         return True
 
-    def _answers(self) -> Iterator[tuple[int, Answer]]:
+    def _responses(self) -> Iterator[tuple[int, Response]]:
         for index, error in self._lines.ended(_WAIT_SECONDS):
-            yield self._answered(index, error)
+            yield self._response_to(index, error)
 
-    def _answered(self, index: int, error: RemotingError | None) -> tuple[int, Answer]:
+    def _response_to(self, index: int, error: RemotingError | None) -> tuple[int, Response]:
         started_at = self._flying.pop(index)
-        reach("target.answered")
+        reach("target.responded")
         if error is None:
-            return index, Answer(True, started_at, self._since(started_at))
+            return index, Response(True, started_at, self._since(started_at))
         said = " ".join(str(error).split())[:300]
-        return index, Answer(False, started_at, self._since(started_at), error_class=error_class(error), error=said)
+        return index, Response(False, started_at, self._since(started_at), error_class=error_class(error), error=said)
 
-    def _interrupted(self) -> Iterator[tuple[int, Answer]]:
-        """Give up what is in flight, and answer so."""
+    def _interrupted(self) -> Iterator[tuple[int, Response]]:
+        """Give up what is in flight, and response so."""
         given_up = dict(self._flying)
         if given_up:
             self._drop()
         for index, started_at in given_up.items():
             duration_ms = self._since(started_at)
-            yield index, Answer(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop")
+            yield (
+                index,
+                Response(False, started_at, duration_ms, error_class="Interrupted", error="the push had to stop"),
+            )
 
     def _since(self, started_at: datetime) -> float:
         return max(0.0, (self._clock() - started_at).total_seconds() * 1_000)

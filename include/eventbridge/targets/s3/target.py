@@ -15,13 +15,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from eventbridge.decision.request_batch import bundle_id
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.s3.access import S3Access, S3Clients
 from eventbridge.s3.upload import upload
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import DeliverySpan, Request
-from eventbridge.targets.s3.answers import refusal
 from eventbridge.targets.s3.fields import S3Fields
+from eventbridge.targets.s3.responses import refusal
 
 #: Deliveries that are of no span and share an object.
 _TOGETHER: Final = 100
@@ -41,15 +41,15 @@ class S3Target:
         self._rule = rule
         self._clock = clock
         self._made: S3Clients | None = None
-        self.more_of_answer = 0
+        self.more_of_response = 0
 
-    def deliver_span(self, span: DeliverySpan, until: datetime) -> Answer | None:
+    def deliver_span(self, span: DeliverySpan, until: datetime) -> Response | None:
         """Put a span as one object, as `protocol.SpanTarget` says."""
         if self._clock() >= until:
             return None
         return self._put(_key(self._rule, span.at, span.name), self._body(span.delivery_ids, span.payloads))
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
         """Put every request as `protocol.Target` says, up to 100 in an object named after all their ids."""
         waiting = iter(requests)
         while (now := self._clock()) < until:
@@ -58,10 +58,10 @@ class S3Target:
                 return
             ids = [request.delivery_id for request in some]
             body = self._body(ids, pa.array([request.payload for request in some], pa.binary()))
-            answer = self._put(_key(self._rule, now, bundle_id(ids)), body)
+            response = self._put(_key(self._rule, now, bundle_id(ids)), body)
             for left, request in zip(range(len(some) - 1, -1, -1), some, strict=True):
-                self.more_of_answer = left
-                yield request.index, answer
+                self.more_of_response = left
+                yield request.index, response
 
     def flush(self) -> None:
         """Return at once: an object that was acknowledged is durable."""
@@ -95,7 +95,7 @@ class S3Target:
         pq.write_table(table, file, compression="zstd")
         return file.getvalue()
 
-    def _put(self, key: str, body: bytes | memoryview) -> Answer:
+    def _put(self, key: str, body: bytes | memoryview) -> Response:
         reach("target.send")
         started_at = self._clock()
         about = {"ContentType": _CONTENT_TYPES[self._rule.format]}
@@ -105,10 +105,10 @@ class S3Target:
         except (ClientError, BotoCoreError) as error:
             failed = refusal(error)
         duration_ms = max(0.0, (self._clock() - started_at).total_seconds() * 1_000)
-        reach("target.answered")
+        reach("target.responded")
         if failed is None:
-            return Answer(True, started_at, duration_ms, code=200)
-        return Answer(
+            return Response(True, started_at, duration_ms, code=200)
+        return Response(
             False, started_at, duration_ms, code=failed.code, error_class=failed.error_class, error=failed.text
         )
 

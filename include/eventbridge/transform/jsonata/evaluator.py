@@ -1,4 +1,4 @@
-"""The process that evaluates JSONata expressions: reads requests from one pipe, writes answers to another.
+"""The process that evaluates JSONata expressions: reads requests from one pipe, writes responses to another.
 
 Started by `eventbridge.transform.jsonata.process`. Its limits are the kernel's: whatever an expression does (endless
 loops, ranges, strings that double, regular expressions that backtrack), this process ends, and no other is hurt.
@@ -20,12 +20,12 @@ from jsonata.utils import Utils
 
 from eventbridge.event.json_document import JsonValue, Number, write_document
 from eventbridge.transform.jsonata.limits import (
-    ANSWER,
     CPU_SECONDS,
     EXHAUSTED,
     FAILED,
     MEMORY_BYTES,
     REQUEST,
+    RESPONSE,
     RESULT_BYTES,
     UNDEFINED,
     VALUE,
@@ -53,8 +53,8 @@ class _Exact(float):
 
 
 def main() -> None:
-    """Answer requests until the pipe is closed."""
-    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    """Respond to requests until the pipe is closed."""
+    requests, responses = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the library prints what it does not understand
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whom we work, who then closes the pipe
     signal.signal(signal.SIGPROF, _out_of_time)
@@ -63,9 +63,9 @@ def main() -> None:
     while request := _request(requests):
         expression, scope, event = request
         before = time.process_time()
-        status, payload = _answer(expressions, expression.decode(), scope, event)
-        answers.write(ANSWER.pack(status, time.process_time() - before, len(payload)) + payload)
-        answers.flush()
+        status, payload = _response(expressions, expression.decode(), scope, event)
+        responses.write(RESPONSE.pack(status, time.process_time() - before, len(payload)) + payload)
+        responses.flush()
         if status == EXHAUSTED:
             return  # what it has taken may not come back
 
@@ -77,7 +77,7 @@ def _request(pipe: BinaryIO) -> list[bytes] | None:
     return [pipe.read(length) for length in REQUEST.unpack(head)]
 
 
-def _answer(expressions: dict[str, Any], text: str, scope: bytes, event: bytes) -> tuple[int, bytes]:
+def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes) -> tuple[int, bytes]:
     try:
         with _limited():
             result = _evaluate(expressions, text, scope, event)

@@ -1,4 +1,4 @@
-"""What one evaluation may take, and how a request and its answer look on the pipes; shared by both sides."""
+"""What one evaluation may take, and how a request and its response look on the pipes; shared by both sides."""
 
 from __future__ import annotations
 
@@ -17,6 +17,6 @@ RESULT_BYTES: Final = MAXIMUM_BYTES
 #: Lengths of expression, scope (a JSON list) and event, which follow.
 REQUEST: Final = struct.Struct(">III")
 #: A status, the CPU seconds of the evaluation, the length of the JSON or message that follows.
-ANSWER: Final = struct.Struct(">BdI")
+RESPONSE: Final = struct.Struct(">BdI")
 
 VALUE, UNDEFINED, FAILED, EXHAUSTED = range(4)

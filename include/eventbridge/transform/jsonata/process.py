@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from eventbridge.child_environment import child_environment
 from eventbridge.errors import InfrastructureError
-from eventbridge.transform.jsonata.limits import ANSWER, CPU_SECONDS, EXHAUSTED, REQUEST
+from eventbridge.transform.jsonata.limits import CPU_SECONDS, EXHAUSTED, REQUEST, RESPONSE
 
-#: Until when an answer must be there, by the clock: many times what its CPU time takes on a busy machine.
-ANSWER_SECONDS: Final = 120.0
+#: Until when a response must be there, by the clock: many times what its CPU time takes on a busy machine.
+RESPONSE_SECONDS: Final = 120.0
 
 _PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from eventbridge.transform.jsonata.evaluator import main; main()"
 
@@ -37,17 +37,17 @@ class Evaluator:
         self._process: subprocess.Popen[bytes] | None = None
 
     def ask(self, expression: bytes, scope: bytes, event: bytes) -> Evaluation:
-        """Return the answer to one request.
+        """Return the response to one request.
 
         A process that somebody else ended (no memory, an operator) is asked once more. InfrastructureError if none
-        can be started, or does not answer in time.
+        can be started, or does not respond in time.
         """
         request = REQUEST.pack(len(expression), len(scope), len(event)) + expression + scope + event
         with self._lock:
             for _ in range(2):
-                answer = self._ask(request)
-                if answer is not None:
-                    return answer
+                response = self._ask(request)
+                if response is not None:
+                    return response
         return Evaluation(EXHAUSTED, CPU_SECONDS, b"the process that evaluates it was killed, twice")
 
     def close(self) -> None:
@@ -73,9 +73,9 @@ class Evaluator:
             rest = memoryview(request)
             while rest:
                 rest = rest[os.write(process.stdin.fileno(), rest) :]
-            head = _read(process.stdout.fileno(), ANSWER.size)
+            head = _read(process.stdout.fileno(), RESPONSE.size)
             if head is not None:
-                status, seconds, length = ANSWER.unpack(head)
+                status, seconds, length = RESPONSE.unpack(head)
                 payload = _read(process.stdout.fileno(), length)
                 if payload is not None:
                     if status == EXHAUSTED:
@@ -83,13 +83,13 @@ class Evaluator:
                     return Evaluation(status, seconds, payload)
         except BrokenPipeError:
             pass
-        except BaseException:  # interrupted between request and answer: the next one must not get this answer
+        except BaseException:  # interrupted between request and response: the next one must not get this response
             self.close()
             raise
         return self._post_mortem(process)
 
     def _post_mortem(self, process: subprocess.Popen[bytes]) -> Evaluation | None:
-        """Return what a process that ended without an answer died of; None if it may have been nobody's fault."""
+        """Return what a process that ended without a response died of; None if it may have been nobody's fault."""
         code = process.wait()
         self.close()
         if code == -signal.SIGXCPU:
@@ -119,8 +119,8 @@ def _read(pipe: int, length: int) -> bytes | None:
     poll.register(pipe, select.POLLIN)
     found = bytearray()
     while len(found) < length:
-        if not poll.poll(ANSWER_SECONDS * 1000):
-            raise InfrastructureError(f"the process that evaluates JSONata has not answered in {ANSWER_SECONDS:g} s")
+        if not poll.poll(RESPONSE_SECONDS * 1000):
+            raise InfrastructureError(f"the process that evaluates JSONata has not responded in {RESPONSE_SECONDS:g} s")
         if not (some := os.read(pipe, length - len(found))):
             return None
         found += some

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.decision.token_bucket import Lease
-from eventbridge.model.answer import Answer
 from eventbridge.model.chunk import Piece
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.blocks import Block, blocks_of
 from eventbridge.stages.push.breaker import RunBreaker
@@ -180,7 +180,7 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
     ahead = timedelta()
     bench = Bench(InMemoryTarget(), clock=lambda: now() + ahead)
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         nonlocal ahead
         if request.index == 20:
             if end == "stop":
@@ -191,7 +191,7 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
                 ahead = timedelta(minutes=1)
         return accept(request)
 
-    bench.target = InMemoryBlockTarget(answer, clock=bench.clock)
+    bench.target = InMemoryBlockTarget(response, clock=bench.clock)
     blocks = blocks_of_rows(deliveries(45))
     assert blocks is not None
     run = TargetRun(bench.settings(), BlockDeliveries(blocks))
@@ -213,10 +213,10 @@ def test_between_two_blocks_it_may_end(end: str) -> None:
         (InMemoryTarget, 3, 0.0, 0.0, [3, 6, 8]),
     ],
 )
-def test_answers_wait_for_their_flush_until_there_are_enough_or_a_second_is_over(
+def test_responses_wait_for_their_flush_until_there_are_enough_or_a_second_is_over(
     takes: type[InMemoryTarget], enough: int, each_seconds: float, lasts_seconds: float, flushed_at: list[int]
 ) -> None:
-    """An answer, of one delivery or of ten, comes so long after the one before, and takes some of that itself."""
+    """A response, of one delivery or of ten, comes so long after the one before, and takes some of that itself."""
     at = now()
     flushed = []
 
@@ -226,13 +226,13 @@ def test_answers_wait_for_their_flush_until_there_are_enough_or_a_second_is_over
         def flush(self) -> None:
             flushed.append(len(self.received))
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         nonlocal at
         at += timedelta(seconds=each_seconds)
         return accept(request)._replace(duration_ms=1000 * lasts_seconds)
 
     bench = Bench(InMemoryTarget(), clock=lambda: at)
-    bench.target = Patient(answer, clock=bench.clock)
+    bench.target = Patient(response, clock=bench.clock)
     bench.run(deliveries(flushed_at[-1]), seconds=60.0)
 
     assert [count for count in flushed if count] == flushed_at
@@ -247,13 +247,13 @@ def test_deliveries_that_failed_or_may_wait_are_no_blocks() -> None:
     assert blocks_of_rows(deliveries(2)) is not None
 
 
-def _refuse_once(at: int) -> Callable[[Request], Answer]:
+def _refuse_once(at: int) -> Callable[[Request], Response]:
     refused: list[int] = []
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         if request.index == at and not refused:
             refused.append(request.index)
             return accept(request)._replace(accepted=False, code=None, error_class="FileError", error="full")
         return accept(request)
 
-    return answer
+    return response

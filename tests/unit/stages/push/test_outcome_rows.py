@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.stages.push.rows import (
     OutcomeRow,
     OutcomeRows,
@@ -20,7 +20,7 @@ from eventbridge.stages.push.rows import (
 from eventbridge.store import schemas
 
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)
-LIKE = accepted_row("orders", "lines", 4, Answer(True, AT, 2.0))
+LIKE = accepted_row("orders", "lines", 4, Response(True, AT, 2.0))
 
 
 def row(number: int) -> OutcomeRow:

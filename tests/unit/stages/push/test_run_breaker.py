@@ -22,7 +22,7 @@ def test_ten_failures_trip_it() -> None:
     breaker = RunBreaker("late", "crm")
     for number in range(10):
         assert breaker.room(NOW) is None
-        breaker.answered(name(number), NOW, failed=True)
+        breaker.record_response(name(number), NOW, failed=True)
 
     assert breaker.tripped
     assert breaker.room(NOW) == 0
@@ -32,12 +32,12 @@ def test_failures_that_are_tried_again_hold_it_back_and_do_not_trip_it() -> None
     """A target that takes everything at the third try fails two thirds of its attempts: that is no reason to open."""
     breaker = RunBreaker("late", "crm")
     for number in range(12):
-        breaker.answered(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=True, again=True)
     assert breaker.room(NOW) == 0, "nothing new while it looks bad"
     assert breaker.take() is None, "nothing is told before it is known"
     for number in range(12):
-        breaker.answered(name(number), NOW, failed=True, again=True)
-        breaker.answered(name(number), NOW, failed=False)
+        breaker.record_response(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=False)
 
     assert not breaker.tripped
     assert breaker.room(NOW) is None
@@ -50,12 +50,12 @@ def test_a_target_that_was_good_so_far_may_have_many_deliveries_that_are_tried_a
     """It is not held to a few at a time, as one that is not known is, nor without bound."""
     breaker = RunBreaker("late", "crm")
     for number in range(10):
-        breaker.answered(name(number), NOW, failed=False)
+        breaker.record_response(name(number), NOW, failed=False)
     for number in range(10, 110):
-        breaker.answered(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=True, again=True)
     some = breaker.room(NOW)
     for number in range(110, 310):
-        breaker.answered(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=True, again=True)
 
     assert (some, breaker.room(NOW)) == (100, 0)
 
@@ -64,7 +64,7 @@ def test_failures_that_are_not_tried_again_in_the_end_count() -> None:
     """A run that is over tells all its attempts."""
     breaker = RunBreaker("late", "crm")
     for number in range(12):
-        breaker.answered(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=True, again=True)
 
     breaker.leave(NOW)
 
@@ -77,9 +77,9 @@ def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
     """It is judged as it stands; what was never to be tried again is nothing new."""
     breaker = RunBreaker("late", "crm")
     for number in range(9):
-        breaker.answered(name(number), NOW, failed=False)
+        breaker.record_response(name(number), NOW, failed=False)
     for number in range(300):
-        breaker.answered(name(100 + number), NOW, failed=True, again=True)
+        breaker.record_response(name(100 + number), NOW, failed=True, again=True)
     assert breaker.room(NOW) == 0
     for number in range(400):
         breaker.given_up(name(100 + number), NOW)
@@ -93,11 +93,11 @@ def test_nobody_waits_for_a_retry_that_is_too_old_to_be_made() -> None:
 def test_everything_is_told_once() -> None:
     """What was told is not told again; without news there is nothing to tell."""
     breaker = RunBreaker("late", "crm")
-    breaker.answered(name(1), NOW, failed=False)
+    breaker.record_response(name(1), NOW, failed=False)
     first = breaker.take()
     assert breaker.take() is None
-    breaker.answered(name(2), NOW, failed=True)
-    breaker.answered(name(3), NOW + timedelta(seconds=1), failed=False)
+    breaker.record_response(name(2), NOW, failed=True)
+    breaker.record_response(name(3), NOW + timedelta(seconds=1), failed=False)
     second = breaker.take()
 
     assert first is not None
@@ -111,7 +111,7 @@ def test_probes_go_one_at_a_time_until_five_are_good() -> None:
     breaker = RunBreaker("late", "crm", probed=TargetStatus("late", "crm", "half-open", "", NOW, good=2))
     for number in range(3):
         assert breaker.room(NOW) == 1
-        breaker.answered(name(number), NOW, failed=False)
+        breaker.record_response(name(number), NOW, failed=False)
 
     assert breaker.room(NOW) is None
     told = breaker.take()
@@ -122,9 +122,9 @@ def test_probes_go_one_at_a_time_until_five_are_good() -> None:
 def test_a_probe_is_one_delivery_with_the_retries_of_its_push() -> None:
     """Refused and then taken, it is good; nothing else is sent in between."""
     breaker = RunBreaker("late", "crm", probed=OPENED)
-    breaker.answered(name(1), NOW, failed=True, again=True)
+    breaker.record_response(name(1), NOW, failed=True, again=True)
     assert breaker.room(NOW) == 0
-    breaker.answered(name(1), NOW, failed=False)
+    breaker.record_response(name(1), NOW, failed=False)
 
     told = breaker.take()
     assert told is not None
@@ -135,7 +135,7 @@ def test_a_probe_is_one_delivery_with_the_retries_of_its_push() -> None:
 def test_a_failed_probe_trips_it() -> None:
     """One is enough."""
     breaker = RunBreaker("late", "crm", probed=OPENED)
-    breaker.answered(name(1), NOW, failed=True)
+    breaker.record_response(name(1), NOW, failed=True)
 
     assert breaker.tripped
     told = breaker.take()
@@ -148,10 +148,10 @@ def test_what_failed_among_the_probes_is_forgotten_once_it_is_closed() -> None:
     breaker = RunBreaker("late", "crm", probed=OPENED)
     for number in range(5):
         for _ in range(4):
-            breaker.answered(name(number), NOW, failed=True, again=True)
-        breaker.answered(name(number), NOW, failed=False)
+            breaker.record_response(name(number), NOW, failed=True, again=True)
+        breaker.record_response(name(number), NOW, failed=False)
 
-    breaker.answered(name(9), NOW + timedelta(seconds=1), failed=True)
+    breaker.record_response(name(9), NOW + timedelta(seconds=1), failed=True)
 
     assert not breaker.tripped
 

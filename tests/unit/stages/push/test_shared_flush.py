@@ -45,7 +45,7 @@ def until_ended(threads: Threads, runs: Sequence[TargetRun]) -> None:
 
 
 def test_targets_of_one_disk_are_flushed_together_and_each_hears_what_it_lost() -> None:
-    """An answer counts only once the flush is over; what was lost is tried again by its own run."""
+    """A response counts only once the flush is over; what was lost is tried again by its own run."""
     flushes = SharedFlushes()
     asked: list[int] = []
 

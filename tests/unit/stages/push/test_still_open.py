@@ -9,7 +9,7 @@ import pytest
 
 from eventbridge.model.chunk import Piece
 from eventbridge.stages.push.chunk_rows import ReadPiece, still_open
-from eventbridge.stages.segments.answers import Answers, read_answers
+from eventbridge.stages.segments.responses import Responses, read_responses
 from eventbridge.store import schemas
 from eventbridge.store.parquet import write_table
 from eventbridge.testing.store import InMemoryStore
@@ -21,8 +21,8 @@ def _id(number: int) -> bytes:
     return number.to_bytes(16)
 
 
-def _shown(**outcomes: str) -> Answers:
-    """Return answers to deliveries, by `n` and their number."""
+def _shown(**outcomes: str) -> Responses:
+    """Return responses to deliveries, by `n` and their number."""
     rows = [
         {
             "delivery_id": _id(int(name[1:])),
@@ -39,7 +39,7 @@ def _shown(**outcomes: str) -> Answers:
     ]
     store = InMemoryStore()
     write_table(store, "outcomes/a.parquet", pa.Table.from_pylist(rows, schema=schemas.OUTCOME))
-    return read_answers(store, ["outcomes/a.parquet"])
+    return read_responses(store, ["outcomes/a.parquet"])
 
 
 def _never() -> list[tuple[object, ...]]:
@@ -52,7 +52,7 @@ def _piece(*numbers: int) -> ReadPiece:
     return ReadPiece(piece, len(numbers), 0, lambda: table, _never)
 
 
-def test_what_is_answered_never_becomes_python_values() -> None:
+def test_what_is_responded_to_never_becomes_python_values() -> None:
     """A piece all of which is delivered, or dead-lettered, is left out; of another it is told what was shown."""
     pieces = [_piece(1, 2), _piece(3, 4), _piece(5)]
 
@@ -64,7 +64,7 @@ def test_what_is_answered_never_becomes_python_values() -> None:
 
 @pytest.mark.parametrize("outcome", ["retry_scheduled", "unknown"])
 def test_what_is_to_be_tried_again_is_not_left_out(outcome: str) -> None:
-    """A delivery that failed holds up those behind it in its order, and nobody knows of one without an answer."""
+    """A delivery that failed holds up those behind it in its order, and nobody knows of one without a response."""
     pieces = [_piece(1, 2)]
 
     left, done = still_open(pieces, _shown(n1="delivered", n2=outcome))

@@ -8,7 +8,7 @@ from unit.stages.push.test_unjudged_deliveries import items
 
 from eventbridge.decision.breaker import Count, Ended, Tally, after
 from eventbridge.decision.token_bucket import Lease
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
@@ -38,7 +38,7 @@ def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
     def clock() -> datetime:
         return NOW + passed
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         nonlocal passed
         passed = timedelta(seconds=11)
         return accept(request)._replace(duration_ms=took_seconds * 1000)
@@ -46,7 +46,7 @@ def _standing(began_after: float, took_seconds: float = 11.0) -> TargetStatus:
     settings = RunSettings(
         "orders",
         "crm",
-        open_target=lambda: InMemoryTarget(answer, clock=clock),
+        open_target=lambda: InMemoryTarget(response, clock=clock),
         policy=RetryPolicy(maximum_event_age_seconds=1e9),
         breaker=RunBreaker("orders", "crm"),
         pace=Pace(_no_lease, None),

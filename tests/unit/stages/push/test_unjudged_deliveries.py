@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from eventbridge.decision.token_bucket import Bucket, Lease
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.stages.push.breaker import RunBreaker
 from eventbridge.stages.push.outstanding import Item
@@ -60,12 +60,12 @@ def test_they_are_sent_until_they_are_judged_and_count_as_one() -> None:
     """Each third is judged at its third sending: sent by this push is every delivery once, however often it went."""
     seen: Counter[int] = Counter()
 
-    def answer(request: Request) -> Answer | None:
+    def response(request: Request) -> Response | None:
         seen[request.index] += 1
         return None if request.index % 3 == 0 and seen[request.index] < 3 else accept(request)
 
     deliveries = items(20)
-    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), Stop())
+    run = run_of(InMemoryTarget(response), deliveries, Pace(_no_lease, None), Stop())
 
     assert {index: times for index, times in seen.items() if times > 1} == dict.fromkeys(range(0, 20, 3), 3)
     assert (run.report.delivered, run.report.sent, run.report.settled) == (20, 20, 20)
@@ -81,11 +81,11 @@ def test_each_sending_takes_a_token() -> None:
         leased.append(wanted)
         return Lease(wanted, 0.0, Bucket(0.0, now()))
 
-    def answer(request: Request) -> Answer | None:
+    def response(request: Request) -> Response | None:
         seen[request.index] += 1
         return None if seen[request.index] < 2 else accept(request)
 
-    run = run_of(InMemoryTarget(answer), items(4), Pace(lease, 1_000.0), Stop())
+    run = run_of(InMemoryTarget(response), items(4), Pace(lease, 1_000.0), Stop())
 
     assert run.report.delivered == 4
     assert sum(leased) == 8
@@ -95,13 +95,13 @@ def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
     """They may have arrived, so each waits for its time-out; what was not sent has no attempt."""
     stop = Stop()
 
-    def answer(request: Request) -> Answer | None:
+    def response(request: Request) -> Response | None:
         if request.index == 3:
             stop.set()
         return None if request.index == 1 else accept(request)
 
     deliveries = items(6)
-    run = run_of(InMemoryTarget(answer), deliveries, Pace(_no_lease, None), stop)
+    run = run_of(InMemoryTarget(response), deliveries, Pace(_no_lease, None), stop)
 
     assert run.report.delivered == 3
     assert [item.attempts for item in deliveries] == [1, 1, 1, 1, 0, 0]
@@ -112,30 +112,30 @@ def test_when_the_push_is_stopped_they_are_recorded_as_sent() -> None:
 
 
 class Together(InMemoryTarget):
-    """Has one answer for three requests."""
+    """Has one response for three requests."""
 
-    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Answer], None, None]:
-        """Take three and then yield what their answer comes to."""
+    def deliver(self, requests: Sequence[Request], until: datetime) -> Generator[tuple[int, Response], None, None]:
+        """Take three and then yield what their response comes to."""
         taken = iter(requests)
         while three := list(islice(taken, 3)):
-            answers = list(super().deliver(three, until))
-            for number, answered in enumerate(answers, start=1):
-                self.more_of_answer = len(answers) - number
-                yield answered
+            responses = list(super().deliver(three, until))
+            for number, responded in enumerate(responses, start=1):
+                self.more_of_response = len(responses) - number
+                yield responded
 
 
 @pytest.mark.parametrize("reason", ["stop", "gone"])
-def test_an_answer_that_has_come_is_taken_whole(reason: str) -> None:
+def test_a_response_that_has_come_is_taken_whole(reason: str) -> None:
     """Also if the push is stopped meanwhile, or one of its deliveries says that the target is gone."""
     stop = Stop()
 
-    def answer(request: Request) -> Answer:
+    def response(request: Request) -> Response:
         if request.index == 3 and reason == "gone":
             return accept(request)._replace(accepted=False, code=410)
         if request.index == 3:
             stop.set()
         return accept(request)
 
-    run = run_of(Together(answer), items(12), Pace(_no_lease, None), stop)
+    run = run_of(Together(response), items(12), Pace(_no_lease, None), stop)
 
     assert run.report.settled == 6

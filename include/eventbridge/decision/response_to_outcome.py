@@ -1,4 +1,4 @@
-"""What becomes of a delivery: attempt + answer + policy + now -> outcome. Pure; clock and dice are passed in."""
+"""What becomes of a delivery: attempt + response + policy + now -> outcome. Pure; clock and dice are passed in."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 
 from eventbridge.decision.delivery_window import first_opening
-from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import (
     DELIVERED,
     INTERRUPTED,
@@ -16,16 +15,17 @@ from eventbridge.model.outcome import (
     Outcome,
     RetryAt,
 )
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 
 #: Longest wait that a target can ask for with `Retry-After` unless a setting says otherwise.
 RETRY_AFTER_MAX = timedelta(days=1)
-#: Longest pause of a target that answers 429 and does not say how long.
+#: Longest pause of a target that responds with 429 and does not say how long.
 PENALTY_MAX = timedelta(seconds=10)
 
 _RETRYABLE_CODES = frozenset({401, 407, 408, 409, 425, 429})
-#: What happened instead of an answer and would happen again.
+#: What happened instead of a response and would happen again.
 _PERMANENT_CLASSES = frozenset({"InvalidHeader", "MessageRefused", "MessageTooLarge"})
 _DELAY_SECONDS = re.compile(r"[0-9]{1,300}")
 
@@ -36,7 +36,7 @@ LAST_CHANCE = timedelta(minutes=1)
 
 
 def decide(
-    answer: Answer,
+    response: Response,
     policy: RetryPolicy,
     *,
     attempts: int,
@@ -48,46 +48,46 @@ def decide(
     window: DeliverBetween | None = None,
     retry_after_max: timedelta = RETRY_AFTER_MAX,
 ) -> Outcome:
-    """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) was answered.
+    """Return what becomes of a delivery whose attempt number `attempts` (1 = the first) got a response.
 
     `arrived_at` is when the event's age began, `on_hold_seconds` what of it does not count, `draw` a random number
-    in [0, 1) for the jitter. An answer `Interrupted` is no failure of the target: we stopped listening. The target may
+    in [0, 1) for the jitter. A response `Interrupted` is no failure of the target: we stopped listening. The target may
     have the delivery, so it is sent again once the target's time-out, `timeout_seconds`, is over.
     A `Retry-After` defers the retry by at most `retry_after_max`, and not beyond LAST_CHANCE before the event reaches
     the policy's maximum age: so a target that asks for a longer wait is tried once more. A retry that would fall due
     while the target's `window` is closed falls due when it opens; one that would beyond the maximum age ends the
     delivery now.
     """
-    if answer.accepted:
+    if response.accepted:
         return DELIVERED
-    if answer.error_class == INTERRUPTED:
-        over_at = answer.started_at + timedelta(seconds=timeout_seconds)
+    if response.error_class == INTERRUPTED:
+        over_at = response.started_at + timedelta(seconds=timeout_seconds)
         return RetryAt(first_opening(window, max(now, over_at)), INTERRUPTED)
-    if answer.code == 410:
-        return DeadLettered("TargetGone", _describe(answer), disable_target=True)
-    if answer.abort or not _is_retryable(answer):
-        return DeadLettered("NonRetryable", _describe(answer))
+    if response.code == 410:
+        return DeadLettered("TargetGone", _describe(response), disable_target=True)
+    if response.abort or not _is_retryable(response):
+        return DeadLettered("NonRetryable", _describe(response))
     if attempts > policy.max_retries:
         return DeadLettered(
-            "MaximumRetryAttempts", f"{_describe(answer)}, attempt {attempts} of {policy.max_retries + 1}"
+            "MaximumRetryAttempts", f"{_describe(response)}, attempt {attempts} of {policy.max_retries + 1}"
         )
     due_at = now + timedelta(seconds=delay_seconds(policy, attempts, draw))
-    asked = retry_after(answer.retry_after, now, retry_after_max)
+    asked = retry_after(response.retry_after, now, retry_after_max)
     if asked is not None:
         ends_at = arrived_at + timedelta(seconds=on_hold_seconds + policy.maximum_event_age_seconds)
         due_at = max(due_at, min(asked, ends_at - LAST_CHANCE))
     due_at = first_opening(window, due_at)
     too_old = expired(policy, arrived_at, on_hold_seconds, due_at)
     if too_old is not None:
-        return DeadLettered(too_old.reason, f"{_describe(answer)}, and {too_old.detail} when the next attempt is due")
-    return RetryAt(due_at, _name(answer))
+        return DeadLettered(too_old.reason, f"{_describe(response)}, and {too_old.detail} when the next attempt is due")
+    return RetryAt(due_at, _name(response))
 
 
-def is_failure(answer: Answer) -> bool:
-    """Return whether an answer speaks against the target and not against this one delivery; its breaker counts it."""
-    if answer.accepted or answer.abort or answer.error_class == INTERRUPTED:
+def is_failure(response: Response) -> bool:
+    """Return whether a response speaks against the target and not against this one delivery; its breaker counts it."""
+    if response.accepted or response.abort or response.error_class == INTERRUPTED:
         return False
-    return _is_retryable(answer)
+    return _is_retryable(response)
 
 
 def age_begins(arrived_at: datetime, not_before: datetime | None) -> datetime:
@@ -143,7 +143,7 @@ def retry_after(header: str | None, now: datetime, longest: timedelta) -> dateti
 
 
 def pause_asked(
-    answer: Answer,
+    response: Response,
     policy: RetryPolicy,
     *,
     attempts: int,
@@ -157,25 +157,25 @@ def pause_asked(
     `attempts`, at most `PENALTY_MAX`.
     A 503 with `Retry-After` speaks for its own delivery alone: its target may take the next one.
     """
-    if answer.code != 429:
+    if response.code != 429:
         return None
-    until = retry_after(answer.retry_after, now, retry_after_max)
+    until = retry_after(response.retry_after, now, retry_after_max)
     if until is None:
         until = now + min(timedelta(seconds=delay_seconds(policy, attempts, draw)), PENALTY_MAX)
     return until if until > now else None
 
 
-def _is_retryable(answer: Answer) -> bool:
-    if answer.code is None:
-        return answer.error_class not in _PERMANENT_CLASSES
+def _is_retryable(response: Response) -> bool:
+    if response.code is None:
+        return response.error_class not in _PERMANENT_CLASSES
     # RFC 9110, 15: a code outside 100..599 is treated as 5xx; so is a final 1xx, and a 2xx that was not accepted
-    return answer.code in _RETRYABLE_CODES or not 300 <= answer.code < 500
+    return response.code in _RETRYABLE_CODES or not 300 <= response.code < 500
 
 
-def _name(answer: Answer) -> str:
-    return str(answer.error_class) if answer.code is None else f"HTTP {answer.code}"
+def _name(response: Response) -> str:
+    return str(response.error_class) if response.code is None else f"HTTP {response.code}"
 
 
-def _describe(answer: Answer) -> str:
-    what = f"{_name(answer)}, webhook-delivery: abort-message" if answer.abort else _name(answer)
-    return f"{what}: {answer.error}" if answer.error else what
+def _describe(response: Response) -> str:
+    what = f"{_name(response)}, webhook-delivery: abort-message" if response.abort else _name(response)
+    return f"{what}: {response.error}" if response.error else what

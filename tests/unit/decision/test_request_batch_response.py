@@ -1,4 +1,4 @@
-"""What the answer to a bundle means for each of its deliveries, and that no nonsense counts as delivered."""
+"""What the response to a bundle means for each of its deliveries, and that no nonsense counts as delivered."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.answer_to_outcome import decide
-from eventbridge.decision.request_batch_answer import INDEX, RESULTS, Said, read_answer
-from eventbridge.model.answer import Answer
+from eventbridge.decision.request_batch_response import INDEX, RESULTS, Said, read_response
+from eventbridge.decision.response_to_outcome import decide
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -21,31 +21,31 @@ IDS = [f"0000000{n}-0000-8000-8000-00000000000{n}" for n in range(4)]
 JSON = "application/json"
 
 
-def taken(code: int = 200) -> Answer:
-    return Answer(True, NOW, 12.0, code, response_head=b"the head")
+def taken(code: int = 200) -> Response:
+    return Response(True, NOW, 12.0, code, response_head=b"the head")
 
 
-def refused(code: int | None, **fields: Any) -> Answer:
-    return Answer(False, NOW, 12.0, code, **fields)
+def refused(code: int | None, **fields: Any) -> Response:
+    return Response(False, NOW, 12.0, code, **fields)
 
 
 def said(body: Any, content_type: str = JSON, retry_after: str | None = None) -> Said:
     return Said(body if isinstance(body, bytes) else json.dumps(body).encode(), content_type, retry_after)
 
 
-def read(body: Any, content_type: str = JSON, code: int = 200, retry_after: str | None = None) -> list[Answer | None]:
-    return list(read_answer(taken(code), said(body, content_type, retry_after), IDS).answers)
+def read(body: Any, content_type: str = JSON, code: int = 200, retry_after: str | None = None) -> list[Response | None]:
+    return list(read_response(taken(code), said(body, content_type, retry_after), IDS).responses)
 
 
 def results(*statuses: Any, **fields: Any) -> dict[str, Any]:
     return {RESULTS: [{"status": status} | fields for status in statuses]}
 
 
-def outcome(answer: Answer | None) -> Outcome:
-    assert answer is not None
+def outcome(response: Response | None) -> Outcome:
+    assert response is not None
     policy = RetryPolicy()
     return decide(
-        answer, policy, attempts=1, arrived_at=NOW, on_hold_seconds=0.0, now=NOW, draw=0.5, timeout_seconds=10.0
+        response, policy, attempts=1, arrived_at=NOW, on_hold_seconds=0.0, now=NOW, draw=0.5, timeout_seconds=10.0
     )
 
 
@@ -65,39 +65,39 @@ def outcome(answer: Answer | None) -> Outcome:
 )
 def test_a_2xx_that_says_no_more_is_everybodys(told: Said) -> None:
     """A body matters only by two members that nobody has by chance."""
-    assert read_answer(taken(202), told, IDS).answers == (taken(202),) * 4
+    assert read_response(taken(202), told, IDS).responses == (taken(202),) * 4
 
 
 def test_each_is_judged_by_its_own_status() -> None:
-    """By the table that holds for requests; `retry_after` is its own, else that of the whole answer."""
+    """By the table that holds for requests; `retry_after` is its own, else that of the whole response."""
     body = results(200, 503, 400, 410)
     body[RESULTS][1] |= {"retry_after": 7, "error": "busy"}
-    answers = read(body, code=207, retry_after="60")
+    responses = read(body, code=207, retry_after="60")
 
-    assert [type(outcome(each)) for each in answers] == [Delivered, RetryAt, DeadLettered, DeadLettered]
-    assert [each.retry_after for each in answers if each] == ["60", "7", "60", "60"]
-    busy, gone = outcome(answers[1]), outcome(answers[3])
+    assert [type(outcome(each)) for each in responses] == [Delivered, RetryAt, DeadLettered, DeadLettered]
+    assert [each.retry_after for each in responses if each] == ["60", "7", "60", "60"]
+    busy, gone = outcome(responses[1]), outcome(responses[3])
     assert isinstance(busy, RetryAt)
     assert busy.reason == "HTTP 503"
     assert isinstance(gone, DeadLettered)
     assert gone.disable_target
-    assert answers[1] is not None
-    assert (answers[1].code, answers[1].error, answers[1].duration_ms) == (
+    assert responses[1] is not None
+    assert (responses[1].code, responses[1].error, responses[1].duration_ms) == (
         503,
         "the recorded response has the target's error text",
         12.0,
     )
-    assert json.loads(answers[1].response_head) == body[RESULTS][1]
+    assert json.loads(responses[1].response_head) == body[RESULTS][1]
 
 
 @pytest.mark.parametrize("member", ["error", "id"])
 def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
     """What a target says may quote the event, so that only the recorded response has it."""
     body = {RESULTS: [{"status": 422, member: f"card 4111 {number}"} for number in range(4)]}
-    answers = [each for each in read(body) if each is not None]
+    responses = [each for each in read(body) if each is not None]
 
-    assert len(answers) == 4
-    for each in answers:
+    assert len(responses) == 4
+    for each in responses:
         assert not each.accepted
         assert "4111" not in (each.error or "")
         assert "4111" not in str(outcome(each))
@@ -106,9 +106,9 @@ def test_an_error_quotes_nothing_of_a_response(member: str) -> None:
 def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
     """Who is not named was not acknowledged."""
     body = {RESULTS: [{"id": IDS[3].upper(), "status": 201}, {"id": IDS[0], "status": 500}]}
-    answers = [each for each in read(body, "text/plain") if each is not None]
+    responses = [each for each in read(body, "text/plain") if each is not None]
 
-    assert [(each.accepted, each.code, each.error_class) for each in answers] == [
+    assert [(each.accepted, each.code, each.error_class) for each in responses] == [
         (False, 500, None),
         (False, None, "NotAcknowledged"),
         (False, None, "NotAcknowledged"),
@@ -118,20 +118,20 @@ def test_results_by_id_may_come_in_any_order_and_leave_some_out() -> None:
 
 def test_an_acknowledge_index_judges_the_first_that_was_not_taken() -> None:
     """Those behind it were not looked at, and go again as if they had not been sent."""
-    answers = read({INDEX: 2})
+    responses = read({INDEX: 2})
 
-    assert answers[:2] == [taken(), taken()]
-    assert answers[2] is not None
-    assert isinstance(outcome(answers[2]), RetryAt)
-    assert answers[3] is None
+    assert responses[:2] == [taken(), taken()]
+    assert responses[2] is not None
+    assert isinstance(outcome(responses[2]), RetryAt)
+    assert responses[3] is None
     assert read({INDEX: 4}) == [taken()] * 4
 
 
 def test_who_asks_for_time_gets_it_for_all_that_it_did_not_take() -> None:
     """`Retry-After` beside an index is no matter of the first one alone."""
-    answers = read({INDEX: 1}, retry_after="30")
+    responses = read({INDEX: 1}, retry_after="30")
 
-    assert [each.retry_after for each in answers[1:] if each] == ["30"] * 3
+    assert [each.retry_after for each in responses[1:] if each] == ["30"] * 3
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_who_asks_for_time_gets_it_for_all_that_it_did_not_take() -> None:
     ],
 )
 def test_nonsense_counts_for_nothing(body: Any) -> None:
-    """Nothing of such an answer is believed: each delivery is tried again, and says why."""
+    """Nothing of such a response is believed: each delivery is tried again, and says why."""
     found = [each for each in read(body, retry_after="9") if each is not None]
 
     assert [(each.accepted, each.code, each.error_class, each.retry_after) for each in found] == [
@@ -196,18 +196,18 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
 def test_what_may_be_one_deliverys_fault_is_asked_again_in_halves(code: int) -> None:
     """A bundle is our making: nobody pays for its neighbour. One alone is judged."""
-    assert read_answer(refused(code), Said(b""), IDS) == ((None,) * 4, 2)
-    assert read_answer(refused(code), Said(b""), IDS[:3]) == ((None,) * 3, 2)
-    assert read_answer(refused(code), Said(b""), IDS[:1]) == ((refused(code),), None)
-    assert read_answer(refused(code, abort=True), Said(b""), IDS).answers == (refused(code, abort=True),) * 4
+    assert read_response(refused(code), Said(b""), IDS) == ((None,) * 4, 2)
+    assert read_response(refused(code), Said(b""), IDS[:3]) == ((None,) * 3, 2)
+    assert read_response(refused(code), Said(b""), IDS[:1]) == ((refused(code),), None)
+    assert read_response(refused(code, abort=True), Said(b""), IDS).responses == (refused(code, abort=True),) * 4
 
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 408, 410, 429, 500, 503, None])
-def test_any_other_answer_is_everybodys(code: int | None) -> None:
+def test_any_other_response_is_everybodys(code: int | None) -> None:
     """It is about the target, whatever its body says."""
-    answer = refused(code, error_class=None if code else "Timeout")
+    response = refused(code, error_class=None if code else "Timeout")
 
-    assert read_answer(answer, said({INDEX: 4}), IDS).answers == (answer,) * 4
+    assert read_response(response, said({INDEX: 4}), IDS).responses == (response,) * 4
 
 
 STATUS = st.one_of(st.integers(-1, 700), st.booleans(), st.floats(), st.text(max_size=3), st.none())
@@ -224,18 +224,18 @@ BODY = st.one_of(
 
 @given(BODY, st.sampled_from([200, 207]), st.integers(0, 40))
 def test_of_any_body_only_what_it_surely_says_is_delivered(body: Any, code: int, cut: int) -> None:
-    """Whatever comes there are as many answers as deliveries; those that are delivered, it names or counts."""
+    """Whatever comes there are as many responses as deliveries; those that are delivered, it names or counts."""
     text = json.dumps(body).encode()
     for part in (text, text[:cut]):
-        answers = read_answer(taken(code), Said(part, JSON), IDS).answers
-        delivered = {n for n, each in enumerate(answers) if each is not None and each.accepted}
+        responses = read_response(taken(code), Said(part, JSON), IDS).responses
+        delivered = {n for n, each in enumerate(responses) if each is not None and each.accepted}
 
-        assert len(answers) == 4
+        assert len(responses) == 4
         assert delivered <= _surely(part, code)
 
 
 def _surely(text: bytes, code: int) -> set[int]:
-    """Return the places of those that an answer can mean to be delivered, by a reading of its own."""
+    """Return the places of those that a response can mean to be delivered, by a reading of its own."""
     everybody = {0, 1, 2, 3}
     if not text.strip():
         return set() if code == 207 else everybody

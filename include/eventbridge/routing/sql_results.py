@@ -52,7 +52,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class SqlAnswer:
+class SqlResult:
     """What Spark made of one event: whether `where` keeps it, or how that failed; the value of each SQL target."""
 
     kept: bool
@@ -90,31 +90,31 @@ class _Given:
         return Rendered(payload, JSON if value.is_json else TEXT)
 
 
-def write_answers(store: Store, path: str, answers: Mapping[EventRow, SqlAnswer]) -> None:
-    """Write the answers as one file."""
+def write_sql_results(store: Store, path: str, results: Mapping[EventRow, SqlResult]) -> None:
+    """Write the results as one file."""
     rows = [
         {
             "file": file,
             "row": row,
-            "kept": answer.kept,
-            "failure": answer.failure,
-            "values": [{"target": target, **vars(value)} for target, value in answer.values.items()],
+            "kept": result.kept,
+            "failure": result.failure,
+            "values": [{"target": target, **vars(value)} for target, value in result.values.items()],
         }
-        for (file, row), answer in answers.items()
+        for (file, row), result in results.items()
     ]
     write_table(store, path, pa.Table.from_pylist(rows, schema=_SCHEMA), schema=_SCHEMA)
 
 
-def read_answers(store: Store, path: str) -> dict[EventRow, SqlAnswer]:
-    """Read what `write_answers` wrote."""
+def read_sql_results(store: Store, path: str) -> dict[EventRow, SqlResult]:
+    """Read what `write_sql_results` wrote."""
     return {
-        (row["file"], row["row"]): SqlAnswer(
+        (row["file"], row["row"]): SqlResult(
             row["kept"], row["failure"], {each.pop("target"): Value(**each) for each in row["values"]}
         )
         for row in read_table(store, path).to_pylist()
     }
 
 
-def answered_files(files: Iterable[tuple[str, str]], answers: Mapping[EventRow, SqlAnswer]) -> list[tuple[str, str]]:
-    """Return what of a share's files has an answer: pairs of buffer file and row set."""
-    return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in answers)) for file, rows in files]
+def files_with_result(files: Iterable[tuple[str, str]], results: Mapping[EventRow, SqlResult]) -> list[tuple[str, str]]:
+    """Return what of a share's files has a result: pairs of buffer file and row set."""
+    return [(file, rowset.encode(row for row in rowset.decode(rows) if (file, row) in results)) for file, rows in files]

@@ -1,4 +1,4 @@
-"""What S3 says to an upload, or does not, as an answer: what is permanent, what may be better the next time."""
+"""What S3 says to an upload, or does not, as a response: what is permanent, what may be better the next time."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from datetime import datetime
 from typing import NamedTuple
 
 
-class Answer(NamedTuple):
+class Response(NamedTuple):
     """What a target said to one request.
 
-    `accepted` answers that carry no HTTP code come from targets such as files. `code` is an HTTP status,
+    `accepted` responses that carry no HTTP code come from targets such as files. `code` is an HTTP status,
     None where there was no response; then `error_class` names what happened instead
     (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
     `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;

@@ -1,4 +1,4 @@
-"""Statements about answers of the API that are kept by an idempotency key."""
+"""Statements about responses of the API that are kept by an idempotency key."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from sqlalchemy import bindparam, delete, select
 from eventbridge.ledger.statements.inserts import insert_or_skip
 from eventbridge.ledger.tables import kept_answer
 
-#: The answer to a key, unless it is too old to count.
-KEPT_ANSWER = select(kept_answer).where(
+#: The response to a key, unless it is too old to count.
+KEPT_RESPONSE = select(kept_answer).where(
     kept_answer.c.caller == bindparam("of_caller"),
     kept_answer.c.key == bindparam("of_key"),
     kept_answer.c.made_at >= bindparam("since"),
 )
 
-#: Keeps an answer, unless its key has one.
-KEEP_ANSWER = insert_or_skip(kept_answer)
+#: Keeps a response, unless its key has one.
+KEEP_RESPONSE = insert_or_skip(kept_answer)
 
 #: Forgets what is too old to count.
-DROP_ANSWERS = delete(kept_answer).where(kept_answer.c.made_at < bindparam("before"))
+DROP_RESPONSES = delete(kept_answer).where(kept_answer.c.made_at < bindparam("before"))

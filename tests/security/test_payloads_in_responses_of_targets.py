@@ -17,7 +17,7 @@ EVENT = {"specversion": "1.0", "id": "1", "source": "/shop", "type": "placed", "
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a target that repeats in its answer what it is sent."""
+    """A server with a target that repeats in its response what it is sent."""
     folder = tmp_path_factory.mktemp("repeating")
     with Receiver(folder / "requests.jsonl") as receiver:
         made = Installation(folder, EVENTBRIDGE_ALLOW_ADDRESSES=ADDRESSES)
@@ -33,13 +33,13 @@ def test_the_api_hides_what_a_target_says(server: Server, payloads: bool) -> Non
     """The status and the kind of error are told to everybody who may send."""
     scopes = ["operate", *(["payloads"] if payloads else [])]
     with server.client(server.installation.token(f"api-{payloads}", *scopes)) as client:
-        answer = client.post("/targets/mirror/crm/send", json={"event": EVENT})
+        response = client.post("/targets/mirror/crm/send", json={"event": EVENT})
 
-    found = answer.json()
-    assert (answer.status_code, found["accepted"], found["code"]) == (200, False, 400)
+    found = response.json()
+    assert (response.status_code, found["accepted"], found["code"]) == (200, False, 400)
     assert (SECRET in found["response_head"]) is payloads
     assert found["response_head"].startswith("hidden: needs the scope payloads") is not payloads
-    assert (SECRET in answer.text) is payloads
+    assert (SECRET in response.text) is payloads
 
 
 @pytest.mark.parametrize("payloads", [True, False])
@@ -53,9 +53,9 @@ def test_the_page_hides_what_a_target_says(server: Server, payloads: bool) -> No
         key = re.search(r'name="key" value="([^"]+)"', form)
         assert key is not None
         fields = {"do": "send", "key": key[1], "body": json.dumps(EVENT)}
-        answer = client.post("/page/targets/mirror/crm/try", data=fields, headers={"origin": server.url})
+        response = client.post("/page/targets/mirror/crm/try", data=fields, headers={"origin": server.url})
 
-    assert answer.status_code == 200, answer.text
-    said = answer.text.partition("What it answered")[2].partition("</pre>")[0]
+    assert response.status_code == 200, response.text
+    said = response.text.partition("Its response")[2].partition("</pre>")[0]
     assert (SECRET in said) is payloads
     assert ("hidden: needs" in said) is not payloads

@@ -1,4 +1,4 @@
-"""What RocketMQ says to a message, as an answer: what is permanent, what may be better the next time."""
+"""What RocketMQ says to a message, as a response: what is permanent, what may be better the next time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from eventbridge.rocketmq.remoting.errors import (
     Unreachable,
 )
 
-#: By code: what the answer's `error_class` is. `decision.answer_to_outcome` knows which of them are permanent.
+#: By code: what the response's `error_class` is. `decision.response_to_outcome` knows which of them are permanent.
 _CLASSES: Final = {
     2: "Busy",
     13: "MessageTooLarge",

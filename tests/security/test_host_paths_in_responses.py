@@ -1,4 +1,4 @@
-"""Somebody with a token learns where the installation lies on its host: no answer names its folders."""
+"""Somebody with a token learns where the installation lies on its host: no response names its folders."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def addresses(server: Server, client: httpx.Client) -> Iterator[str]:
 
 
 def told(server: Server, client: httpx.Client) -> dict[str, str]:
-    """Return where an answer names a folder of the installation, by address."""
+    """Return where a response names a folder of the installation, by address."""
     folder = str(server.installation.folder)
     found = {}
     for path in set(addresses(server, client)):
@@ -92,13 +92,13 @@ def told(server: Server, client: httpx.Client) -> dict[str, str]:
     return found
 
 
-def test_no_answer_names_a_folder_of_the_host(tmp_path: Path) -> None:
+def test_no_response_names_a_folder_of_the_host(tmp_path: Path) -> None:
     """All is well, and each route that only looks is asked."""
     with Server(installed(tmp_path)) as server, clients(server) as client:
         assert told(server, client) == {}
 
 
-def test_no_answer_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
+def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
     """Files of the store hold no table any more: what cannot be read is named within the store."""
     made = installed(tmp_path)
     for file in (tmp_path / "home").rglob("*.parquet"):
@@ -118,15 +118,15 @@ def test_mistakes_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:
 
 
 def test_rule_files_that_never_were_good_are_named_in_the_folder(tmp_path: Path) -> None:
-    """There are no rules in force: the answer is 503, with every mistake and its place in the file."""
+    """There are no rules in force: the response is 503, with every mistake and its place in the file."""
     made = Relative(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
-        answers = [client.get(path) for path in ("/rules", "/status", "/page", "/page/rules", "/targets/numbers/crm")]
+        responses = [client.get(path) for path in ("/rules", "/status", "/page", "/page/rules", "/targets/numbers/crm")]
 
-    assert {each.status_code for each in answers} == {503}
-    assert not any(str(tmp_path) in each.text for each in answers)
-    assert re.search(r"^orders\.yaml:2:", answers[0].json()["detail"], re.MULTILINE)
+    assert {each.status_code for each in responses} == {503}
+    assert not any(str(tmp_path) in each.text for each in responses)
+    assert re.search(r"^orders\.yaml:2:", responses[0].json()["detail"], re.MULTILINE)
 
 
 @pytest.mark.parametrize(
@@ -143,12 +143,12 @@ def test_the_check_of_a_rule_file_names_files_in_the_folder(file: str, content: 
     made = Relative(tmp_path)
     (tmp_path / "rules" / "unreadable.yaml").mkdir()
     with Server(made) as server, clients(server) as client:
-        answer = client.post("/rules/check", json={"file": file, "content": content})
+        response = client.post("/rules/check", json={"file": file, "content": content})
         (tmp_path / "rules" / "folder.yaml").symlink_to(tmp_path / "nowhere")
         other = client.post("/rules/check", json={"file": file, "content": content})
 
-    for each in (answer, other):
+    for each in (response, other):
         assert each.status_code == 200
         assert str(tmp_path) not in each.text
     assert {each["file"] for each in other.json()["mistakes"]} <= {file, "orders.yaml", "folder.yaml"}
-    assert file in {each["file"] for each in answer.json()["mistakes"]} | {"orders.yaml"}
+    assert file in {each["file"] for each in response.json()["mistakes"]} | {"orders.yaml"}

@@ -1,4 +1,4 @@
-"""A target that repeats in its answer what it was sent: nothing is kept of the credentials, however it writes them."""
+"""A target that repeats in its response what it was sent: no credentials are kept, however it writes them."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ WRITTEN: Mapping[str, Callable[[str], str]] = {
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers a request for a token with that of the path, and any other with what it was sent, written as asked."""
+    """Responds to a request for a token with that of the path, any other with what it was sent, written as asked."""
 
     def do_POST(self) -> None:
-        """Answer a request."""
+        """Respond to a request."""
         self.rfile.read(int(self.headers["content-length"]))
         parts = self.path.partition("?")[0].split("/")
         if parts[1] == "token":
@@ -90,15 +90,15 @@ def connections(echo: str, secret: str) -> dict[str, Connection]:
 WAYS = list(connections("", LONG))
 
 
-def answered(echo: str, way: str, written: str, secret: str) -> bytes:
-    """Return what is kept of the answer of a target."""
+def responded(echo: str, way: str, written: str, secret: str) -> bytes:
+    """Return what is kept of the response of a target."""
     connection = connections(echo, secret)[way]
     rule = HttpFields(name="crm", url=f"{echo}/{written}/{way}", allow_http=True, connection="crm")
     with closing(open_target("r", rule, lambda _: connection, now, LOOPBACK)) as target:
         request = Request(0, str(uuid.uuid4()), b"{}", "application/json")
-        [(_, answer)] = target.deliver([request], now() + timedelta(seconds=30))
-    assert answer.code == 400, answer
-    return answer.response_head
+        [(_, response)] = target.deliver([request], now() + timedelta(seconds=30))
+    assert response.code == 400, response
+    return response.response_head
 
 
 def traces(secret: str, login: str = "") -> list[bytes]:
@@ -118,8 +118,8 @@ def _inside(written: Callable[[str], str]) -> Callable[[str], str]:
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("way", WAYS)
 def test_a_secret_that_is_repeated_is_masked(echo: str, way: str, written: str) -> None:
-    """Asterisks take the place of the secret, and the rest of the answer stays."""
-    kept = answered(echo, way, written, LONG)
+    """Asterisks take the place of the secret, and the rest of the response stays."""
+    kept = responded(echo, way, written, LONG)
 
     assert [each for each in traces(LONG, "shop") if each in kept] == []
     if way != "login-with-short-password" or kept != WITHHELD:  # an X stands in other words, too
@@ -129,9 +129,9 @@ def test_a_secret_that_is_repeated_is_masked(echo: str, way: str, written: str) 
 
 @pytest.mark.parametrize("written", WRITTEN)
 @pytest.mark.parametrize("way", WAYS)
-def test_an_answer_with_a_short_secret_is_withheld(echo: str, way: str, written: str) -> None:
+def test_a_response_with_a_short_secret_is_withheld(echo: str, way: str, written: str) -> None:
     """A secret of three characters cannot be masked without showing where it stands in other words."""
-    kept = answered(echo, way, written, SHORT)
+    kept = responded(echo, way, written, SHORT)
 
     assert kept == WITHHELD or [each for each in traces(SHORT, "shop") if each in kept] == []
 
@@ -144,8 +144,8 @@ def test_a_secret_url_that_is_repeated_is_not_kept(echo: str, written: str, path
     rule = HttpFields(name="crm", allow_http=True, connection="crm")
     with closing(open_target("r", rule, lambda _: connection, now, LOOPBACK)) as target:
         request = Request(0, str(uuid.uuid4()), b"{}", "application/json")
-        [(_, answer)] = target.deliver([request], now() + timedelta(seconds=30))
+        [(_, response)] = target.deliver([request], now() + timedelta(seconds=30))
 
-    assert answer.code == 400
-    assert b"***" in answer.response_head or (path.startswith("h5") and answer.response_head == WITHHELD)
-    assert [each for each in traces(path) if each in answer.response_head] == []
+    assert response.code == 400
+    assert b"***" in response.response_head or (path.startswith("h5") and response.response_head == WITHHELD)
+    assert [each for each in traces(path) if each in response.response_head] == []

@@ -57,7 +57,7 @@ def test_wrong_keys_get_nothing_from_s3(changed: dict[str, str], said: str) -> N
 
 @pytest.mark.parametrize("method", ["get", "open", "exists"])
 def test_a_look_with_wrong_keys_is_not_a_missing_file_of_s3(method: str) -> None:
-    """A look is answered without a word; that nothing may be seen is told, and not that nothing is there."""
+    """A look gets a response without a word; that nothing may be seen is told, and not that nothing is there."""
     with pytest.raises(StoreError, match="access is denied"):
         getattr(store(secret_key=SECRET_KEY + "x"), method)("a/x")
 

@@ -1,4 +1,4 @@
-"""The delivery decision: what each answer, policy and age comes to."""
+"""The delivery decision: what each response, policy and age comes to."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from eventbridge.decision.answer_to_outcome import (
+from eventbridge.decision.response_to_outcome import (
     age_begins,
     decide,
     delay_seconds,
@@ -15,8 +15,8 @@ from eventbridge.decision.answer_to_outcome import (
     retry_after,
     too_early,
 )
-from eventbridge.model.answer import Answer
 from eventbridge.model.outcome import NOT_BEFORE, DeadLettered, Delivered, Outcome, RetryAt
+from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
 from eventbridge.rule.window import DeliverBetween
 
@@ -25,12 +25,12 @@ EXPONENTIAL = RetryPolicy.named("EXPONENTIAL_DECAY_RETRY")
 BACKOFF = RetryPolicy.named("BACKOFF_RETRY")
 
 
-def answer(code: int | None = None, **fields: object) -> Answer:
+def response(code: int | None = None, **fields: object) -> Response:
     accepted = code is not None and 200 <= code < 300
-    return Answer(**{"accepted": accepted, "started_at": NOW, "duration_ms": 5.0, "code": code, **fields})  # type: ignore[arg-type]
+    return Response(**{"accepted": accepted, "started_at": NOW, "duration_ms": 5.0, "code": code, **fields})  # type: ignore[arg-type]
 
 
-def decided(given: Answer, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
+def decided(given: Response, policy: RetryPolicy = EXPONENTIAL, **changes: object) -> Outcome:
     arguments = {"attempts": 1, "arrived_at": NOW, "on_hold_seconds": 0.0, "now": NOW, "draw": 0.5, **changes}
     arguments.setdefault("timeout_seconds", 10.0)
     return decide(given, policy, **arguments)  # type: ignore[arg-type]
@@ -39,13 +39,13 @@ def decided(given: Answer, policy: RetryPolicy = EXPONENTIAL, **changes: object)
 @pytest.mark.parametrize("code", [200, 201, 202, 204, 299])
 def test_every_2xx_is_delivered(code: int) -> None:
     """Any 2xx means that the target has it."""
-    assert decided(answer(code)) == Delivered()
+    assert decided(response(code)) == Delivered()
 
 
 @pytest.mark.parametrize("code", [401, 407, 408, 409, 425, 429, 500, 501, 502, 503, 504, 599, 600, 999, 101])
 def test_codes_that_are_tried_again(code: int) -> None:
     """What may pass is tried again; a code outside 100..599 counts as 5xx."""
-    assert decided(answer(code)) == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}")
+    assert decided(response(code)) == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}")
 
 
 @pytest.mark.parametrize(
@@ -53,38 +53,40 @@ def test_codes_that_are_tried_again(code: int) -> None:
 )
 def test_codes_that_end_it(code: int) -> None:
     """Other 3xx and 4xx are no use trying again."""
-    assert decided(answer(code)) == DeadLettered("NonRetryable", f"HTTP {code}")
+    assert decided(response(code)) == DeadLettered("NonRetryable", f"HTTP {code}")
 
 
 @pytest.mark.parametrize(
     "error_class",
     ["Timeout", "ConnectionRefused", "HostUnknown", "TlsError", "NetworkError", "FileError", "FlushFailed"],
 )
-def test_no_answer_is_tried_again(error_class: str) -> None:
-    """Whatever kept an answer from coming may pass; the reason names the class alone, so that rows group by it."""
-    assert decided(answer(error_class=error_class, error="details")) == RetryAt(NOW + timedelta(seconds=1), error_class)
+def test_no_response_is_tried_again(error_class: str) -> None:
+    """Whatever kept a response from coming may pass; the reason names the class alone, so that rows group by it."""
+    assert decided(response(error_class=error_class, error="details")) == RetryAt(
+        NOW + timedelta(seconds=1), error_class
+    )
 
 
 def test_410_disables_the_target() -> None:
     """410 ends the delivery and the target, abort header or not."""
     gone = DeadLettered("TargetGone", "HTTP 410", disable_target=True)
 
-    assert decided(answer(410)) == gone
-    assert isinstance(decided(answer(410, abort=True)), DeadLettered)
-    assert decided(answer(410, abort=True)).disable_target  # type: ignore[union-attr]
+    assert decided(response(410)) == gone
+    assert isinstance(decided(response(410, abort=True)), DeadLettered)
+    assert decided(response(410, abort=True)).disable_target  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("code", [400, 429, 500, 503])
 def test_the_abort_header_ends_it(code: int) -> None:
     """A target that says `webhook-delivery: abort-message` is not asked again."""
-    outcome = decided(answer(code, abort=True))
+    outcome = decided(response(code, abort=True))
 
     assert outcome == DeadLettered("NonRetryable", f"HTTP {code}, webhook-delivery: abort-message")
 
 
 def test_the_abort_header_takes_nothing_back() -> None:
     """A 2xx is delivered even with the abort header."""
-    assert decided(answer(200, abort=True)) == Delivered()
+    assert decided(response(200, abort=True)) == Delivered()
 
 
 @pytest.mark.parametrize(("sent_seconds_ago", "due_in_seconds"), [(0, 10), (4, 6), (10, 0), (60, 0)])
@@ -92,31 +94,33 @@ def test_a_request_that_nobody_listens_to_any_more_waits_for_its_time_out(
     sent_seconds_ago: int, due_in_seconds: int
 ) -> None:
     """The target may have taken it, so that is neither its failure nor an end, however many attempts were made."""
-    sent = answer(error_class="Interrupted", started_at=NOW - timedelta(seconds=sent_seconds_ago))
+    sent = response(error_class="Interrupted", started_at=NOW - timedelta(seconds=sent_seconds_ago))
 
     assert decided(sent, attempts=1000) == RetryAt(NOW + timedelta(seconds=due_in_seconds), "Interrupted")
 
 
 def test_what_cannot_be_sent_ends_at_once() -> None:
     """A header that HTTP cannot carry will not become better."""
-    outcome = decided(answer(error_class="InvalidHeader", error="ce-x holds a line break"))
+    outcome = decided(response(error_class="InvalidHeader", error="ce-x holds a line break"))
 
     assert outcome == DeadLettered("NonRetryable", "InvalidHeader: ce-x holds a line break")
 
 
 def test_attempts_are_exhausted_after_the_first_and_the_policys() -> None:
     """BACKOFF_RETRY makes 1 + 3 attempts, EXPONENTIAL_DECAY_RETRY 1 + 176."""
-    assert isinstance(decided(answer(503), BACKOFF, attempts=3), RetryAt)
-    assert decided(answer(503), BACKOFF, attempts=4) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 4 of 4")
-    assert isinstance(decided(answer(503), attempts=176), RetryAt)
-    assert isinstance(decided(answer(503), attempts=177), DeadLettered)
+    assert isinstance(decided(response(503), BACKOFF, attempts=3), RetryAt)
+    assert decided(response(503), BACKOFF, attempts=4) == DeadLettered(
+        "MaximumRetryAttempts", "HTTP 503, attempt 4 of 4"
+    )
+    assert isinstance(decided(response(503), attempts=176), RetryAt)
+    assert isinstance(decided(response(503), attempts=177), DeadLettered)
 
 
 def test_a_policy_without_retries() -> None:
     """Own policy with 0 attempts after the first: the first failure ends it."""
     policy = RetryPolicy(policy="custom", max_retries=0)
 
-    assert decided(answer(503), policy) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 1 of 1")
+    assert decided(response(503), policy) == DeadLettered("MaximumRetryAttempts", "HTTP 503, attempt 1 of 1")
 
 
 def test_a_retry_due_beyond_the_age_ends_now() -> None:
@@ -125,8 +129,8 @@ def test_a_retry_due_beyond_the_age_ends_now() -> None:
     young = NOW - timedelta(seconds=98)
     old = NOW - timedelta(seconds=99)
 
-    assert decided(answer(503), policy, arrived_at=young) == RetryAt(NOW + timedelta(seconds=1), "HTTP 503")
-    ended = decided(answer(503), policy, arrived_at=old)
+    assert decided(response(503), policy, arrived_at=young) == RetryAt(NOW + timedelta(seconds=1), "HTTP 503")
+    ended = decided(response(503), policy, arrived_at=old)
     assert isinstance(ended, DeadLettered)
     assert ended.reason == "MaximumEventAge"
 
@@ -137,7 +141,7 @@ def test_time_held_is_no_age() -> None:
     arrived_at = NOW - timedelta(seconds=500)
 
     assert expired(policy, arrived_at, 401.0, NOW) is None
-    assert isinstance(decided(answer(503), policy, arrived_at=arrived_at, on_hold_seconds=402.0), RetryAt)
+    assert isinstance(decided(response(503), policy, arrived_at=arrived_at, on_hold_seconds=402.0), RetryAt)
     ended = expired(policy, arrived_at, 400.0, NOW)
     assert ended == DeadLettered("MaximumEventAge", "the event is 100 s old, the maximum is 100 s")
 
@@ -201,8 +205,8 @@ def test_a_retry_after_that_cannot_be_read_is_no_request(header: str | None) -> 
 
 def test_the_later_of_retry_after_and_policy_counts() -> None:
     """`Retry-After` can only put a retry off, not bring it forward."""
-    assert decided(answer(503, retry_after="30")) == RetryAt(NOW + timedelta(seconds=30), "HTTP 503")
-    assert decided(answer(503, retry_after="1"), attempts=5) == RetryAt(NOW + timedelta(seconds=16), "HTTP 503")
+    assert decided(response(503, retry_after="30")) == RetryAt(NOW + timedelta(seconds=30), "HTTP 503")
+    assert decided(response(503, retry_after="1"), attempts=5) == RetryAt(NOW + timedelta(seconds=16), "HTTP 503")
 
 
 def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
@@ -211,21 +215,21 @@ def test_a_policys_own_delay_may_exceed_the_longest_wait() -> None:
         policy="custom", max_retries=5, initial_delay_seconds=7200, multiplier=1, max_delay_seconds=7200, jitter=0
     )
 
-    given = answer(503, retry_after="99999")
+    given = response(503, retry_after="99999")
     assert decided(given, policy, retry_after_max=timedelta(hours=1)) == RetryAt(NOW + timedelta(hours=2), "HTTP 503")
 
 
 @pytest.mark.parametrize("code", [429, 503])
 def test_a_target_is_not_asked_before_its_retry_after(code: int) -> None:
     """Two hours are two hours; the wait is cut to the setting, and to a minute before the event is too old."""
-    assert decided(answer(code, retry_after="7200")) == RetryAt(NOW + timedelta(hours=2), f"HTTP {code}")
-    cut = decided(answer(code, retry_after="7200"), retry_after_max=timedelta(minutes=5))
+    assert decided(response(code, retry_after="7200")) == RetryAt(NOW + timedelta(hours=2), f"HTTP {code}")
+    cut = decided(response(code, retry_after="7200"), retry_after_max=timedelta(minutes=5))
     assert cut == RetryAt(NOW + timedelta(minutes=5), f"HTTP {code}")
-    old = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23))
+    old = decided(response(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23))
     assert old == RetryAt(NOW + timedelta(minutes=59), f"HTTP {code}")
-    held = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23), on_hold_seconds=600.0)
+    held = decided(response(code, retry_after="7200"), arrived_at=NOW - timedelta(hours=23), on_hold_seconds=600.0)
     assert held == RetryAt(NOW + timedelta(minutes=69), f"HTTP {code}")
-    last = decided(answer(code, retry_after="7200"), arrived_at=NOW - timedelta(days=1, seconds=-30))
+    last = decided(response(code, retry_after="7200"), arrived_at=NOW - timedelta(days=1, seconds=-30))
     assert last == RetryAt(NOW + timedelta(seconds=1), f"HTTP {code}"), "by the policy alone"
 
 
@@ -234,8 +238,8 @@ def test_a_retry_outside_the_window_is_moved_to_its_opening() -> None:
     window = DeliverBetween(hours="08:00-12:00", time_zone="UTC")
     opens = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
 
-    assert decided(answer(503), window=window) == RetryAt(opens, "HTTP 503")
-    too_old = decided(answer(503), window=window, arrived_at=opens - timedelta(days=1))
+    assert decided(response(503), window=window) == RetryAt(opens, "HTTP 503")
+    too_old = decided(response(503), window=window, arrived_at=opens - timedelta(days=1))
     assert isinstance(too_old, DeadLettered)
     assert too_old.reason == "MaximumEventAge"
 
@@ -263,17 +267,17 @@ def test_age_begins_when_a_delivery_could_first_be_sent() -> None:
 @pytest.mark.parametrize(
     ("given", "attempts", "seconds"),
     [
-        (answer(429, retry_after="30"), 1, 30),
-        (answer(429, retry_after="7200"), 1, 7200),
-        (answer(429, retry_after="99999"), 1, 86400),
-        (answer(429, retry_after="Sun, 01 Mar 2026 12:00:07 GMT"), 1, 7),
-        (answer(429), 1, 1),
-        (answer(429, retry_after="soon"), 3, 4),
-        (answer(429), 9, 10),
-        (answer(429, abort=True), 1, 1),
+        (response(429, retry_after="30"), 1, 30),
+        (response(429, retry_after="7200"), 1, 7200),
+        (response(429, retry_after="99999"), 1, 86400),
+        (response(429, retry_after="Sun, 01 Mar 2026 12:00:07 GMT"), 1, 7),
+        (response(429), 1, 1),
+        (response(429, retry_after="soon"), 3, 4),
+        (response(429), 9, 10),
+        (response(429, abort=True), 1, 1),
     ],
 )
-def test_429_asks_for_a_pause(given: Answer, attempts: int, seconds: int) -> None:
+def test_429_asks_for_a_pause(given: Response, attempts: int, seconds: int) -> None:
     """As long as it says, a day at most; if it does not say, as long as the policy waits, 10 s at most."""
     asked = pause_asked(given, EXPONENTIAL, attempts=attempts, now=NOW, draw=0.5)
 
@@ -281,8 +285,9 @@ def test_429_asks_for_a_pause(given: Answer, attempts: int, seconds: int) -> Non
 
 
 @pytest.mark.parametrize(
-    "given", [answer(200), answer(503, retry_after="30"), answer(429, retry_after="0"), answer(error_class="Timeout")]
+    "given",
+    [response(200), response(503, retry_after="30"), response(429, retry_after="0"), response(error_class="Timeout")],
 )
-def test_nothing_else_asks_for_a_pause(given: Answer) -> None:
+def test_nothing_else_asks_for_a_pause(given: Response) -> None:
     """A 503 delays its own delivery alone, and a wait of no time is none."""
     assert pause_asked(given, EXPONENTIAL, attempts=1, now=NOW, draw=0.5) is None

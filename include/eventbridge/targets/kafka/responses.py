@@ -1,4 +1,4 @@
-"""What Kafka says to a message, as an answer: what is permanent, what may be better the next time."""
+"""What Kafka says to a message, as a response: what is permanent, what may be better the next time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-#: By code: what the answer's `error_class` is. `decision.answer_to_outcome` knows which of them are permanent.
+#: By code: what the response's `error_class` is. `decision.response_to_outcome` knows which of them are permanent.
 _CLASSES: Final = {
     KafkaError.MSG_SIZE_TOO_LARGE: "MessageTooLarge",
     KafkaError.RECORD_LIST_TOO_LARGE: "MessageTooLarge",

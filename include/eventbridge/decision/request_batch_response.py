@@ -1,6 +1,6 @@
-"""What the answer to a bundle means for each of its deliveries. Pure.
+"""What the response to a bundle means for each of its deliveries. Pure.
 
-An answer that cannot be read counts for nothing: what a target meant is never guessed, as a delivery that was taken
+A response that cannot be read counts for nothing: what a target meant is never guessed, as a delivery that was taken
 and comes again carries its id, and one that is taken for delivered and is not is lost.
 """
 
@@ -11,9 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple, NoReturn
 
-from eventbridge.model.answer import Answer
+from eventbridge.model.response import Response
 
-#: The members of an answer's body by which it says what became of each delivery. No other body of a 2xx matters.
+#: The members of a response's body by which it says what became of each delivery. No other body of a 2xx matters.
 RESULTS: Final = "delivery_results"
 INDEX: Final = "acknowledge_index"
 
@@ -35,13 +35,13 @@ class Said(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The answer to each delivery of a bundle, in their order.
+    """The response to each delivery of a bundle, in their order.
 
     None: the target has not looked at it, so it is sent again as if it had not been; `most` says in how large a
     bundle, None: in any.
     """
 
-    answers: tuple[Answer | None, ...]
+    responses: tuple[Response | None, ...]
     most: int | None = None
 
 
@@ -49,29 +49,29 @@ class _Unclear(Exception):
     """A body that is none of those that we know; the message says why."""
 
 
-def read_answer(answer: Answer, said: Said, ids: Sequence[str]) -> Reading:
-    """Return what an answer means for the deliveries of a bundle, whose ids are given in their order.
+def read_response(response: Response, said: Said, ids: Sequence[str]) -> Reading:
+    """Return what a response means for the deliveries of a bundle, whose ids are given in their order.
 
-    2xx: all have it, unless its body tells their results or an acknowledge index. Any other answer is that to each of
+    2xx: all have it, unless its body tells their results or an acknowledge index. Any other response is that to each of
     them; but with a status that may be the fault of one of several, all of them are sent again in halves.
     """
     count = len(ids)
-    if not answer.accepted:
-        if count > 1 and answer.code in DIVISIBLE and not answer.abort:
+    if not response.accepted:
+        if count > 1 and response.code in DIVISIBLE and not response.abort:
             return Reading((None,) * count, most=(count + 1) // 2)
-        return Reading((answer,) * count)
+        return Reading((response,) * count)
     try:
-        told = _told(said, answer.code)
+        told = _told(said, response.code)
         if told is None:
-            return Reading((answer,) * count)
+            return Reading((response,) * count)
         if RESULTS in told and INDEX in told:
             raise _Unclear(f"it has both {RESULTS} and {INDEX}")
         if RESULTS in told:
-            return Reading(_by_results(answer, said, told[RESULTS], ids))
-        return Reading(_by_index(answer, said, told[INDEX], count))
+            return Reading(_by_results(response, said, told[RESULTS], ids))
+        return Reading(_by_index(response, said, told[INDEX], count))
     except _Unclear as problem:
-        why = f"the answer (status {answer.code}) cannot be read: {problem}"
-        return Reading((_refused(answer, said, "UnclearResults", why),) * count)
+        why = f"the response (status {response.code}) cannot be read: {problem}"
+        return Reading((_refused(response, said, "UnclearResults", why),) * count)
 
 
 def _told(said: Said, code: int | None) -> dict[str, Any] | None:
@@ -91,42 +91,42 @@ def _told(said: Said, code: int | None) -> dict[str, Any] | None:
     return None
 
 
-def _by_index(answer: Answer, said: Said, index: Any, count: int) -> tuple[Answer | None, ...]:
+def _by_index(response: Response, said: Said, index: Any, count: int) -> tuple[Response | None, ...]:
     if type(index) is not int or not 0 <= index <= count:
         raise _Unclear(f"{INDEX} is a whole number from 0 to {count}, the number of deliveries")
     if index == count:
-        return (answer,) * count
-    refused = _refused(answer, said, "NotAcknowledged", f"the target acknowledged {index} of {count}")
+        return (response,) * count
+    refused = _refused(response, said, "NotAcknowledged", f"the target acknowledged {index} of {count}")
     # Those behind the first that was not taken have no blame in it; a target that asks for time gets it for all.
     behind = None if said.retry_after is None else refused
-    return ((answer,) * index) + (refused,) + (behind,) * (count - index - 1)
+    return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 
 
-def _by_results(answer: Answer, said: Said, results: Any, ids: Sequence[str]) -> tuple[Answer, ...]:
+def _by_results(response: Response, said: Said, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
         raise _Unclear(f"{RESULTS} is a list of objects, one for each delivery")
     named = sum("id" in each for each in results)
     if named not in (0, len(results)):
         raise _Unclear(f"{named} of {len(results)} results have an id: all or none must have one")
-    answers = [_of_result(answer, said, each) for each in results]
+    responses = [_of_result(response, said, each) for each in results]
     if not named:
-        if len(answers) != len(ids):
-            raise _Unclear(f"it has {len(answers)} results for {len(ids)} deliveries")
-        return tuple(answers)
-    by_id = {str(each["id"]).lower(): its for each, its in zip(results, answers, strict=True)}
+        if len(responses) != len(ids):
+            raise _Unclear(f"it has {len(responses)} results for {len(ids)} deliveries")
+        return tuple(responses)
+    by_id = {str(each["id"]).lower(): its for each, its in zip(results, responses, strict=True)}
     if len(by_id) < len(results):
         raise _Unclear("a delivery has two results")
     if by_id.keys() - {each.lower() for each in ids}:
         raise _Unclear("a result has an id of no delivery in this request")
-    missing = _refused(answer, said, "NotAcknowledged", "the results do not name it")
+    missing = _refused(response, said, "NotAcknowledged", "the results do not name it")
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
 
-def _of_result(answer: Answer, said: Said, result: dict[str, Any]) -> Answer:
+def _of_result(response: Response, said: Said, result: dict[str, Any]) -> Response:
     status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
     if type(status) is not int or not 200 <= status <= 599:
         raise _Unclear("each result has a status, a whole number from 200 to 599")
-    return answer._replace(
+    return response._replace(
         accepted=status < 300,
         code=status,
         error=_SAYS_WHY if isinstance(error, str) else None,
@@ -135,8 +135,8 @@ def _of_result(answer: Answer, said: Said, result: dict[str, Any]) -> Answer:
     )
 
 
-def _refused(answer: Answer, said: Said, error_class: str, error: str) -> Answer:
-    return answer._replace(
+def _refused(response: Response, said: Said, error_class: str, error: str) -> Response:
+    return response._replace(
         accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
     )
 

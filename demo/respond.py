@@ -1,4 +1,4 @@
-"""`python -m demo.answer crew 503`: has the receiver answer 503 at /told/crew from now on; 200 mends it."""
+"""`python -m demo.respond crew 503`: has the receiver respond with 503 at /told/crew from now on; 200 mends it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from demo.places import RECEIVER
 def main(arguments: list[str]) -> int:
     """Return the exit code: 0 if the receiver was told, 1 with one line about what is in the way."""
     if len(arguments) != 2 or RECEIVER not in os.environ:
-        print("Usage, after `source .demo/settings.sh`: python -m demo.answer NAME STATUS", file=sys.stderr)  # noqa: T201
+        print("Usage, after `source .demo/settings.sh`: python -m demo.respond NAME STATUS", file=sys.stderr)  # noqa: T201
         return 1
     name, status = arguments
     try:
         told = httpx.post(f"{os.environ[RECEIVER]}/tell/{status}/{name}")
     except httpx.HTTPError as error:
-        print(f"The receiver does not answer ({error}). `make up` starts it.", file=sys.stderr)  # noqa: T201
+        print(f"The receiver does not respond ({error}). `make up` starts it.", file=sys.stderr)  # noqa: T201
         return 1
     if not told.is_success:
         print(f"{status!r} is not an HTTP status for {name!r}; write one such as 503 or 200.", file=sys.stderr)  # noqa: T201
         return 1
-    print(f"{name} answers {status} from now on.")  # noqa: T201
+    print(f"{name} responds with {status} from now on.")  # noqa: T201
     return 0
 
 

@@ -29,7 +29,7 @@ from eventbridge.store.columns import (
 from eventbridge.store.parquet import read_table
 from eventbridge.store.protocol import Store
 
-#: What a verdict needs of an outcome row; the answer's text is only read for dead letters.
+#: What a verdict needs of an outcome row; the response's text is only read for dead letters.
 _COLUMNS = [
     "delivery_id", "attempt", "sent", "started_at", "duration_ms", "outcome", "due_at", "reason", "error_class",
     "error", "code",
@@ -42,12 +42,12 @@ _Half = npt.NDArray[np.uint64]
 
 
 @dataclass(frozen=True)
-class Answers:
+class Responses:
     """The best outcome of each delivery that segments show: by rank, among equals of the latest attempt.
 
     `rows` are all of the segments, of which `best` names one a delivery, in order of the ids. Their columns are
     `delivery_id`, `verdict` (a dictionary of all STATUS_RANK, in that order), `attempts` (of the best row the highest
-    number seen), `due_at`, `reason`, `detail` and `answered_at`.
+    number seen), `due_at`, `reason`, `detail` and `responded_at`.
     """
 
     rows: pa.Table
@@ -80,7 +80,7 @@ class Answers:
         return self.rows.take(column_of(self.best[at], pa.int64()))
 
 
-def read_answers(store: Store, paths: Iterable[str]) -> Answers:
+def read_responses(store: Store, paths: Iterable[str]) -> Responses:
     """Return what segments show; the order in which they, and rows in them, come does not matter."""
     tables = [_rows(read_table(store, path, columns=_COLUMNS, coded=_TEXTS)) for path in paths]
     rows = pa.concat_tables(tables or [_rows(schemas.OUTCOME.empty_table())]).unify_dictionaries().combine_chunks()
@@ -89,7 +89,7 @@ def read_answers(store: Store, paths: Iterable[str]) -> Answers:
     if (first[best[1:]] == first[best[:-1]]).any():
         best, attempts = _best(rows, first, second)
         rows = rows.set_column(rows.column_names.index("attempts"), "attempts", column_of(attempts, pa.int32()))
-    return Answers(rows, best, first[best], second[best])
+    return Responses(rows, best, first[best], second[best])
 
 
 def _best(rows: pa.Table, first: _Half, second: _Half) -> tuple[_Vector, _Vector]:
@@ -113,11 +113,11 @@ def _halves(ids: Ids) -> tuple[_Half, _Half]:
 
 
 def _rows(table: pa.Table) -> pa.Table:
-    """Return rows of a segment in the columns of `Answers.table`."""
+    """Return rows of a segment in the columns of `Responses.table`."""
     outcomes, names = codes_of(table["outcome"])
     ranks = np.array([_RANK[name] for name in names], np.int64)
     took = np.rint(vector_of(table["duration_ms"]) * 1000).astype(np.int64)
-    answered_at = np.where(flags_of(table["sent"]), times_of(table["started_at"]) + took, NO_TIME)
+    responded_at = np.where(flags_of(table["sent"]), times_of(table["started_at"]) + took, NO_TIME)
     columns = {
         "delivery_id": table["delivery_id"],
         "verdict": texts(ranks[outcomes], list(STATUS_RANK)),
@@ -125,13 +125,13 @@ def _rows(table: pa.Table) -> pa.Table:
         "due_at": table["due_at"],
         "reason": coded(table["reason"]),
         "detail": _details(table),
-        "answered_at": times(answered_at),
+        "responded_at": times(responded_at),
     }
     return pa.Table.from_arrays(list(columns.values()), list(columns))
 
 
 def _details(table: pa.Table) -> pa.DictionaryArray:
-    """Return what is to be said of each answer; made once for all that are the same."""
+    """Return what is to be said of each response; made once for all that are the same."""
     classes, class_names = codes_of(table["error_class"])
     errors, error_texts = codes_of(table["error"])
     status = numbers_of(table["code"])

@@ -1,4 +1,4 @@
-"""What librdkafka gives for an answer that it did not get."""
+"""What librdkafka gives for a response that it did not get."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from confluent_kafka.admin import ListOffsetsResultInfo
 from eventbridge.kafka.client import _refuse_passing
 
 
-def test_an_offset_that_says_nothing_is_no_answer() -> None:
-    """The answer was cut short: taken for the end of a topic it would say that the topic had lost its messages."""
+def test_an_offset_that_says_nothing_is_no_response() -> None:
+    """The response was cut short: taken for the end of a topic it would say that the topic had lost its messages."""
     with pytest.raises(KafkaException, match="_TRANSPORT"):
         _refuse_passing([ListOffsetsResultInfo(OFFSET_INVALID, -1, -1)], ())
     _refuse_passing([ListOffsetsResultInfo(-1, -1, -1)], ())  # of a time: no message is as young

@@ -1,4 +1,4 @@
-"""What a target answered last, as the pushes of the newest batches wrote it down."""
+"""The last responses of a target, as the pushes of the newest batches wrote it down."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import read_rows, read_table
 
-#: Files of the newest pushes that are read, and the answers that are told at most.
+#: Files of the newest pushes that are read, and the responses that are told at most.
 MOST_FILES = 12
-MOST_ANSWERS = 20
+MOST_RESPONSES = 20
 
 _COLUMNS = ["delivery_id", "rule", "target", "attempt", "started_at", "duration_ms", "outcome", "code", "reason"]
 
 
 @dataclass(frozen=True)
-class LastAnswer:
-    """One attempt; `said` is the error or, of a shadow or a delivery, "". `head` is how the answer begins."""
+class RecentResponse:
+    """One attempt; `said` is the error or, of a shadow or a delivery, "". `head` is how the response begins."""
 
     delivery_id: str
     attempt: int
@@ -38,20 +38,20 @@ class LastAnswer:
     head: str
 
 
-def last_answers(runtime: Runtime, rule: str, target: str) -> list[LastAnswer]:
-    """Return the newest answers of a target of a rule, the last first, in MOST_FILES files of the newest batches.
+def recent_responses(runtime: Runtime, rule: str, target: str) -> list[RecentResponse]:
+    """Return the newest responses of a target of a rule, the last first, in MOST_FILES files of the newest batches.
 
     Of a file that cannot be read none.
     """
-    found: list[LastAnswer] = []
+    found: list[RecentResponse] = []
     for file in islice(newest_files(runtime, "outcome", "all"), MOST_FILES):
-        found += _answers(runtime, file.path, rule, target)
-        if len(found) >= MOST_ANSWERS:
+        found += _responses(runtime, file.path, rule, target)
+        if len(found) >= MOST_RESPONSES:
             break
-    return sorted(found, key=lambda each: each.started_at, reverse=True)[:MOST_ANSWERS]
+    return sorted(found, key=lambda each: each.started_at, reverse=True)[:MOST_RESPONSES]
 
 
-def _answers(runtime: Runtime, path: str, rule: str, target: str) -> list[LastAnswer]:
+def _responses(runtime: Runtime, path: str, rule: str, target: str) -> list[RecentResponse]:
     try:
         targets = read_table(runtime.store, path, ["rule", "target", "attempt"])
         own = pc.and_(pc.equal(targets["rule"], rule), pc.equal(targets["target"], target))
@@ -63,13 +63,13 @@ def _answers(runtime: Runtime, path: str, rule: str, target: str) -> list[LastAn
         )
     except StoreError:  # past its retention, or away: the page of its batch tells
         return []
-    newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MOST_ANSWERS)
-    return [_answer(row) for row in table.take(pa.array(newest)).to_pylist()]
+    newest = pc.sort_indices(table, [("started_at", "descending")]).slice(0, MOST_RESPONSES)
+    return [_response(row) for row in table.take(pa.array(newest)).to_pylist()]
 
 
-def _answer(row: dict[str, object]) -> LastAnswer:
+def _response(row: dict[str, object]) -> RecentResponse:
     head, delivery = row["response_head"], row["delivery_id"]
-    return LastAnswer(
+    return RecentResponse(
         delivery_id=delivery_id_text(delivery) if isinstance(delivery, bytes) else "",
         said=": ".join(str(row[name]) for name in ("error_class", "error") if row[name]),
         head=head.decode("utf-8", "replace") if isinstance(head, bytes) else "",

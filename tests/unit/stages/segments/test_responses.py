@@ -12,7 +12,7 @@ import pytest
 
 from eventbridge.event.ids import delivery_id
 from eventbridge.model.outcome import STATUS_RANK
-from eventbridge.stages.segments.answers import read_answers
+from eventbridge.stages.segments.responses import read_responses
 from eventbridge.store import schemas
 from eventbridge.store.columns import ids_of
 from eventbridge.store.parquet import write_table
@@ -37,7 +37,7 @@ def _row(chance: random.Random, raw: bytes) -> dict[str, Any]:
         "reason": chance.choice([None, "Timeout", "HTTP 503"]),
         "code": chance.choice([None, 200, 503]),
         "error_class": chance.choice([None, "Timeout"]),
-        "error": chance.choice([None, "", "no answer", "it said HTTP 503"]),
+        "error": chance.choice([None, "", "no response", "it said HTTP 503"]),
     }
 
 
@@ -58,7 +58,7 @@ def _expected(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "reasons": {row["reason"] for row in equals},
         "details": {_detail(row) for row in equals},
         "due": {row["due_at"] for row in equals},
-        "answered": {
+        "responded": {
             row["started_at"] + timedelta(milliseconds=row["duration_ms"]) if row["sent"] else None for row in equals
         },
     }
@@ -78,7 +78,7 @@ def test_the_best_outcome_is_found(seed: int) -> None:
     chance.shuffle(paths)
     wanted = chance.sample(IDS, len(IDS))
 
-    found = read_answers(store, paths).of(ids_of(pa.chunked_array([pa.array(wanted, pa.binary(16))])))
+    found = read_responses(store, paths).of(ids_of(pa.chunked_array([pa.array(wanted, pa.binary(16))])))
 
     for raw, each in zip(wanted, found.to_pylist(), strict=True):
         its_rows = [row for row in rows if row["delivery_id"] == raw]
@@ -94,7 +94,7 @@ def test_the_best_outcome_is_found(seed: int) -> None:
         assert each["reason"] in expected["reasons"]
         assert each["detail"] in expected["details"]
         assert each["due_at"] in expected["due"]
-        assert each["answered_at"] in expected["answered"]
+        assert each["responded_at"] in expected["responded"]
 
 
 def test_ids_that_share_a_half_are_told_apart() -> None:
@@ -106,7 +106,7 @@ def test_ids_that_share_a_half_are_told_apart() -> None:
     write_table(store, "outcomes/a.parquet", pa.Table.from_pylist(rows, schema=schemas.OUTCOME))
     wanted = np.frombuffer(b"".join([*reversed(raws), bytes(8) + b"\x04" * 8, bytes(16)]), np.uint8).reshape(-1, 16)
 
-    found = read_answers(store, ["outcomes/a.parquet"]).of(wanted)
+    found = read_responses(store, ["outcomes/a.parquet"]).of(wanted)
 
     assert found["attempts"].to_pylist() == [2, 1, 0, None, None]
 
@@ -115,7 +115,7 @@ def test_without_segments_nothing_is_found() -> None:
     """Every column is null."""
     ids = np.frombuffer(b"".join(IDS), np.uint8).reshape(-1, 16)
 
-    found = read_answers(InMemoryStore(), []).of(ids)
+    found = read_responses(InMemoryStore(), []).of(ids)
 
     assert found.num_rows == len(IDS)
     assert {column.null_count for column in found.columns} == {len(IDS)}

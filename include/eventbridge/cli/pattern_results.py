@@ -20,7 +20,7 @@ _MOST_LINES_HELD = 20
 
 
 @dataclass(frozen=True)
-class PatternAnswer:
+class PatternResult:
     """What a pattern says to one event; `error`: it is not one JSON object; `malformed`: it is not a CloudEvent."""
 
     line: int
@@ -37,16 +37,16 @@ class PatternAnswer:
         return "\n".join([head, *(f"    {visible(str(finding))}" for finding in self.findings)])
 
 
-def answers_to(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
+def results_of_lines(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
     """Yield what a pattern says to each line of a file, or of standard input for `-`.
 
     `cloud_events`: also whether a bus would refuse the line. `explained`: with the conditions that failed. Raises
     UserError for a file that cannot be read, and for one whose lines are no JSON objects.
     """
-    return _if_json_lines(_answers(pattern, events, cloud_events=cloud_events, explained=explained), events)
+    return _if_json_lines(_results(pattern, events, cloud_events=cloud_events, explained=explained), events)
 
 
-def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternAnswer]:
+def _results(pattern: Pattern, events: str, *, cloud_events: bool, explained: bool) -> Iterator[PatternResult]:
     from eventbridge.event.json_document import parse_document
     from eventbridge.match.reference import explain, flatten, matches_leaves
 
@@ -55,11 +55,11 @@ def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
         try:
             document = parse_document(line)
         except EventError as error:
-            yield PatternAnswer(number, None, None, error=str(error))
+            yield PatternResult(number, None, None, error=str(error))
             continue
         event = document.get("id")
         matched = matches_leaves(pattern, flatten(document))
-        yield PatternAnswer(
+        yield PatternResult(
             number,
             event if isinstance(event, str) else None,
             matched,
@@ -68,17 +68,17 @@ def _answers(pattern: Pattern, events: str, *, cloud_events: bool, explained: bo
         )
 
 
-def _if_json_lines(answers: Iterator[PatternAnswer], events: str) -> Iterator[PatternAnswer]:
-    """Yield the answers; raises UserError, once, if the first lines and all others are no JSON objects.
+def _if_json_lines(results: Iterator[PatternResult], events: str) -> Iterator[PatternResult]:
+    """Yield the results; raises UserError, once, if the first lines and all others are no JSON objects.
 
     YAML, or JSON over several lines, would otherwise be one error a line.
     """
-    held: list[PatternAnswer] = []
-    for answer in answers:
-        held.append(answer)
-        if answer.error is None:
+    held: list[PatternResult] = []
+    for result in results:
+        held.append(result)
+        if result.error is None:
             yield from held
-            yield from answers
+            yield from results
             return
         if len(held) == _MOST_LINES_HELD:
             break
