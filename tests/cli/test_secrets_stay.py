@@ -203,7 +203,7 @@ def test_no_secret_is_written_anywhere(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Nine kinds of credentials by fourteen failures, one of them of a bundle's items: nothing written has any."""
+    """Nine kinds of credentials by fourteen failures, one of a batch request's items: nothing written has any."""
     caplog.set_level(logging.DEBUG, logger="eventbridge")
     shop.write_rules(more=rules_of(shop, parties))
     for name, value in shop.environ.items():

@@ -99,7 +99,7 @@ def http2(receivers: Receivers) -> Place:
     )
 
 
-def bundles(receivers: Receivers) -> Place:
+def batch_requests(receivers: Receivers) -> Place:
     """Several deliveries in one request; what arrives are the items of its arrays."""
     path = f"/healthy/{uuid.uuid4()}"
     return Place(
@@ -108,7 +108,7 @@ def bundles(receivers: Receivers) -> Place:
     )
 
 
-def http2_bundles(receivers: Receivers) -> Place:
+def http2_batch_requests(receivers: Receivers) -> Place:
     """The same over TLS and HTTP/2."""
     receiver, path = receivers.secure, f"/healthy/{uuid.uuid4()}"
     return Place(
@@ -188,8 +188,8 @@ Asked = Callable[[str], Any]
 PLACES: dict[str, Callable[[Asked], Place]] = {
     "http": lambda asked: http(asked("receivers")),
     "http2": lambda asked: http2(asked("receivers")),
-    "bundles": lambda asked: bundles(asked("receivers")),
-    "http2 bundles": lambda asked: http2_bundles(asked("receivers")),
+    "batch_requests": lambda asked: batch_requests(asked("receivers")),
+    "http2 batch_requests": lambda asked: http2_batch_requests(asked("receivers")),
     "file": lambda asked: file(asked("tmp_path")),
     "kafka": lambda asked: kafka(asked("kafka"), next(asked("kafka_topics"))),
     "rocketmq": lambda asked: rocketmq(asked("rocketmq"), next(asked("rocketmq_topics"))),
@@ -197,7 +197,7 @@ PLACES: dict[str, Callable[[Asked], Place]] = {
 }
 TARGET, QUEUE = "target", "dead letter queue"
 #: Which of them a rule file may write as a dead letter queue.
-QUEUES = [name for name in PLACES if "bundles" not in name]
+QUEUES = [name for name in PLACES if "batch_requests" not in name]
 
 
 def kit_of(place: Place, role: str, folder: Path) -> Kit:

@@ -44,8 +44,8 @@ _LEFT_OUT = {
     """,
     "a streaming task as short as a story's makes one attempt: the rest is the retries'": """
         sending/test_retries.py::test_a_degraded_target_gets_one_retry_chunk_at_a_time_until_it_heals
-        sending/test_bundles.py::test_what_one_request_brought_back_travels_together_again
-        sending/test_bundles.py::test_a_target_that_is_probed_gets_one_item
+        sending/test_batch_requests.py::test_what_one_request_brought_back_travels_together_again
+        sending/test_batch_requests.py::test_a_target_that_is_probed_gets_one_item
     """,
     "of a target whose responses are slow: a streaming task waits for none, and calls none slow": """
         sending/test_slow_target.py

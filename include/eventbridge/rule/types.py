@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from eventbridge.rule.fields import Fields
     from eventbridge.rule.model import Source, Target, Transform
 
-#: What a target takes at a time: one delivery, several in one request (a bundle), the payloads of a block side by side,
-#: or what route laid side by side (a span), always as a whole.
-Takes = Literal["deliveries", "bundles", "blocks", "spans"]
+#: What a target takes at a time: one delivery, several in one request (a batch request), the payloads of a block side
+#: by side, or what route laid side by side (a span), always as a whole.
+Takes = Literal["deliveries", "batch_requests", "blocks", "spans"]
 
 _MIB = 1 << 20
 
@@ -33,7 +33,7 @@ class ChunkSize(NamedTuple):
 SMALL_CHUNK: Final = ChunkSize(5_000, 8 * _MIB)
 
 #: Deliveries that go many to a request: a push holds each as an object of its own, about 1.3 KiB beside its payload.
-BUNDLED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
+BATCHED_CHUNK: Final = ChunkSize(20_000, 32 * _MIB)
 
 #: Payloads taken by the thousand where they lie, a second's work; they are in memory once, as the file holds them.
 BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
@@ -41,7 +41,7 @@ BULK_CHUNK: Final = ChunkSize(100_000, 128 * _MIB)
 #: What is usual for what a target takes.
 CHUNK_SIZES: Final[Mapping[Takes, ChunkSize]] = {
     "deliveries": SMALL_CHUNK,
-    "bundles": BUNDLED_CHUNK,
+    "batch_requests": BATCHED_CHUNK,
     "blocks": BULK_CHUNK,
     "spans": BULK_CHUNK,
 }

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.decision.request_batch_response import Said
+from eventbridge.decision.batch_request_response import Said
 from eventbridge.model.response import Response
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to

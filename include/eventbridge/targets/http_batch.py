@@ -14,7 +14,7 @@ _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
 
 
 class Batching(Frozen):
-    """How large a bundle of a target's deliveries may be: deliveries, and bytes of the request's body."""
+    """How large a batch request of a target's deliveries may be: deliveries, and bytes of the request's body."""
 
     count: int = 100
     size_bytes: int = 256 << 10

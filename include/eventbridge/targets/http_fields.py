@@ -8,7 +8,7 @@ from eventbridge.config.quantities import write_duration
 from eventbridge.rule.address import url_mistake
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import BUNDLED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
+from eventbridge.rule.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
 from eventbridge.rule.vocabulary import CONTENT_MODES
 from eventbridge.targets.http_batch import Batching, read_batch
 
@@ -63,14 +63,14 @@ def _timeouts(fields: Fields) -> dict[str, Any]:
 
 
 def _takes(target: HttpFields) -> Takes:
-    return "bundles" if target.batch is not None else "deliveries"
+    return "batch_requests" if target.batch is not None else "deliveries"
 
 
 def _chunk_size(target: HttpFields) -> ChunkSize:
     if target.batch is None:
         return SMALL_CHUNK
     # as many requests as without, as far as memory allows
-    return ChunkSize(min(SMALL_CHUNK.deliveries * target.batch.count, BUNDLED_CHUNK.deliveries), BUNDLED_CHUNK.size)
+    return ChunkSize(min(SMALL_CHUNK.deliveries * target.batch.count, BATCHED_CHUNK.deliveries), BATCHED_CHUNK.size)
 
 
 HTTP = TargetType(

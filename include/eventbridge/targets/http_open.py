@@ -6,7 +6,7 @@ import weakref
 from dataclasses import dataclass
 
 from eventbridge.config.connection import Connection
-from eventbridge.decision.request_batch import Limits
+from eventbridge.decision.batch_request import Limits
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.access import Access
 from eventbridge.targets.address import address_of, secrets_in
@@ -14,7 +14,7 @@ from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.credentials import Credentials, credentials_of
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.http import HttpTarget
-from eventbridge.targets.http_bundles import BundlingHttpTarget
+from eventbridge.targets.http_batch_requests import BatchingHttpTarget
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
@@ -58,7 +58,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
     access = Access(read, token_endpoint, clock)
     if target.batch is not None:
         limits = Limits(target.batch.count, target.batch.size_bytes)
-        return BundlingHttpTarget(
+        return BatchingHttpTarget(
             endpoint, limits=limits, max_in_flight=target.max_in_flight, access=access, clock=clock
         )
     return HttpTarget(endpoint, max_in_flight=target.max_in_flight, access=access, clock=clock)

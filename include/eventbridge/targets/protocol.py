@@ -47,11 +47,11 @@ class Target(Protocol):
         never started is not yielded. Never raises for what one request meets on its way.
         Closing the generator gives up what is in flight.
 
-        A target that sends several requests together (a bundle) may leave some of them without a response although it
-        sent them: those that nobody has judged, because others of their bundle were in the way. They come again in a
-        later `deliver`, as what was never started does. Each `deliver` responds to one of them, or sends them in
-        smaller bundles the next time, so that this ends. It looks ahead by index, and takes by iterating only what it
-        sends.
+        A target that sends several requests together (a batch request) may leave some of them without a response
+        although it sent them: those that nobody has judged, because others of their batch request were in the way. They
+        come again in a later `deliver`, as what was never started does. Each `deliver` responds to one of them, or
+        sends them in smaller batch requests the next time, so that this ends. It looks ahead by index, and takes by
+        iterating only what it sends.
         """
 
     def flush(self) -> None:

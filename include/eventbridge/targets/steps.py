@@ -49,7 +49,7 @@ class MultiplexedTarget(Target, Protocol):
         """Deliver as `deliver` does, and yield what is to be waited for too.
 
         A request that is None is none: the next may be sent once whoever drives this has done something for it.
-        A target that sends bundles looks ahead, and takes nothing but a sequence.
+        A target that sends batch requests looks ahead, and takes nothing but a sequence.
         """
 
 

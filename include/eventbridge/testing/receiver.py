@@ -3,8 +3,8 @@
 `python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is ended.
 `receiver_paths` says what it responds with. Each request is one JSON line in FILE, written before the response is sent:
 `at` (ISO 8601, UTC), `path`, `webhook_id`, `status` (null: never responded to), `in_flight` (requests open at that
-moment), `connection` (its number); of a bundle `webhook_ids`, and `item_statuses`: what response each of its deliveries
-got; with `--whole` also `headers` (names in lower case) and `body` (base64).
+moment), `connection` (its number); of a batch request `webhook_ids`, and `item_statuses`: what response each of its
+deliveries got; with `--whole` also `headers` (names in lower case) and `body` (base64).
 """
 
 from __future__ import annotations

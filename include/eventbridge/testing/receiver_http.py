@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from http import HTTPStatus
 
-from eventbridge.testing.receiver_bundles import bundle_ids
+from eventbridge.testing.receiver_batch_requests import batch_request_ids
 from eventbridge.testing.receiver_paths import Paths, Reply
 
 _HEAD_BYTES = 64 * 1024
@@ -119,7 +119,7 @@ class Record:
             "in_flight": self.in_flight,
             "connection": connection,
         }
-        if ids := bundle_ids(incoming.headers):
+        if ids := batch_request_ids(incoming.headers):
             line["webhook_ids"] = ids
             line["item_statuses"] = list(reply.item_statuses) or [reply.status] * len(ids)
         if self._whole:

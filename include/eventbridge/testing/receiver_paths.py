@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from urllib.parse import unquote
 
-from eventbridge.testing.receiver_bundles import BundleEndpoint, bundle_ids
+from eventbridge.testing.receiver_batch_requests import BatchRequestEndpoint, batch_request_ids
 from eventbridge.testing.receiver_tokens import TokenEndpoint
 
 #: What must follow these first parts: a status (and a name), milliseconds (and how often, and a name), seconds and a
-#: secret, uses of a token and a name, how many of a bundle.
+#: secret, uses of a token and a name, how many of a batch request.
 _NUMBERED = {
     "status": "[1-9][0-9]{2}",
     "tell": "[1-9][0-9]{2}/[^/]+",
@@ -48,7 +48,9 @@ class Reply:
     close: bool = False  # close the connection after the body, unannounced; over HTTP/2 its stream alone
     drop: bool = False  # then close the connection, whatever else is on it
     hints: Mapping[str, str] = field(default_factory=dict)  # headers of a 103 sent before
-    item_statuses: Sequence[int] = ()  # what it says to each delivery of a bundle; none: to all what `status` does
+    item_statuses: Sequence[
+        int
+    ] = ()  # what it says to each delivery of a batch request; none: to all what `status` does
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,8 @@ class Seen:
 
     @property
     def ids(self) -> list[str]:
-        """The delivery ids of a bundle, in the order of its items."""
-        return bundle_ids(self.headers)
+        """The delivery ids of a batch request, in the order of its items."""
+        return batch_request_ids(self.headers)
 
 
 class Paths:
@@ -76,10 +78,10 @@ class Paths:
     milliseconds and all others at once. /leave-after/COUNT/NAME responds to the first COUNT requests, and closes the
     connection of each later one without a response. /told/NAME responds with the status that /tell/STATUS/NAME told it
     last, before that
-    200. To bundles: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so many
-    times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has more;
-    /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that text, escaped, as JSON;
-    /blame refuses every delivery by itself, and tells with each what /mirror tells.
+    200. To batch requests: /each/STATUS/EVERY/TIMES gives every EVERYth delivery, counted as they first come, STATUS so
+    many times and all else 200; /first/COUNT acknowledges the first ones; /at-most/COUNT refuses with 413 what has
+    more; /picky refuses with 400 what holds the word poison; /say/TEXT responds with 200 with that text, escaped, as
+    JSON; /blame refuses every delivery by itself, and tells with each what /mirror tells.
     """
 
     def __init__(self) -> None:
@@ -88,7 +90,7 @@ class Paths:
         self._refused: Counter[tuple[str, str]] = Counter()
         self._throttled: dict[str, float] = {}  # until when, by the monotonic clock
         self._tokens = TokenEndpoint()
-        self._bundles = BundleEndpoint()
+        self._batch_requests = BatchRequestEndpoint()
         self._replies: dict[str, Callable[[Seen], Reply]] = {
             "healthy": lambda seen: Reply(200),
             "slow": lambda seen: Reply(200, delay_seconds=0.2),
@@ -170,7 +172,7 @@ class Paths:
 
     def _each(self, seen: Seen) -> Reply:
         status, every, times = map(int, seen.rest.split("/")[:3])
-        statuses = self._bundles.statuses(seen.path, seen.ids, status, every, times)
+        statuses = self._batch_requests.statuses(seen.path, seen.ids, status, every, times)
         results = [{"id": each, "status": its} for each, its in zip(seen.ids, statuses, strict=True)]
         return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=statuses)
 

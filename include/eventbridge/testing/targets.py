@@ -25,7 +25,7 @@ def accept(request: Request) -> Response:
 class InMemoryTarget:
     """Keeps what it is given in `received`; `response` says what becomes of each request (default: 200).
 
-    None: it was sent, and nobody judged it, as in a bundle with another that was in the way.
+    None: it was sent, and nobody judged it, as in a batch request with another that was in the way.
     `durable` is how many of them were flushed. While `flush_error` is set, `flush` raises InfrastructureError with it.
     """
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.rule.chunk_sizes import ChunkSizes
-from eventbridge.rule.types import BULK_CHUNK, BUNDLED_CHUNK, SMALL_CHUNK, ChunkSize
+from eventbridge.rule.types import BATCHED_CHUNK, BULK_CHUNK, SMALL_CHUNK, ChunkSize
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.http_batch import Batching
 from eventbridge.targets.http_fields import HttpFields
@@ -18,12 +18,12 @@ def test_a_file_takes_twenty_times_what_a_request_each_does() -> None:
     assert sizes.of(None) == SMALL_CHUNK
 
 
-def test_bundles_make_larger_chunks() -> None:
+def test_batch_requests_make_larger_chunks() -> None:
     """As many requests as before, with more in each, as far as memory allows."""
     sizes = ChunkSizes()
 
-    assert sizes.of(HttpFields(name="crm", batch=Batching(count=3))) == (15_000, BUNDLED_CHUNK.size)
-    assert sizes.of(HttpFields(name="crm", batch=Batching(count=100))) == BUNDLED_CHUNK
+    assert sizes.of(HttpFields(name="crm", batch=Batching(count=3))) == (15_000, BATCHED_CHUNK.size)
+    assert sizes.of(HttpFields(name="crm", batch=Batching(count=100))) == BATCHED_CHUNK
 
 
 def test_the_settings_speak_for_every_target() -> None:

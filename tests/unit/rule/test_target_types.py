@@ -162,19 +162,19 @@ def test_it_is_opened_by_its_opener(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("listed")
 def test_chunks_are_as_large_as_suits_what_a_target_takes() -> None:
-    """A request each, a bundle each, or blocks; a package's type that says nothing takes single deliveries."""
-    http, bundles = {"type": "http"}, {"type": "http", "batch": {"count": 5}}
+    """A request each, a batch request each, or blocks; a package's type that says nothing takes single deliveries."""
+    http, batch_requests = {"type": "http"}, {"type": "http", "batch": {"count": 5}}
     file, listed = {"type": "file"}, {"type": "listed", "list_name": "a"}
-    targets = [as_target({"name": "t", **fields}) for fields in (http, bundles, file, listed)]
+    targets = [as_target({"name": "t", **fields}) for fields in (http, batch_requests, file, listed)]
 
     assert [TARGET_TYPES.get(target.type).takes(target) for target in targets] == [
         "deliveries",
-        "bundles",
+        "batch_requests",
         "blocks",
         "deliveries",
     ]
     sizes = [TARGET_TYPES.get(target.type).chunk_size_of(target) for target in targets]
-    assert sizes == [CHUNK_SIZES[takes] for takes in ("deliveries", "bundles", "blocks", "deliveries")]
+    assert sizes == [CHUNK_SIZES[takes] for takes in ("deliveries", "batch_requests", "blocks", "deliveries")]
 
 
 def test_built_in_types_cost_no_look_at_packages(tmp_path: Path) -> None:

@@ -20,8 +20,9 @@ class JitterSample(NamedTuple):
 class RetryJitter:
     """Samples the jitter for the responses of one run.
 
-    Each item of a bundle has a response of its own, all with the times of their request. Without one sample for all of
-    them a bundle of 100 that is refused would come again as 100 requests, to a target that is in trouble already.
+    Each item of a batch request has a response of its own, all with the times of their request. Without one sample for
+    all of them a batch request of 100 that is refused would come again as 100 requests, to a target that is in trouble
+    already.
     """
 
     def __init__(self, clock: Callable[[], datetime]) -> None:

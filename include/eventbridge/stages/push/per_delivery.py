@@ -51,7 +51,9 @@ class Rounds:
         self._of_index = {item.request.index: item for item in self._waiting}
         self._unflushed: list[tuple[Item, Response]] = []
         self._sent_at: dict[int, float] = {}  # when what is in flight was sent, by the monotonic clock
-        self._unjudged: set[int] = set()  # requests that were sent in a bundle and have no response: they go again
+        self._unjudged: set[int] = (
+            set()
+        )  # requests that were sent in a batch request and have no response: they go again
         self._interrupted = False
         run.in_flight = self._in_flight
 

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
-from eventbridge.rule.types import BUNDLED_CHUNK, ChunkSize, TargetType
+from eventbridge.rule.types import BATCHED_CHUNK, ChunkSize, TargetType
 from eventbridge.rule.vocabulary import CONTENT_MODES
 
 
@@ -32,7 +32,7 @@ def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
 
 
 def _chunk_size(_: RocketmqFields) -> ChunkSize:
-    return BUNDLED_CHUNK  # a push sends thousands a second, and holds each as an object
+    return BATCHED_CHUNK  # a push sends thousands a second, and holds each as an object
 
 
 ROCKETMQ = TargetType(

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from botocore.exceptions import BotoCoreError, ClientError
 
-from eventbridge.decision.request_batch import bundle_id
+from eventbridge.decision.batch_request import batch_request_id
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
@@ -58,7 +58,7 @@ class S3Target:
                 return
             ids = [request.delivery_id for request in some]
             body = self._body(ids, pa.array([request.payload for request in some], pa.binary()))
-            response = self._put(_key(self._rule, now, bundle_id(ids)), body)
+            response = self._put(_key(self._rule, now, batch_request_id(ids)), body)
             for left, request in zip(range(len(some) - 1, -1, -1), some, strict=True):
                 self.more_of_response = left
                 yield request.index, response

@@ -1,4 +1,4 @@
-"""A run whose target sends deliveries that nobody judges, as in a bundle: they go again, and count once."""
+"""A run whose target sends deliveries that nobody judges, as in a batch request: they go again, and count once."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ import pytest
 from unit.loopback import LOOPBACK, later, now
 
 from eventbridge.config.connection import Connection
-from eventbridge.decision.request_batch import bundle_id
+from eventbridge.decision.batch_request import batch_request_id
 from eventbridge.model.response import Response
 from eventbridge.stages.push.admission_gate import Feed
 from eventbridge.targets.http_fields import HttpFields
@@ -85,11 +85,11 @@ def test_events_go_out_as_cloudevents_in_batched_mode(receiver: Receiver) -> Non
     ids = [each.delivery_id for each in requests[:10]]
     assert headers["content-type"] == "application/cloudevents-batch+json"
     assert headers["webhook-ids"] == ",".join(ids)
-    assert headers["webhook-id"] == bundle_id(ids)
-    assert headers["traceparent"].split("-")[1] == bundle_id(ids).replace("-", "")
+    assert headers["webhook-id"] == batch_request_id(ids)
+    assert headers["traceparent"].split("-")[1] == batch_request_id(ids).replace("-", "")
 
 
-def test_a_bundle_of_one_is_an_array_under_its_deliverys_id(receiver: Receiver) -> None:
+def test_a_batch_request_of_one_is_an_array_under_its_deliverys_id(receiver: Receiver) -> None:
     """Its receiver has one form to read, and the id that it knows."""
     [request] = some(1)
     with closing(target_of(receiver.url("/healthy/one"))) as target:
@@ -169,8 +169,8 @@ def test_an_index_leaves_those_behind_it_unjudged(receiver: Receiver) -> None:
     assert (first[4].accepted, first[4].error_class) == (False, "NotAcknowledged")
 
 
-def test_a_bundle_that_is_too_large_is_halved_and_so_are_those_after_it(receiver: Receiver) -> None:
-    """Each delivery gets a response once, by the request that was small enough; later bundles begin smaller."""
+def test_a_batch_request_that_is_too_large_is_halved_and_so_are_those_after_it(receiver: Receiver) -> None:
+    """Each delivery gets a response once, by the request that was small enough; later batch requests begin smaller."""
     path = "/at-most/3/large"
     with closing(target_of(receiver.url(path), max_in_flight=1)) as target:
         responses = responses_of(target, some(20))
@@ -198,7 +198,7 @@ def test_one_delivery_that_is_refused_costs_no_other(receiver: Receiver) -> None
 
 
 def test_requests_in_flight_are_counted_not_deliveries(receiver: Receiver) -> None:
-    """`max_in_flight` bundles are out at a time."""
+    """`max_in_flight` batch requests are out at a time."""
     path = "/delay/50?flight"
     with closing(target_of(receiver.url(path), max_in_flight=3)) as target:
         responses_of(target, some(100))
@@ -262,7 +262,7 @@ def test_a_body_is_read_beyond_what_is_kept_of_it(receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("path", ["/cut/b", "/drop/b", "/hang/b", "/status/503"])
 def test_a_response_that_is_none_is_everybodys(receiver: Receiver, path: str) -> None:
-    """Each delivery of the bundle has the outcome of its request."""
+    """Each delivery of the batch request has the outcome of its request."""
     with closing(target_of(receiver.url(path), timeout_seconds=1.0)) as target:
         responses = responses_of(target, some(4))
 
@@ -272,7 +272,7 @@ def test_a_response_that_is_none_is_everybodys(receiver: Receiver, path: str) ->
 
 
 def test_a_connection_that_breaks_is_nobodys_response(receiver: Receiver) -> None:
-    """Several bundles are out on it, over HTTP/2, when it closes in the middle of a response: none is delivered."""
+    """Several batch requests are out, over HTTP/2, when it closes in the middle of a response: none is delivered."""
     path = "/drop/several"
     with closing(target_of(receiver.url(path), max_in_flight=3)) as target:
         responses = dict(target.deliver(some(30), later()))
@@ -284,7 +284,7 @@ def test_a_connection_that_breaks_is_nobodys_response(receiver: Receiver) -> Non
 def test_a_response_without_end_is_read_so_far_and_no_further(receiver: Receiver) -> None:
     """Beyond 1 MB it is cut off: 2xx without a word of ours is delivered, results that break off are not."""
     endless = "/say/" + quote('{"delivery_results": [{"status": 200}', safe="") + "%20" * 20_000
-    with closing(target_of(receiver.url("/huge/bundle"))) as target:
+    with closing(target_of(receiver.url("/huge/batch"))) as target:
         plain = responses_of(target, some(3))
     with closing(target_of(receiver.url(endless))) as target:
         [cut] = [*dict(target.deliver(some(1), later())).values()]
@@ -293,8 +293,8 @@ def test_a_response_without_end_is_read_so_far_and_no_further(receiver: Receiver
     assert (cut.accepted, cut.error_class) == (False, "UnclearResults")
 
 
-def test_bundles_share_a_connection_over_http_2(receiver: Receiver) -> None:
-    """Over HTTP/1.1 each that is out has one of its own; either way every bundle has its own response."""
+def test_batch_requests_share_a_connection_over_http_2(receiver: Receiver) -> None:
+    """Over HTTP/1.1 each that is out has one of its own; either way every batch request has its own response."""
     path = "/each/503/2/1/shared"
     with closing(target_of(receiver.url(path), 5, max_in_flight=4)) as target:
         responses = dict(target.deliver(some(100), later()))
@@ -306,7 +306,7 @@ def test_bundles_share_a_connection_over_http_2(receiver: Receiver) -> None:
     assert len(connections) <= 4
 
 
-def test_when_time_is_over_all_of_a_bundle_is_given_up(receiver: Receiver) -> None:
+def test_when_time_is_over_all_of_a_batch_request_is_given_up(receiver: Receiver) -> None:
     """What was in flight is Interrupted, delivery by delivery."""
     with closing(target_of(receiver.url("/hang/over"), max_in_flight=1)) as target:
         responses = dict(target.deliver(some(30), later(1.0)))

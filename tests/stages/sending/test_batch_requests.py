@@ -25,7 +25,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 AT_ONCE = "{policy: custom, max_retries: 3, initial_delay: 0s, max_delay: 0s}"
 
 
-def bundling(path: str, most: int = 10, **fields: object) -> str:
+def batching(path: str, most: int = 10, **fields: object) -> str:
     """Return a target that takes so many deliveries in one request."""
     return http(path, batch=f"{{count: {most}}}", **fields)
 
@@ -55,7 +55,7 @@ def books(runtime: Runtime, target: str = "crm") -> dict[str, int]:
 def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
     """Every third delivery is refused twice: it comes three times under its id, the others once."""
     path = "/each/503/3/2/again"
-    runtime = sending.begin(30, crm=bundling(path, retry=AT_ONCE))
+    runtime = sending.begin(30, crm=batching(path, retry=AT_ONCE))
 
     batch_id = sending.deliver_batch()
 
@@ -79,17 +79,19 @@ def test_what_one_request_brought_back_travels_together_again(sending: Sending) 
     """Jitter spreads requests, not the items of one: ten are refused together, and come together a second later."""
     path = "/each/503/3/1/together"
     policy = "{policy: custom, max_retries: 3, initial_delay: 1s, max_delay: 1s, jitter: 0.5}"
-    sending.begin(30, crm=bundling(path, most=30, retry=policy))
+    sending.begin(30, crm=batching(path, most=30, retry=policy))
 
     sending.deliver_batch()
 
     assert sizes(sending.requests(), path) == [30, 10]
 
 
-def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sending, clock: RunningClock) -> None:
-    """Retries of several bundles travel together, in the slow lane, under their ids."""
+def test_a_later_batch_takes_up_what_was_left_in_batch_requests_of_its_own(
+    sending: Sending, clock: RunningClock
+) -> None:
+    """Retries of several batch requests travel together, in the slow lane, under their ids."""
     path = "/each/429/2/1/later"
-    runtime = sending.begin(30, crm=bundling(path))
+    runtime = sending.begin(30, crm=batching(path))
 
     first = sending.deliver_batch()
 
@@ -105,7 +107,7 @@ def test_a_later_batch_takes_up_what_was_left_in_bundles_of_its_own(sending: Sen
 def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
     """The target takes four of each request: one a request is tried again, those behind it are just sent on."""
     path = "/first/4/crm"
-    runtime = sending.begin(20, crm=bundling(path, retry=AT_ONCE, max_in_flight=1))
+    runtime = sending.begin(20, crm=batching(path, retry=AT_ONCE, max_in_flight=1))
 
     batch_id = sending.deliver_batch()
 
@@ -122,7 +124,7 @@ def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
 def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None:
     """413 is not a dead letter while there is something to halve, and counts no attempt."""
     path = "/at-most/3/crm"
-    runtime = sending.begin(20, crm=bundling(path))
+    runtime = sending.begin(20, crm=batching(path))
 
     batch_id = sending.deliver_batch()
 
@@ -133,8 +135,8 @@ def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None
 
 
 def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Callable[..., bytes]) -> None:
-    """The other 19 of its bundle are delivered."""
-    runtime = sending.begin(12, order("x", subject="poison"), 7, crm=bundling("/picky/crm", 20))
+    """The other 19 of its batch request are delivered."""
+    runtime = sending.begin(12, order("x", subject="poison"), 7, crm=batching("/picky/crm", 20))
 
     batch_id = sending.deliver_batch()
 
@@ -149,7 +151,7 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
 )
 def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     """Everything is tried again, and the outcome says why."""
-    runtime = sending.begin(10, crm=bundling(f"/say/{said}"))
+    runtime = sending.begin(10, crm=batching(f"/say/{said}"))
 
     batch_id = sending.deliver_batch()
 
@@ -160,10 +162,10 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     assert books(runtime) | {"delivered": 0, "pending": 10} == books(runtime)
 
 
-def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
-    """Its neighbour in the chunk has everything while the bundle is still out."""
-    slow = bundling("/hang/crm", timeout="5s")
-    batch = sending.routed(20, crm=slow, note=bundling("/healthy/note", 5))
+def test_a_slow_target_with_batch_requests_delays_nobody(sending: Sending) -> None:
+    """Its neighbour in the chunk has everything while the batch request is still out."""
+    slow = batching("/hang/crm", timeout="5s")
+    batch = sending.routed(20, crm=slow, note=batching("/healthy/note", 5))
     runtime = sending.runtime
 
     sending.push(batch)
@@ -180,7 +182,7 @@ def test_a_slow_target_with_bundles_delays_nobody(sending: Sending) -> None:
 
 def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
     """A request has no more items than there are tokens, and the rest waits untried."""
-    crm = bundling("/healthy/rate", rate="10/s")
+    crm = batching("/healthy/rate", rate="10/s")
     batch = sending.routed(60, settings={"push_timeout": 2}, crm=crm, note="/healthy/beside")
     runtime = sending.runtime
 
@@ -192,9 +194,9 @@ def test_a_rate_counts_deliveries_not_requests(sending: Sending) -> None:
 
 
 def test_a_target_that_is_probed_gets_one_item(sending: Sending, clock: RunningClock) -> None:
-    """An open breaker lets single deliveries through, until five were good; then bundles again."""
+    """An open breaker lets single deliveries through, until five were good; then batch requests again."""
     runtime = sending.begin(
-        40, crm=bundling("/told/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
+        40, crm=batching("/told/probed", retry="{policy: custom, max_retries: 9, initial_delay: 1s, multiplier: 1}")
     )
     tell(sending, "/tell/503/probed")
     sending.deliver_batch()
@@ -222,7 +224,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
     """Killed around any send, response or segment: what is written down is not sent again, the rest is, by its ids."""
     path = "/each/503/4/1/dies"
     site.environ |= {"EVENTBRIDGE_SEGMENT_RESPONSES": "3", "EVENTBRIDGE_BATCH_TIMEOUT": "3600"}
-    batch = sending.routed(9, crm=bundling(path, 3, retry=AT_ONCE, max_in_flight=1))
+    batch = sending.routed(9, crm=batching(path, 3, retry=AT_ONCE, max_in_flight=1))
 
     for number in count(1):
         wreck = site.copy(tmp_path / f"wreck-{number}")

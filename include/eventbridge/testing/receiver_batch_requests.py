@@ -1,4 +1,4 @@
-"""What the test receiver knows of bundles: their deliveries' ids, and which of them it has refused how often."""
+"""What the test receiver knows of batch requests: their deliveries' ids, and which of them it has refused how often."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 
 
-def bundle_ids(headers: Mapping[str, str]) -> list[str]:
-    """Return the delivery ids that a request lists, in the order of its items; none if it is not a bundle."""
+def batch_request_ids(headers: Mapping[str, str]) -> list[str]:
+    """Return the delivery ids that a request lists, in the order of its items; none if it is not a batch request."""
     text = headers.get("webhook-ids", "")
     return text.split(",") if text else []
 
 
-class BundleEndpoint:
+class BatchRequestEndpoint:
     """Refuses some deliveries of a path, and takes them later."""
 
     def __init__(self) -> None:

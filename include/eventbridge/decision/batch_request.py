@@ -1,4 +1,4 @@
-"""Which deliveries of a target travel together, and under which id they do: the bundles of one request each. Pure."""
+"""Which deliveries of a target travel together, and under which id: batch requests. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _UTF8 = re.compile(r'charset="?utf-?8"?', re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Limits:
-    """How many deliveries a bundle has at most, and how many bytes its body; one delivery alone may be larger."""
+    """How many deliveries a batch request has at most, and how many bytes; one delivery alone may be larger."""
 
     count: int
     size_bytes: int
 
 
 class Candidate(NamedTuple):
-    """A delivery that is next: `kind` None goes alone, `most` is in how large a bundle it may go."""
+    """A delivery that is next: `kind` None goes alone, `most` is in how large a batch request it may go."""
 
     kind: Kind | None
     size_bytes: int
@@ -71,7 +71,7 @@ def together(candidates: Iterable[Candidate], limits: Limits) -> int:
 
 
 def after_refusal(limits: Limits, code: int | None, count: int, size_bytes: int) -> Limits:
-    """Return the limits after a bundle of `count` deliveries and a body of `size_bytes` was refused with `code`.
+    """Return the limits after a batch request of `count` deliveries and a body of `size_bytes` was refused with `code`.
 
     413: what follows is at most half as large; 431 (its ids are too many for a header): half as many.
     """
@@ -92,8 +92,8 @@ def ids_text(ids: Sequence[str]) -> str:
     return ",".join(ids)
 
 
-def bundle_id(ids: Sequence[str]) -> str:
-    """Return the `webhook-id` of a bundle: of one delivery its id, else a UUIDv8 of the first 16 bytes of SHA-256.
+def batch_request_id(ids: Sequence[str]) -> str:
+    """Return the `webhook-id` of a batch request: of one delivery its id, else a UUIDv8 of 16 bytes of SHA-256.
 
     It is the hash of `ids_text`: the same deliveries in the same order have the same one, and a signature, which
     covers `webhook-id`, covers the list too.

@@ -1,4 +1,4 @@
-"""What the response to a bundle means for each of its deliveries. Pure.
+"""What the response to a batch request means for each of its deliveries. Pure.
 
 A response that cannot be read counts for nothing: what a target meant is never guessed, as a delivery that was taken
 and comes again carries its id, and one that is taken for delivered and is not is lost.
@@ -17,7 +17,8 @@ from eventbridge.model.response import Response
 RESULTS: Final = "delivery_results"
 INDEX: Final = "acknowledge_index"
 
-#: Statuses that may be the fault of one delivery, or of the size: a bundle that gets one is sent again in halves.
+#: Statuses that may be the fault of one delivery, or of the size: a batch request that gets one is sent again in
+#: halves.
 DIVISIBLE: Final = frozenset({400, 413, 422, 431})
 
 _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNORECASE | re.DOTALL)
@@ -35,10 +36,10 @@ class Said(NamedTuple):
 
 
 class Reading(NamedTuple):
-    """The response to each delivery of a bundle, in their order.
+    """The response to each delivery of a batch request, in their order.
 
     None: the target has not looked at it, so it is sent again as if it had not been; `most` says in how large a
-    bundle, None: in any.
+    batch request, None: in any.
     """
 
     responses: tuple[Response | None, ...]
@@ -50,7 +51,7 @@ class _Unclear(Exception):
 
 
 def read_response(response: Response, said: Said, ids: Sequence[str]) -> Reading:
-    """Return what a response means for the deliveries of a bundle, whose ids are given in their order.
+    """Return what a response means for the deliveries of a batch request, whose ids are given in their order.
 
     2xx: all have it, unless its body tells their results or an acknowledge index. Any other response is that to each of
     them; but with a status that may be the fault of one of several, all of them are sent again in halves.

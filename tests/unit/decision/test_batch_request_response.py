@@ -1,4 +1,4 @@
-"""What the response to a bundle means for each of its deliveries, and that no nonsense counts as delivered."""
+"""What the response to a batch request means for each of its deliveries, and that no nonsense counts as delivered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.request_batch_response import INDEX, RESULTS, Said, read_response
+from eventbridge.decision.batch_request_response import INDEX, RESULTS, Said, read_response
 from eventbridge.decision.response_to_outcome import decide
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.response import Response
@@ -195,7 +195,7 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
 def test_what_may_be_one_deliverys_fault_is_asked_again_in_halves(code: int) -> None:
-    """A bundle is our making: nobody pays for its neighbour. One alone is judged."""
+    """A batch request is our making: nobody pays for its neighbour. One alone is judged."""
     assert read_response(refused(code), Said(b""), IDS) == ((None,) * 4, 2)
     assert read_response(refused(code), Said(b""), IDS[:3]) == ((None,) * 3, 2)
     assert read_response(refused(code), Said(b""), IDS[:1]) == ((refused(code),), None)

@@ -8,9 +8,9 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from eventbridge.decision import request_batch
-from eventbridge.decision.request_batch import Candidate, Kind, Limits
-from eventbridge.decision.request_batch_response import Said, read_response
+from eventbridge.decision import batch_request
+from eventbridge.decision.batch_request import Candidate, Kind, Limits
+from eventbridge.decision.batch_request_response import Said, read_response
 from eventbridge.model.replay import REPLAY_ID_HEADER
 from eventbridge.model.response import Response
 from eventbridge.targets.access import Access
@@ -27,7 +27,7 @@ _ERROR_CHARACTERS = 1_000
 
 
 @dataclass(slots=True)
-class _Bundle(Request):
+class _BatchRequest(Request):
     """A request of one or more deliveries; `joined` False: of one as it is, which fits into no array."""
 
     items: tuple[Request, ...] = ()
@@ -36,14 +36,14 @@ class _Bundle(Request):
     veil: Callable[[bytes], bytes] = bytes
 
 
-class BundlingHttpTarget(HttpTarget):
-    """Delivers to one URL, at most `max_in_flight` bundles at a time, each a JSON array within `limits`.
+class BatchingHttpTarget(HttpTarget):
+    """Delivers to one URL, at most `max_in_flight` batch requests at a time, each a JSON array within `limits`.
 
-    A bundle's `webhook-id` is `bundle.bundle_id`; `webhook-ids` lists the delivery ids in the order of the items. What
-    is not JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing waits for a bundle to
-    fill.
-    `bundle_response` says what a response means. What the target has not judged has no response in that `deliver`: its
-    caller sends it again, and finds it in other bundles.
+    A batch request's `webhook-id` is `batch_request.batch_request_id`; `webhook-ids` lists the delivery ids in the
+    order of the items. What is not JSON in UTF-8, or has headers of its own, is sent as `HttpTarget` sends it. Nothing
+    waits for a batch request to fill.
+    `batch_request_response` says what a response means. What the target has not judged has no response in that
+    `deliver`: its caller sends it again, and finds it in other batch requests.
     """
 
     def __init__(
@@ -57,19 +57,19 @@ class BundlingHttpTarget(HttpTarget):
     ) -> None:
         super().__init__(endpoint, max_in_flight=max_in_flight, access=access, clock=clock)
         self._limits = limits
-        self._most: dict[str, int] = {}  # by delivery id: in how large a bundle it may go, after one was refused
-        self._sent: dict[int, _Bundle] = {}
+        self._most: dict[str, int] = {}  # by delivery id: in how large a batch request it may go, after one was refused
+        self._sent: dict[int, _BatchRequest] = {}
 
     def steps(
         self, requests: Iterable[Request | None], until: datetime, slot: TransferSlot
     ) -> Generator[Step, None, None]:
-        """Send every request, in bundles."""
+        """Send every request, in batch requests."""
         assert isinstance(requests, Sequence), "what is next is looked at before it is taken"
         if not requests:
             return
         self._sent.clear()
         self.more_of_response = 0
-        with closing(super().steps(self._bundles(requests), until, slot)) as steps:
+        with closing(super().steps(self._batch_requests(requests), until, slot)) as steps:
             for step in steps:
                 if isinstance(step, tuple):
                     number, response = step
@@ -77,19 +77,19 @@ class BundlingHttpTarget(HttpTarget):
                 else:
                     yield step
 
-    def _bundles(self, requests: Sequence[Request]) -> Iterator[_Bundle | None]:
-        """Yield bundles; each is taken when there is room for it, and only what goes into it.
+    def _batch_requests(self, requests: Sequence[Request]) -> Iterator[_BatchRequest | None]:
+        """Yield batch requests; each is taken when there is room for it, and only what goes into it.
 
-        None: what comes next must wait. What was taken for its bundle goes out without it.
+        None: what comes next must wait. What was taken for its batch request goes out without it.
         """
         taken = iter(requests)
         seen: dict[int, Kind | None] = {}
         first = 0
         while first < len(requests):
-            count = request_batch.together(self._candidates(requests, first, seen), self._limits)
+            count = batch_request.together(self._candidates(requests, first, seen), self._limits)
             items, held_back = _taken(taken, count)
             if items:
-                made = _bundle(first, items, seen[first])
+                made = _batch_request(first, items, seen[first])
                 self._sent[first] = made
                 yield made
             if held_back:
@@ -109,14 +109,14 @@ class BundlingHttpTarget(HttpTarget):
             most = self._most.get(request.delivery_id, self._limits.count)
             yield Candidate(seen[place], len(request.payload), most)
 
-    def _judged(self, sent: _Bundle, response: Response) -> Iterator[tuple[int, Response]]:
+    def _judged(self, sent: _BatchRequest, response: Response) -> Iterator[tuple[int, Response]]:
         if not sent.joined:
             yield sent.items[0].index, response
             return
         reading = read_response(response, sent.said, [request.delivery_id for request in sent.items])
         if reading.most is not None:
             size_bytes = len(sent.payload)
-            self._limits = request_batch.after_refusal(self._limits, response.code, len(sent.items), size_bytes)
+            self._limits = batch_request.after_refusal(self._limits, response.code, len(sent.items), size_bytes)
             self._most.update((request.delivery_id, reading.most) for request in sent.items)
         self.more_of_response = sum(its is not None for its in reading.responses)
         for request, its in zip(sent.items, reading.responses, strict=True):
@@ -127,15 +127,15 @@ class BundlingHttpTarget(HttpTarget):
             yield request.index, its if its is response else _veiled(its, sent.veil)
 
     def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
-        assert isinstance(request, _Bundle), "nothing else is sent"
+        assert isinstance(request, _BatchRequest), "nothing else is sent"
         request.said, request.veil = exchange.said(), exchange.veiled
         return super()._read(exchange, request, error_number, message)
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:
         lines = super()._lines_of(request, now)
-        assert isinstance(request, _Bundle), "nothing else is sent"
+        assert isinstance(request, _BatchRequest), "nothing else is sent"
         if request.joined:
-            lines.append(f"webhook-ids: {request_batch.ids_text([each.delivery_id for each in request.items])}")
+            lines.append(f"webhook-ids: {batch_request.ids_text([each.delivery_id for each in request.items])}")
         return lines
 
 
@@ -151,21 +151,21 @@ def _taken(requests: Iterator[Request | None], count: int) -> tuple[tuple[Reques
 
 def _kind(request: Request) -> Kind | None:
     others = request.headers.keys() - {REPLAY_ID_HEADER}
-    kind = None if others else request_batch.kind_of(request.content_type)
+    kind = None if others else batch_request.kind_of(request.content_type)
     return kind if kind is not None and holds_json(request.payload) else None
 
 
-def _bundle(number: int, items: tuple[Request, ...], kind: Kind | None) -> _Bundle:
+def _batch_request(number: int, items: tuple[Request, ...], kind: Kind | None) -> _BatchRequest:
     if kind is None:
         [alone] = items
-        return _Bundle(
+        return _BatchRequest(
             number, alone.delivery_id, alone.payload, alone.content_type, alone.headers, items=items, joined=False
         )
-    return _Bundle(
+    return _BatchRequest(
         number,
-        request_batch.bundle_id([each.delivery_id for each in items]),
-        request_batch.joined([each.payload for each in items]),
-        request_batch.MEDIA_TYPES[kind],
+        batch_request.batch_request_id([each.delivery_id for each in items]),
+        batch_request.joined([each.payload for each in items]),
+        batch_request.MEDIA_TYPES[kind],
         # of one replay, all of them: else a receiver is told nothing of it
         items[0].headers if all(each.headers == items[0].headers for each in items) else {},
         items=items,

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.request_batch import (
+from eventbridge.decision.batch_request import (
     MEDIA_TYPES,
     Candidate,
     Kind,
     Limits,
     after_refusal,
-    bundle_id,
+    batch_request_id,
     ids_text,
     joined,
     kind_of,
@@ -37,7 +37,7 @@ CANDIDATES = st.lists(
 LIMITS = st.builds(Limits, st.integers(2, 12), st.integers(1, 1_000))
 
 
-def bundles(candidates: list[Candidate], limits: Limits) -> list[list[Candidate]]:
+def batch_requests(candidates: list[Candidate], limits: Limits) -> list[list[Candidate]]:
     """Return candidates as they are sent."""
     found, first = [], 0
     while count := together(iter(candidates[first:]), limits):
@@ -48,30 +48,32 @@ def bundles(candidates: list[Candidate], limits: Limits) -> list[list[Candidate]
 
 
 @given(CANDIDATES, LIMITS)
-def test_bundles_hold_everything_in_order_and_keep_every_limit(candidates: list[Candidate], limits: Limits) -> None:
+def test_batch_requests_hold_everything_in_order_and_keep_every_limit(
+    candidates: list[Candidate], limits: Limits
+) -> None:
     """None mixes kinds, is larger than a limit or than one of its deliveries bears; one alone may be too large."""
-    found = bundles(candidates, limits)
+    found = batch_requests(candidates, limits)
 
-    assert [each for bundle in found for each in bundle] == candidates
-    for bundle in found:
-        assert len({each.kind for each in bundle}) == 1
-        assert bundle[0].kind is not None or len(bundle) == 1
-        assert len(bundle) <= min(limits.count, *(each.most for each in bundle))
-        size = len(joined([b"x" * each.size_bytes for each in bundle]))
-        assert size <= limits.size_bytes or len(bundle) == 1
+    assert [each for batch_request in found for each in batch_request] == candidates
+    for batch_request in found:
+        assert len({each.kind for each in batch_request}) == 1
+        assert batch_request[0].kind is not None or len(batch_request) == 1
+        assert len(batch_request) <= min(limits.count, *(each.most for each in batch_request))
+        size = len(joined([b"x" * each.size_bytes for each in batch_request]))
+        assert size <= limits.size_bytes or len(batch_request) == 1
 
 
 @given(CANDIDATES, LIMITS)
-def test_no_bundle_could_hold_the_next_one_too(candidates: list[Candidate], limits: Limits) -> None:
+def test_no_batch_request_could_hold_the_next_one_too(candidates: list[Candidate], limits: Limits) -> None:
     """Nothing is sent in two requests that could be sent in one."""
-    found = bundles(candidates, limits)
+    found = batch_requests(candidates, limits)
 
-    for bundle, after in pairwise(found):
-        more = [*bundle, after[0]]
+    for batch_request, after in pairwise(found):
+        more = [*batch_request, after[0]]
         size = len(joined([b"x" * each.size_bytes for each in more]))
         assert (
             len({each.kind for each in more}) > 1
-            or bundle[0].kind is None
+            or batch_request[0].kind is None
             or len(more) > min(limits.count, *(each.most for each in more))
             or size > limits.size_bytes
         )
@@ -121,24 +123,24 @@ def test_an_array_has_its_items_byte_for_byte() -> None:
     assert set(MEDIA_TYPES.values()) == {"application/cloudevents-batch+json", "application/json"}
 
 
-def test_a_bundle_of_one_has_the_id_of_its_delivery() -> None:
-    """A receiver that knows nothing of bundles sees the id that it would have seen."""
+def test_a_batch_request_of_one_has_the_id_of_its_delivery() -> None:
+    """A receiver that knows nothing of batch requests sees the id that it would have seen."""
     one = str(uuid.uuid4())
 
-    assert bundle_id([one]) == one
+    assert batch_request_id([one]) == one
 
 
 def test_the_same_deliveries_in_the_same_order_have_the_same_id() -> None:
     """It is a hash of the list, so that a receiver can check the list by a signature that covers the id."""
     ids = [str(uuid.UUID(int=n)) for n in range(5)]
 
-    found = uuid.UUID(bundle_id(ids))
-    assert bundle_id(list(ids)) == str(found)
+    found = uuid.UUID(batch_request_id(ids))
+    assert batch_request_id(list(ids)) == str(found)
     assert found.version == 8
     hashed = uuid.UUID(bytes=hashlib.sha256(",".join(ids).encode()).digest()[:16])
     assert found.int & hashed.int & ~(0xF << 76 | 0x3 << 62) == hashed.int & ~(0xF << 76 | 0x3 << 62)
     assert ids_text(ids) == ",".join(ids)
-    assert len({bundle_id(ids), bundle_id(ids[::-1]), bundle_id(ids[:4])}) == 3
+    assert len({batch_request_id(ids), batch_request_id(ids[::-1]), batch_request_id(ids[:4])}) == 3
 
 
 def test_what_is_learnt_from_a_refusal() -> None:
