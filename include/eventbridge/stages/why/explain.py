@@ -16,9 +16,9 @@ from eventbridge.rule.meant import meant
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import Visibility, visibility_of
 from eventbridge.stages.why.by_delivery import DeliverySearch, delivery_bytes, find_delivery, note_of
+from eventbridge.stages.why.event_trace import EventTrace
 from eventbridge.stages.why.rules import rule_results
 from eventbridge.stages.why.search import Found, Search, Wanted
-from eventbridge.stages.why.trail import Trail
 from eventbridge.stages.why.unlanded import before_starts, on_buses
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
@@ -152,11 +152,11 @@ def _result(
     landings = tuple(map(_landing, found))
     valid = record["status"] == "valid"
     source, event_id = (record["source"], record["event_id"]) if valid else ("", "")
-    trail = Trail(runtime, EventName(place, source, event_id, asked.rule))
-    trail.follow(landings)
-    unreadable += trail.unreadable
-    steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *trail.steps]
-    routed = {each.rule for each in trail.deliveries.values()} | trail.referred
+    event_trace = EventTrace(runtime, EventName(place, source, event_id, asked.rule))
+    event_trace.follow(landings)
+    unreadable += event_trace.unreadable
+    steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *event_trace.steps]
+    routed = {each.rule for each in event_trace.deliveries.values()} | event_trace.referred
     rules = _rules(runtime, place.bus, found, asked, unreadable) if valid else []
     return EventResult(
         place=place,
@@ -169,7 +169,10 @@ def _result(
         landings=landings,
         rules=tuple(_with_where(each, routed, landings) for each in rules),
         deliveries=tuple(
-            sorted(trail.deliveries.values(), key=lambda each: (each.rule, each.target, each.replay_id, each.batch_id))
+            sorted(
+                event_trace.deliveries.values(),
+                key=lambda each: (each.rule, each.target, each.replay_id, each.batch_id),
+            )
         ),
         steps=tuple(sorted(steps, key=lambda each: each.at or _NEVER)),
     )

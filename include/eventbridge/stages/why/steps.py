@@ -1,4 +1,4 @@
-"""Makes the steps of a trail of what batches, dead letters and the ledger say."""
+"""Makes the steps of an event trace of what batches, dead letters and the ledger say."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ _DEAD_LETTER_COLUMNS = [
 _STATES: dict[str, DeliveryState] = {"delivered": "delivered", "dead_lettered": "dead_lettered"}
 
 
-class Trail:
+class EventTrace:
     """All that was done with one event, as far as it can be read; see `follow`."""
 
     def __init__(self, runtime: Runtime, name: EventName) -> None:
