@@ -28,7 +28,7 @@ _LINES = (
         "tests/spark/test_spark_poison.py",
         "tests/spark/test_spark_sql.py",
         "tests/spark/test_spark_s3.py",
-        "tests/spark/test_spark_costly.py",
+        "tests/spark/test_spark_budgeted.py",
         "tests/spark/test_worker_daemon.py",
         "tests/spark/test_backtest_command.py",
         "tests/spark/test_deliver_command.py",

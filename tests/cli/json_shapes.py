@@ -177,7 +177,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "held": "str",
             }
         ],
-        "references": [],
+        "deferred_matches": [],
         "rules_on_hold": [],
         "targets": [TARGET],
         "operators": [],
@@ -203,7 +203,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
     ("rules", "release", "big-orders"): {
         "rule": "str",
         "hold": "null",
-        "references": "int",
+        "deferred_matches": "int",
         "events": "int",
         "waits_for": "str",
         "retried": [],

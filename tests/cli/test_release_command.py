@@ -1,4 +1,4 @@
-"""`rules release`, and how `status` shows what is on hold: a costly rule whose worker dies."""
+"""`rules release`, and how `status` shows what is on hold: a budgeted rule whose worker dies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ REASON = "the worker exited unexpectedly"
 
 
 class Crashing(InProcessRouter):
-    """A router whose worker dies of every share of a costly rule."""
+    """A router whose worker dies of every share of a budgeted rule."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         if any(isinstance(task, RuleShare) for task in tasks):
@@ -58,33 +58,35 @@ def held(shop: Any, eventbridge: Callable[..., Any]) -> Any:
 
 
 def test_status_shows_what_is_held(held: Any, eventbridge: Callable[..., Any]) -> None:
-    """The rule with why and since when, and its references with what they wait for; in text and as JSON."""
+    """The rule with why and since when, and its deferred matches with what they wait for; in text and as JSON."""
     shown = eventbridge("status").out
     found = eventbridge("status", "--json").json
 
-    assert "References: events that are routed later\n" in shown
+    assert "Deferred matches: events that are routed later\n" in shown
     assert REASON in shown
     (rule,) = found["rules_on_hold"]
     assert (rule["rule"], len(rule["version"])) == ("costly", 12)
     assert REASON in rule["reason"]
-    references = [(each["reason"], each["state"], each["events"], each["held"]) for each in found["references"]]
-    assert references == [("Held", "on_hold", 1, "rule on hold"), ("RouteFailed", "on_hold", 2, "rule on hold")]
-    assert {each["next_due_at"] for each in found["references"]} == {None}
+    deferred_matches = [
+        (each["reason"], each["state"], each["events"], each["held"]) for each in found["deferred_matches"]
+    ]
+    assert deferred_matches == [("Held", "on_hold", 1, "rule on hold"), ("RouteFailed", "on_hold", 2, "rule on hold")]
+    assert {each["next_due_at"] for each in found["deferred_matches"]} == {None}
 
 
 def test_a_released_rule_goes_on(held: Any, eventbridge: Callable[..., Any]) -> None:
-    """Its references are due, the next delivery routes them, and nothing is held any more; again changes nothing."""
+    """Its deferred matches are due, the next delivery routes them, nothing is held; again changes nothing."""
     released = eventbridge("rules", "release", "costly")
 
     assert released.code == 0
     assert released.out.startswith("costly was on hold since ")
-    assert released.out.endswith(f"({REASON}) and goes on; 2 references with 3 events are due now\n")
+    assert released.out.endswith(f"({REASON}) and goes on; 2 deferred matches with 3 events are due now\n")
     found = eventbridge("status", "--json").json
     assert found["rules_on_hold"] == []
-    assert [each["state"] for each in found["references"]] == ["scheduled", "scheduled"]
+    assert [each["state"] for each in found["deferred_matches"]] == ["scheduled", "scheduled"]
     held.deliver()
     assert sorted((held.folder / "programmed.jsonl").read_text().split()) == ["1", "2", "3"]
-    assert eventbridge("status", "--json").json["references"] == []
+    assert eventbridge("status", "--json").json["deferred_matches"] == []
     assert eventbridge("audit").code == 0
     assert eventbridge("rules", "release", "costly").out == (
         "costly is not on hold, and nothing of it waits to be released\n"
@@ -96,17 +98,20 @@ def test_a_release_is_told_as_json(held: Any, eventbridge: Callable[..., Any]) -
     found = eventbridge("rules", "release", "costly", "--json").json
 
     assert found["hold"]["reason"] == REASON
-    assert (found["references"], found["events"], found["waits_for"]) == (2, 3, "")
+    assert (found["deferred_matches"], found["events"], found["waits_for"]) == (2, 3, "")
 
 
-def test_a_disabled_rule_keeps_its_references(held: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_disabled_rule_keeps_its_deferred_matches(held: Any, eventbridge: Callable[..., Any]) -> None:
     """The hold is lifted, and the command says what they go on waiting for."""
     write_rules(held, enabled=False)
 
     released = eventbridge("rules", "release", "costly")
 
-    assert released.out.endswith("and goes on; its references go on waiting: rule disabled\n")
-    assert [each["state"] for each in eventbridge("status", "--json").json["references"]] == ["on_hold", "on_hold"]
+    assert released.out.endswith("and goes on; its deferred matches go on waiting: rule disabled\n")
+    assert [each["state"] for each in eventbridge("status", "--json").json["deferred_matches"]] == [
+        "on_hold",
+        "on_hold",
+    ]
 
 
 def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(

@@ -13,12 +13,12 @@ from contracts.ledger_api_contract import ApiContract
 from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
+from contracts.ledger_deferred_matches_contract import DeferredMatchesContract
 from contracts.ledger_figures_contract import FiguresContract
 from contracts.ledger_holding_contract import HoldingContract
 from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_pending_contract import PendingContract
 from contracts.ledger_redrives_contract import RedrivesContract
-from contracts.ledger_references_contract import ReferencesContract
 from contracts.ledger_replays_contract import ReplaysContract
 from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
@@ -40,7 +40,7 @@ class LedgerContract(
     OrderContract,
     PendingContract,
     RedrivesContract,
-    ReferencesContract,
+    DeferredMatchesContract,
     ReplaysContract,
     RetentionContract,
     RouteTriesContract,

@@ -66,7 +66,7 @@ def a_file(batch_id: str = "batch-1", key: str = "0", **changes: Any) -> BatchFi
 
 
 def a_slice(**changes: Any) -> RoutedSlice:
-    """Return a slice of a costly rule and of a target with a failure, a fingerprint of 64 bits and an early piece."""
+    """Return a slice of a budgeted rule and of a target with a failure, a fingerprint of 64 bits and an early piece."""
     pieces = (RoutedPiece("eventbridge.high", 750, "late", "crm", "0-8", 9, 900, 3, 1_772_366_400_000_000),)
     made = RoutedSlice(
         file="buffer/0.parquet",
@@ -78,16 +78,16 @@ def a_slice(**changes: Any) -> RoutedSlice:
         failed_rows="9",
         pieces=pieces,
         clears=1,
-        survivors={"costly": "1-3"},
+        candidate_events={"costly": "1-3"},
     )
     return structs.replace(made, **changes)
 
 
 def a_share() -> RoutedShare:
-    """Return a costly rule's share of which a part is left, and its rule on hold."""
+    """Return a budgeted rule's share of which a part is left, and its rule on hold."""
     some = (("buffer/0.parquet", "1"),)
     return RoutedShare(
-        rule="costly", done=some, turned_down=some, left=(("buffer/0.parquet", "2-3"),), reason="Budget", error="loops"
+        rule="costly", done=some, rejected=some, left=(("buffer/0.parquet", "2-3"),), reason="Budget", error="loops"
     )
 
 

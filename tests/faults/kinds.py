@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Literal
 
-from faults.world import COSTLY_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
+from faults.world import BUDGETED_RULE, MOVED_RUNNER, RUNNER, Clock, World, move_rule
 
 from eventbridge import fault_points
 from eventbridge.errors import EventBridgeError
@@ -35,7 +35,7 @@ from eventbridge.stages.push.stage import push
 from eventbridge.stages.redrive.plan import begin_redrive, plan_redrive
 from eventbridge.stages.replay.plan import begin_replay, plan_replay
 from eventbridge.stages.replay.request import WrittenReplayRequest
-from eventbridge.stages.retry.deferred import plan_references
+from eventbridge.stages.retry.deferred import plan_deferred_matches
 from eventbridge.stages.retry.plan import plan_retries
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.stop import Stop
@@ -54,7 +54,7 @@ KindName = Literal[
     "redrive",
     "retransform",
     "replay",
-    "references",
+    "deferred_matches",
     "repair",
     "retention",
     "index",
@@ -135,8 +135,8 @@ def _plan_retries(runtime: World, _: BatchKind) -> None:
     plan_retries(runtime, RUNNER)
 
 
-def _plan_references(runtime: World, _: BatchKind) -> None:
-    plan_references(runtime, RUNNER)
+def _plan_deferred_matches(runtime: World, _: BatchKind) -> None:
+    plan_deferred_matches(runtime, RUNNER)
 
 
 def _plan_redrive(runtime: World, _: BatchKind) -> None:
@@ -281,9 +281,9 @@ KINDS: dict[KindName, Kind] = {
         mends=True,
         own=frozenset({"plan", "route"}),
     ),
-    "references": Kind(
+    "deferred_matches": Kind(
         "retry",
-        {"plan": _plan_references, "route": _route, **_SETTLING},
+        {"plan": _plan_deferred_matches, "route": _route, **_SETTLING},
         before=("hold", "normal.all", "release"),
         ahead=LATER,
         events="bills",
@@ -362,14 +362,14 @@ KINDS: dict[KindName, Kind] = {
 
 
 def hold(runtime: World) -> None:
-    """Hold the costly rule: all of its events become references."""
-    version = runtime.rule_set().rules[COSTLY_RULE].version
-    runtime.ledger.hold_rule(COSTLY_RULE, version, "a person has a look at it")
+    """Hold the budgeted rule: all of its events become deferred matches."""
+    version = runtime.rule_set().rules[BUDGETED_RULE].version
+    runtime.ledger.hold_rule(BUDGETED_RULE, version, "a person has a look at it")
 
 
 def release(runtime: World) -> None:
-    """Let the costly rule go on."""
-    release_rule(runtime, COSTLY_RULE)
+    """Let the budgeted rule go on."""
+    release_rule(runtime, BUDGETED_RULE)
 
 
 def damage(runtime: World) -> None:

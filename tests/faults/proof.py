@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from faults.kinds import KINDS
 from faults.trial import Trial
-from faults.world import COSTLY_RULE, DUPLICATES, MALFORMED, valid_events
+from faults.world import BUDGETED_RULE, DUPLICATES, MALFORMED, valid_events
 
 
 def check(trial: Trial) -> None:
@@ -42,7 +42,7 @@ def _rows(trial: Trial) -> dict[str, dict[str, int]]:
 
     size, kind = trial.scene.size, KINDS[trial.kind]
     if kind.events == "bills":
-        return {f"{COSTLY_RULE}/bills": row(size.valid)}
+        return {f"{BUDGETED_RULE}/bills": row(size.valid)}
     bad = (
         row(2 * size.valid, delivered=size.valid, dead=size.valid)
         if kind.mends

@@ -22,7 +22,7 @@ from spark.own_server import own_server
 
 from eventbridge.spark.server import SparkConnectServer
 
-_KINDS: tuple[KindName, ...] = ("normal", "retransform", "references")
+_KINDS: tuple[KindName, ...] = ("normal", "retransform", "deferred_matches")
 #: How often to look whether Spark has written a file.
 _LOOK_SECONDS = 0.005
 

@@ -42,7 +42,7 @@ MOVED_RULE = "ordered-moves"
 MALFORMED = 2
 DUPLICATES = 1
 
-COSTLY_RULE = "costly-bills"
+BUDGETED_RULE = "costly-bills"
 #: Whose moves the ordered target gets, in turn: the keys of the first two lie in one shard, that of the third apart.
 ITEMS = ("cog", "pin", "cog", "rod", "cog")
 
@@ -77,15 +77,15 @@ rules:
     pattern: {{type: [stock.moved]}}
     targets:
       strict: {{{_HTTP}, connection: strict, timeout: 3s, ordering_key: $.data.item, {_RETRY}}}
-  {COSTLY_RULE}:
+  {BUDGETED_RULE}:
     bus: orders
     pattern: {{type: [bill.sent]}}
     targets:
       bills: {{{_HTTP}, connection: bills, transform: {{form: JSONATA, value: '{{"id": id}}'}}, {_RETRY}}}
 """
 
-#: Of streaming mode's worlds: an ordered target too, which is left to the close of a batch, and no costly rule.
-_LANE_RULES = _RULES.partition(f"  {COSTLY_RULE}:")[0]
+#: Of streaming mode's worlds: an ordered target too, which is left to the close of a batch, and no budgeted rule.
+_LANE_RULES = _RULES.partition(f"  {BUDGETED_RULE}:")[0]
 #: Kinds whose worlds have these rules; in them both modes of a runner take turns.
 STREAMING_KINDS = ("streaming", "takeover", "backlog", "change", "committer")
 #: Whose bus is a partition.
@@ -119,7 +119,7 @@ class World(Runtime):
     """A runtime of a kind of work (see `kinds.py`), in its folder; `spark`: where it routes, "" = in this process.
 
     Its rule files are read once by the fork server, as they are the same in every world: reading them is a third of
-    what a recovery costs. A costly rule's transform is rendered in this process too.
+    what a recovery costs. A budgeted rule's transform is rendered in this process too.
     """
 
     folder: Path = Path()

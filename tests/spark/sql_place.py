@@ -86,5 +86,5 @@ class Place:
 
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, str, int]]:
-    """Return rule, reason, state and number of events of the references that wait."""
-    return [(each.rule, each.reason, each.state, each.count) for each in runtime.ledger.waiting_references()]
+    """Return rule, reason, state and number of events of the deferred matches that wait."""
+    return [(each.rule, each.reason, each.state, each.count) for each in runtime.ledger.waiting_deferred_matches()]

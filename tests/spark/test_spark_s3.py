@@ -65,7 +65,7 @@ def test_workers_read_and_write_a_bucket(
 def test_sql_is_asked_about_events_in_a_bucket(
     spark_with_connection: SparkConnectServer, landed: Any, s3_server: S3Server
 ) -> None:
-    """Spark's workers read the survivors there, the driver puts its responses there and takes them away again."""
+    """Spark's workers read the candidate events there, the driver puts its responses there and removes them."""
     job, share = with_sql(landed)
     router = ConnectRouter(spark_with_connection.url, store=landed.store)
 
@@ -94,7 +94,7 @@ def assert_asked(landed: Any, share: RuleShare, result: SliceResult) -> None:
     rows = read_table(landed.store, result.path or "").to_pylist()
     assert [row["event_id"] for row in rows] == ["6", "7", "8", "9"]
     assert isinstance(result.detail, RoutedShare)
-    assert result.detail.turned_down == ((landed.slices[0].file, "1-5"),)
+    assert result.detail.rejected == ((landed.slices[0].file, "1-5"),)
     assert [path for path in landed.store.list("deliveries/") if "/sql/" in path] == []
 
 

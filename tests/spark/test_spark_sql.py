@@ -19,12 +19,12 @@ from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_references
+from eventbridge.stages.operate.deliver import deliver_deferred_matches
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
 from eventbridge.stages.redrive.search import NO_REQUEST
-from eventbridge.stages.retry.deferred import due_references
+from eventbridge.stages.retry.deferred import due_deferred_matches
 from eventbridge.stages.runtime.runtime import Runtime
 
 ROOT = Path(__file__).parents[2]
@@ -57,7 +57,7 @@ def test_rules_in_sql_have_a_total_together(spark_server: SparkConnectServer, tm
     assert place.ids("plain-all") == "01"
     assert sorted([place.ids("one-all"), place.ids("two-all")]) == ["", "01"]
     assert [(reason, count) for _, reason, _, count in waiting(runtime)] == [("Crowded", 2)]
-    deliver_references(runtime, "orders", place.router, STOP)
+    deliver_deferred_matches(runtime, "orders", place.router, STOP)
     assert place.ids("one-all") == place.ids("two-all") == "01"
     assert audit(runtime).differences == ()
 
@@ -151,7 +151,7 @@ def test_sql_that_means_nothing_holds_its_rule_alone(place: Place) -> None:
     assert audit(runtime).differences == ()
     place.write_rules(plain={}, column={"where": "data:n::int > 3"})
     runtime = Runtime.open(place.settings, connections_from_environment({}))
-    deliver_references(runtime, "orders", place.router, STOP)
+    deliver_deferred_matches(runtime, "orders", place.router, STOP)
     assert place.ids("column-all") == "45"
     assert audit(runtime).differences == ()
 
@@ -245,10 +245,10 @@ def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> No
     for _ in range(20):
         if done():
             return
-        due_at = due_references(runtime)
+        due_at = due_deferred_matches(runtime)
         if due_at is not None:
             time.sleep(max(0.0, (due_at - runtime.clock()).total_seconds()))
-        deliver_references(runtime, "orders", place.router, STOP)
+        deliver_deferred_matches(runtime, "orders", place.router, STOP)
     pytest.fail(f"after 20 batches there wait {waiting(runtime)}, held are {runtime.ledger.rules_on_hold()}")
 
 

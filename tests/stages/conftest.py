@@ -297,5 +297,5 @@ def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def place(site: Site) -> Place:
-    """An installation with one cheap and one costly rule."""
+    """An installation with one cheap and one budgeted rule."""
     return Place(site)

@@ -1,4 +1,4 @@
-"""What the tests of costly rules share: a rule whose program a file holds, small budgets, and what it received."""
+"""What the tests of budgeted rules share: a rule whose program a file holds, small budgets, and what it received."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Costly(Runtime):
 
 
 class Place:
-    """One installation with a cheap and a costly rule, and what their targets have received."""
+    """One installation with a cheap and a budgeted rule, and what their targets have received."""
 
     def __init__(self, site: Any) -> None:
         self.site = site
@@ -81,7 +81,7 @@ class Place:
         self.site.write_rules(text)
 
     def program(self, text: str) -> None:
-        """Change the program of the costly rule's transforms."""
+        """Change the program of the budgeted rule's transforms."""
         (self.site.folder / "program").write_text(text)
 
     def runtime(self) -> Costly:
@@ -102,7 +102,7 @@ class Place:
 
 
 def router(runtime: Runtime) -> InProcessRouter:
-    """Return a router whose costly rules run programs."""
+    """Return a router whose budgeted rules run programs."""
     return InProcessRouter(runtime.store, route_with_poison)
 
 
@@ -121,8 +121,8 @@ def settled(runtime: Runtime, batch_id: str) -> None:
 
 
 def waiting(runtime: Runtime) -> list[tuple[str, str, int]]:
-    """Return reason, state and number of events of the references that wait."""
-    return [(each.reason, each.state, each.count) for each in runtime.ledger.waiting_references()]
+    """Return reason, state and number of events of the deferred matches that wait."""
+    return [(each.reason, each.state, each.count) for each in runtime.ledger.waiting_deferred_matches()]
 
 
 class Crashing(InProcessRouter):

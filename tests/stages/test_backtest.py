@@ -276,7 +276,7 @@ def test_rules_of_two_files_are_compared_by_name(archive: Any) -> None:
 
 @pytest.fixture
 def costly_place(place: costly.Place, order: Order, settle_by_ledger: Callable[[Runtime, str], None]) -> costly.Place:
-    """An archive of four orders, the third one poisoned, three of them for the costly rule."""
+    """An archive of four orders, the third one poisoned, three of them for the budgeted rule."""
     place.publish(order, 1, 6, 7, 8, poison=[2])
     runtime = place.runtime()
     settle_by_ledger(runtime, costly.landed(runtime))
@@ -284,7 +284,7 @@ def costly_place(place: costly.Place, order: Order, settle_by_ledger: Callable[[
     return place
 
 
-def test_a_costly_rule_is_run_within_its_budget(costly_place: costly.Place) -> None:
+def test_a_budgeted_rule_is_run_within_its_budget(costly_place: costly.Place) -> None:
     """Its events are rendered one by one, counted as all others, and nothing of it stays in the store."""
     costly_place.program("fail")
     runtime = costly_place.runtime()
@@ -307,10 +307,10 @@ def test_what_a_budget_does_not_reach_is_left_out(costly_place: costly.Place) ->
     report = backtest_rules(runtime, "costly", BacktestRequest("1h"), costly.router(runtime))
 
     (rule,) = report.rules
-    assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a costly rule was spent")
+    assert (rule.matched, rule.left_out, rule.left_out_why) == (1, 2, "the CPU budget of a budgeted rule was spent")
 
 
-def test_a_costly_rule_is_compared_with_a_cheap_one(costly_place: costly.Place) -> None:
+def test_a_budgeted_rule_is_compared_with_a_cheap_one(costly_place: costly.Place) -> None:
     """Both are then routed alike, so that each event is compared whole; what one has left is compared by neither."""
     runtime = costly_place.runtime()
 

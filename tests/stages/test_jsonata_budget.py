@@ -9,7 +9,7 @@ from typing import Any
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.stages.runtime.stop import Stop
 
 RULES = """
@@ -58,11 +58,11 @@ def test_jsonata_that_loops_fails_for_its_events_and_delays_no_other_rule(
     deliver_batch(runtime, "orders", router, Stop())
     assert delivered("cheap", "id") == delivered("other") == list("0123456")
     assert delivered("costly") == ["0"]
-    (left,) = runtime.ledger.waiting_references()
+    (left,) = runtime.ledger.waiting_deferred_matches()
     failed = [(row["rule"], row["event_id"], row["reason"]) for row in dead_letters(runtime)]
     assert (left.rule, left.reason, left.count) == ("costly", "Budget", 6 - len(failed))
     assert failed == [("costly", str(number + 1), "TransformFailed") for number in range(len(failed))] != []
-    deliver_references(runtime, "orders", router, Stop())
+    deliver_deferred_matches(runtime, "orders", router, Stop())
 
     assert delivered("costly") == ["0", "6"]
     assert sorted(row["event_id"] for row in dead_letters(runtime)) == list("12345")

@@ -1,4 +1,4 @@
-"""A costly rule whose routing fails by itself, whatever it takes along, is on hold; the rest goes on."""
+"""A budgeted rule whose routing fails by itself, whatever it takes along, is on hold; the rest goes on."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from stages.costly import Crashing, Order, Place, router, waiting
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult, Task
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
-from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
 from eventbridge.stages.retry.plan import settle_stale
 
 
@@ -29,11 +29,11 @@ def test_a_rule_that_cannot_be_routed_is_held(place: Place, order: Order) -> Non
     assert place.lines("CHEAP") == ["0", "1", "0", "1", "2"]
     assert "the worker exited unexpectedly" in runtime.ledger.rules_on_hold()["costly"].reason
     assert waiting(runtime) == [("RouteFailed", "on_hold", 2), ("Held", "on_hold", 3)]
-    assert plan_references(runtime) is None
+    assert plan_deferred_matches(runtime) is None
     assert audit(runtime).differences == ()
     place.program("$.id again")
     crashing.mended = True
-    deliver_references(runtime, "orders", crashing, place.stop)
+    deliver_deferred_matches(runtime, "orders", crashing, place.stop)
 
     assert place.lines("COSTLY") == ["0", "1", "0", "1", "2"]
     assert waiting(runtime) == []
@@ -72,7 +72,9 @@ def test_a_rule_that_ends_spark_itself_is_held(place: Place, order: Order) -> No
     assert audit(runtime).differences == ()
 
 
-def test_references_that_end_spark_hold_their_rule_over_several_batches(place: Place, order: Order, clock: Any) -> None:
+def test_deferred_matches_that_end_spark_hold_their_rule_over_several_batches(
+    place: Place, order: Order, clock: Any
+) -> None:
     """A batch that took them up is abandoned with its run; the tries it counted go on counting in the next one."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
@@ -80,14 +82,14 @@ def test_references_that_end_spark_hold_their_rule_over_several_batches(place: P
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     killing = Killing(runtime)
     for _ in range(3):
-        clock.now = max(clock.now, due_references(runtime) or clock.now)
+        clock.now = max(clock.now, due_deferred_matches(runtime) or clock.now)
         with pytest.raises(SparkError):
-            deliver_references(runtime, "orders", killing, place.stop)
+            deliver_deferred_matches(runtime, "orders", killing, place.stop)
         clock.advance(60 + 30 + 1)
         settle_stale(runtime)
     clock.advance(600)
 
-    deliver_references(runtime, "orders", killing, place.stop)
+    deliver_deferred_matches(runtime, "orders", killing, place.stop)
 
     assert killing.shares == 3
     assert waiting(runtime) == [("RouteFailed", "on_hold", 2)]

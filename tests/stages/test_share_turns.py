@@ -1,4 +1,4 @@
-"""All costly rules of a batch together have a total; who has no turn before it is spent is routed in the slow lane."""
+"""All budgeted rules of a batch together have a total; who has no turn before that goes to the slow lane."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from stages.costly import BUDGETS, landed
 
 from eventbridge.errors import SparkError
 from eventbridge.model.routed import RoutedShare
-from eventbridge.routing.costly_share import route_share
+from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult, Task
 from eventbridge.routing.share_turns import by_lot
 from eventbridge.rule import RuleSet, Transform
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
-from eventbridge.stages.retry.deferred import due_references
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.stages.retry.deferred import due_deferred_matches
 from eventbridge.stages.route.stage import job_of, route
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
@@ -77,8 +77,8 @@ def router(runtime: Runtime) -> InProcessRouter:
 
 
 def reasons(runtime: Runtime) -> Counter[str]:
-    """Return how many references wait for which reason."""
-    return Counter(each.reason for each in runtime.ledger.waiting_references())
+    """Return how many deferred matches wait for which reason."""
+    return Counter(each.reason for each in runtime.ledger.waiting_deferred_matches())
 
 
 def received(runtime: Runtime, name: str) -> int:
@@ -99,20 +99,20 @@ def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> Non
     assert audit(runtime).differences == ()
 
     mended = Mended(**vars(runtime))
-    while due_references(mended) is not None:
-        deliver_references(mended, "orders", router(mended), Stop())
+    while due_deferred_matches(mended) is not None:
+        deliver_deferred_matches(mended, "orders", router(mended), Stop())
     assert [received(runtime, f"costly-{number:02d}") for number in range(COSTLY)] == [2] * COSTLY
     assert audit(runtime).differences == ()
 
 
 def test_who_had_no_turn_is_taken_up_before_who_used_up_its_budget(runtime: Looping) -> None:
-    """Nothing is known against it; the references of a batch are of the same age."""
+    """Nothing is known against it; the deferred matches of a batch are of the same age."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
     crowded = reasons(runtime)["Crowded"]
     mended = Mended(**vars(runtime))
 
     for _ in range(crowded):
-        deliver_references(mended, "orders", router(mended), Stop())
+        deliver_deferred_matches(mended, "orders", router(mended), Stop())
 
     assert crowded
     assert set(reasons(runtime)) == {"Budget"}
@@ -163,23 +163,23 @@ def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime:
     assert [reason(job, share) for share in shares] == ["Budget", "Crowded"]
     assert reason(structs.replace(job, attempt="another"), shares[1]) == "Budget"
     assert reason(structs.replace(job, attempt="another"), structs.replace(shares[1], results="none")) == "Budget"
-    assert [reason(structs.replace(job, attempt="endless", costly_seconds=0.0), share) for share in shares] == [
+    assert [reason(structs.replace(job, attempt="endless", budgeted_seconds=0.0), share) for share in shares] == [
         "Budget"
     ] * 2
 
 
-def test_a_batch_of_references_has_no_total(runtime: Looping) -> None:
+def test_a_batch_of_deferred_matches_has_no_total(runtime: Looping) -> None:
     """It is one rule's alone, and nobody waits for it."""
     asked: list[float] = []
 
     class Noting(InProcessRouter):
         def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
-            asked.append(job.costly_seconds)
+            asked.append(job.budgeted_seconds)
             return super().route_slices(job, tasks)
 
     noting: Router = Noting(runtime.store, route_with_poison)
     deliver_batch(runtime, "orders", noting, Stop())
     normal = len(asked)
-    deliver_references(runtime, "orders", noting, Stop())
+    deliver_deferred_matches(runtime, "orders", noting, Stop())
 
     assert asked == [TOTAL_SECONDS] * normal + [0.0]

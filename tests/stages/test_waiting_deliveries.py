@@ -269,7 +269,7 @@ def test_hours_that_change_in_the_file_count_at_once(place: Place, order: Order,
     assert audit(runtime).differences == ()
 
 
-def test_a_costly_rule_waits_too(place: Place, order: Order, clock: Any) -> None:
+def test_a_budgeted_rule_waits_too(place: Place, order: Order, clock: Any) -> None:
     """Its deliveries are made by another part of route, and wait like any other; one without a time fails there too."""
     transform = "transform: {form: JSONATA, value: '{\"id\": id}'}"
     runtime = place.begin(

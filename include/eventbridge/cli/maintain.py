@@ -28,7 +28,7 @@ def maintain(
 ) -> None:
     """Remove what is past its retention from the store, the ledger and the embedded buses.
 
-    It also removes files that lost attempts left in the store. What a pending delivery, a reference, a replay or a
+    It also removes files that lost attempts left in the store. What a pending delivery, a deferred match, a replay or a
     redrive still needs stays. It ends after EVENTBRIDGE_MAINTAIN_TIMEOUT, and the next run goes on. The DAG
     eventbridge_maintain_store does the same every hour.
     """

@@ -59,7 +59,7 @@ def _told(released: Released) -> str:
         f"{released.rule}: {_named(each)} has nothing to send and is on hold on: skip it by --skip {each.delivery_id}"
         for each in released.unsendable
     ]
-    if released.hold is not None or released.references or released.waits_for:
+    if released.hold is not None or released.deferred_matches or released.waits_for:
         lines.insert(0, _of_routing(released))
     return "\n".join([*lines, *disabled])
 
@@ -83,8 +83,8 @@ def _of_routing(released: Released) -> str:
     since = f" since {cell_text(hold.since)} UTC ({cell_text(hold.reason)})" if hold else ""
     head = f"{released.rule} was on hold{since} and goes on" if hold else f"{released.rule} is not on hold"
     if released.waits_for:
-        return f"{head}; its references go on waiting: {released.waits_for}"
-    if not released.references:
+        return f"{head}; its deferred matches go on waiting: {released.waits_for}"
+    if not released.deferred_matches:
         return f"{head}; nothing of it waits"
-    references = counted(released.references, "reference", "references")
-    return f"{head}; {references} with {counted(released.events, 'event', 'events')} are due now"
+    deferred_matches = counted(released.deferred_matches, "deferred match", "deferred matches")
+    return f"{head}; {deferred_matches} with {counted(released.events, 'event', 'events')} are due now"

@@ -1,4 +1,4 @@
-"""`eventbridge status`: lag, batches, chunks, pending deliveries, references, rules and targets that are not well."""
+"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, rules and targets that are not well."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield (
         (
-            "References: events that are routed later",
+            "Deferred matches: events that are routed later",
             ["rule", "state", "reason", "events", "since", "next due, or on hold for"],
         ),
-        ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.references),
+        ([r.rule, r.state, r.reason, r.events, r.since, r.next_due_at or r.held] for r in found.deferred_matches),
     )
     yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
     yield (

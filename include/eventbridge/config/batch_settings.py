@@ -68,21 +68,21 @@ class BatchSettings(BaseModel):
     route_rule_cpu_budget: Seconds = _setting(
         2.0,
         "seconds",
-        "CPU time a costly rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
+        "CPU time a budgeted rule may take of a batch; the rest is routed in the slow lane later: what others wait.",
         gt=0,
         le=600,
     )
     route_total_cpu_budget: Seconds = _setting(
         10.0,
         "seconds",
-        "CPU time after which a worker begins with no further costly rule of a batch: what all together cost others.",
+        "CPU time after which a worker begins with no further budgeted rule of a batch: what all together cost others.",
         gt=0,
         le=600,
     )
     route_deferred_cpu_budget: Seconds = _setting(
         20.0,
         "seconds",
-        "CPU time that a costly rule may take of a batch in the slow lane; an event that takes all of it fails.",
+        "CPU time that a budgeted rule may take of a batch in the slow lane; an event that takes all of it fails.",
         gt=0,
         le=600,
     )

@@ -7,8 +7,8 @@ The equations are design invariant 1, in every kind of batch:
     valid   = rows in over route's slices + unroutable
     matched = delivered + pending + dead-lettered      (per rule and target, as fingerprints)
     dead letters of a target with a dead letter queue = copies pending     (outside all other sums)
-    survivors of a costly rule's pattern, or of the references taken = routed + referred    (per rule, likewise)
-    routed = admitted (there are deliveries of it) + turned down by `where`    (per costly rule, likewise)
+    candidate events of a budgeted rule's pattern, or of the deferred matches taken = routed + referred    (per rule,
+    likewise) routed = admitted (there are deliveries of it) + rejected by `where`    (per budgeted rule, likewise)
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ Fingerprints = Mapping[str, Fingerprint]
 class Books:
     """What the files of one batch say, each number counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`; `survived`, `routed`, `admitted`, `turned_down` and `referred`,
-    fingerprints over the places of costly rules' events, by rule. In a batch that took up pending deliveries
+    Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `referred`,
+    fingerprints over the places of budgeted rules' events, by rule. In a batch that took up pending deliveries
     `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
     """
 
@@ -44,10 +44,10 @@ class Books:
     unproven: int = 0  # settled as delivered without an outcome that says so
     matched: Fingerprints = field(default_factory=dict)
     recorded: Fingerprints = field(default_factory=dict)
-    survived: Fingerprints = field(default_factory=dict)
+    candidate_events: Fingerprints = field(default_factory=dict)
     routed: Fingerprints = field(default_factory=dict)
     admitted: Fingerprints = field(default_factory=dict)
-    turned_down: Fingerprints = field(default_factory=dict)
+    rejected: Fingerprints = field(default_factory=dict)
     referred: Fingerprints = field(default_factory=dict)
     delivered: Fingerprints = field(default_factory=dict)
     pending_by_settlement: Fingerprints = field(default_factory=dict)
@@ -107,11 +107,11 @@ def _event_differences(books: Books) -> Iterator[Difference]:
 
 def _reference_differences(books: Books) -> Iterator[Difference]:
     nothing = Fingerprint()
-    for rule in sorted(set(books.survived) | set(books.routed) | set(books.admitted) | set(books.referred)):
+    for rule in sorted(set(books.candidate_events) | set(books.routed) | set(books.admitted) | set(books.referred)):
         routed = books.routed.get(rule, nothing)
         equations = [
-            ("survivors = routed + referred", books.survived, routed, books.referred),
-            ("routed = admitted + turned down", books.routed, books.admitted.get(rule, nothing), books.turned_down),
+            ("candidate events = routed + referred", books.candidate_events, routed, books.referred),
+            ("routed = admitted + rejected", books.routed, books.admitted.get(rule, nothing), books.rejected),
         ]
         for subject, whole, part, rest in equations:
             expected, found = whole.get(rule, nothing), part + rest.get(rule, nothing)

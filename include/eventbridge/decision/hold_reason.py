@@ -1,4 +1,4 @@
-"""Decides what keeps pending deliveries, or references, from being taken up beside their due time."""
+"""Decides what keeps pending deliveries, or deferred matches, from being taken up beside their due time."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def delivery_hold_reason(
     return _pool_hold_reason(pools, rule.pool_name)
 
 
-def reference_hold_reason(
+def deferred_match_hold_reason(
     rules: RuleSet,
     rules_on_hold: Mapping[str, RuleOnHold],
     pools: Mapping[str, PoolSlots],
     said: OperatorStates,
     rule_name: str,
 ) -> str:
-    """Return why references of a rule must not be routed now, or "" if they may be when they are due."""
+    """Return why deferred matches of a rule must not be routed now, or "" if they may be when they are due."""
     rule = rules.rules.get(rule_name)
     if rule is None:
         return RULE_REMOVED

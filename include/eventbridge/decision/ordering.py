@@ -86,7 +86,7 @@ class Open:
         if head:
             self._heads[key].add(place.partition)
 
-    def add_reference(self, place: Place) -> None:
+    def add_deferred_match(self, place: Place) -> None:
         """Note the first event of a partition that is not routed yet: whatever its key is."""
         self._referred[place.partition] = min(self._referred.get(place.partition, place.offset), place.offset)
 

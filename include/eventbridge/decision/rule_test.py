@@ -1,7 +1,7 @@
 """What is wrong with a rule by its own tests: the reference matcher and the reference transforms say. Pure.
 
 Called by `eventbridge rules check`. What only Spark can evaluate - `where`, and transforms of the form SQL - is not
-tried: an event that `where` may still turn down is not held against a test that expects no match.
+tried: an event that `where` may still reject is not held against a test that expects no match.
 """
 
 from __future__ import annotations

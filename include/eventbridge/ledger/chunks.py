@@ -12,13 +12,13 @@ from eventbridge.decision.breaker import Tally
 from eventbridge.errors import NotFoundError
 from eventbridge.ledger.batches import in_state, record
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.references import insert_references
+from eventbridge.ledger.deferred_matches import insert_deferred_matches
 from eventbridge.ledger.statements import batches as batch_statements
 from eventbridge.ledger.statements import chunks as statements
 from eventbridge.ledger.targets import note_attempts
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.chunk import PUSH_LOST, Chunk, ChunkState, ChunkTotal, LiveClaim, Piece
-from eventbridge.model.reference import Reference
+from eventbridge.model.deferred_match import DeferredMatch
 
 
 def insert_chunks(connection: Connection, chunks: Sequence[Chunk]) -> None:
@@ -35,9 +35,13 @@ class Chunks(Database):
     """The part of the ledger about chunks."""
 
     def publish_chunks(
-        self, batch_id: str, deadline_at: datetime, chunks: Sequence[Chunk], references: Sequence[Reference] = ()
+        self,
+        batch_id: str,
+        deadline_at: datetime,
+        chunks: Sequence[Chunk],
+        deferred_matches: Sequence[DeferredMatch] = (),
     ) -> bool:
-        """Move a batch from buffered to routed, with its deadline, its chunks, and references to what is routed later.
+        """Move a batch from buffered to routed, with its deadline, its chunks, and deferred matches.
 
         False if somebody else did.
         """
@@ -46,7 +50,7 @@ class Chunks(Database):
             published = connection.execute(batch_statements.PUBLISH_ROUTED, change).rowcount == 1
             if published:
                 insert_chunks(connection, chunks)
-                insert_references(connection, references)
+                insert_deferred_matches(connection, deferred_matches)
             return published
 
     def chunks(self, batch_id: str) -> list[Chunk]:

@@ -14,8 +14,8 @@ from eventbridge.ledger.figures import add_figures
 from eventbridge.ledger.offsets import move_offset
 from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
+from eventbridge.ledger.statements import deferred_matches as deferred_match_statements
 from eventbridge.ledger.statements import pending as pending_statements
-from eventbridge.ledger.statements import references as reference_statements
 from eventbridge.ledger.statements import streaming_leases as streaming_lease_statements
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.figure import Figure
@@ -51,7 +51,7 @@ class Commits(Database):
             for moved in ranges:
                 move_offset(connection, runner, moved, now)
             connection.execute(pending_statements.CLOSE_PENDING, {"of_batch": batch_id})
-            connection.execute(reference_statements.CLOSE_REFERENCES, {"of_batch": batch_id})
+            connection.execute(deferred_match_statements.CLOSE_DEFERRED_MATCHES, {"of_batch": batch_id})
             hold_by_expectation(connection, failed or {}, batch_id, now)
             add_figures(connection, figures, now)
             _release_following(connection, runner, batch_id)

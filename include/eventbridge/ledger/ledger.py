@@ -11,6 +11,7 @@ from eventbridge.ledger.chunks import Chunks
 from eventbridge.ledger.commits import Commits
 from eventbridge.ledger.database import Clock
 from eventbridge.ledger.deadlines import Deadlines
+from eventbridge.ledger.deferred_matches import DeferredMatches
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
 from eventbridge.ledger.figures import Figures
@@ -27,7 +28,6 @@ from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.publish_balances import PublishBalances
 from eventbridge.ledger.quality import Quality
 from eventbridge.ledger.redrives import Redrives
-from eventbridge.ledger.references import References
 from eventbridge.ledger.replays import Replays
 from eventbridge.ledger.retention import Retention
 from eventbridge.ledger.revision import Revision
@@ -50,7 +50,7 @@ class Ledger(
     Spool,
     Chunks,
     RouteTries,
-    References,
+    DeferredMatches,
     Redrives,
     Replays,
     Pending,

@@ -206,7 +206,7 @@ delivery_chunk = Table(
 )
 
 #: A rule's share of a batch that is not routed yet.
-reference = Table(
+deferred_match = Table(
     "reference",
     metadata,
     Column("reference_id", RowId, primary_key=True),
@@ -230,15 +230,15 @@ reference = Table(
     one_of("state", PendingState),
     sqlite_autoincrement=True,
 )
-REFERENCE_WAITING = reference.c.state != word("closed")
-REFERENCE_SCHEDULED = (reference.c.state == word("scheduled")) & reference.c.taken_by.is_(None)
-REFERENCE_TAKEN = REFERENCE_WAITING & reference.c.taken_by.is_not(None)
-partial("ix_reference_waiting", REFERENCE_WAITING, reference.c.rule)
-partial("ix_reference_scheduled", REFERENCE_SCHEDULED, reference.c.rule, reference.c.due_at)
-partial("ix_reference_taken", REFERENCE_TAKEN, reference.c.rule)
-partial("ix_reference_taken_by", reference.c.taken_by.is_not(None), reference.c.taken_by)
-# Without it every batch that is removed has the database read all references, for the sake of the foreign key.
-partial("ix_reference_closed_by", reference.c.closed_by.is_not(None), reference.c.closed_by)
+DEFERRED_MATCH_WAITING = deferred_match.c.state != word("closed")
+DEFERRED_MATCH_SCHEDULED = (deferred_match.c.state == word("scheduled")) & deferred_match.c.taken_by.is_(None)
+DEFERRED_MATCH_TAKEN = DEFERRED_MATCH_WAITING & deferred_match.c.taken_by.is_not(None)
+partial("ix_reference_waiting", DEFERRED_MATCH_WAITING, deferred_match.c.rule)
+partial("ix_deferred_match_scheduled", DEFERRED_MATCH_SCHEDULED, deferred_match.c.rule, deferred_match.c.due_at)
+partial("ix_reference_taken", DEFERRED_MATCH_TAKEN, deferred_match.c.rule)
+partial("ix_reference_taken_by", deferred_match.c.taken_by.is_not(None), deferred_match.c.taken_by)
+# Without it every batch that is removed has the database read all deferred matches, for the sake of the foreign key.
+partial("ix_reference_closed_by", deferred_match.c.closed_by.is_not(None), deferred_match.c.closed_by)
 
 #: Who may send what belongs to an ordered target's shard, and until when; a holder's name is never used again.
 order_shard = Table(

@@ -63,13 +63,13 @@ class Failure(Struct, frozen=True):
 class CandidateCounts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one candidate makes of events: by rule, or by `<rule>/<target>`.
 
-    `survivors` are rows that the patterns of costly rules let through, by rule: pairs of file and row set.
+    `candidate_events` are rows that the patterns of budgeted rules let through, by rule: pairs of file and row set.
     """
 
     matched: dict[str, Minutes] = {}
     samples: dict[str, tuple[OutputSample, ...]] = {}
     failures: dict[str, tuple[Failure, ...]] = {}
-    survivors: dict[str, tuple[tuple[str, str], ...]] = {}
+    candidate_events: dict[str, tuple[tuple[str, str], ...]] = {}
 
 
 class TargetChanges(Struct, frozen=True):

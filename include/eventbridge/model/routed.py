@@ -1,8 +1,8 @@
-"""What route records of a batch: slices, costly rules' shares, slices that were split, events that cannot be routed."""
+"""What route records of a batch: slices, budgeted rules' shares, split slices, events that cannot be routed."""
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from eventbridge.event.ids import Fingerprint
 
@@ -45,18 +45,20 @@ class RoutedSlice(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="sl
     reference_matched: int = 0  # events, and pairs of event and rule, that the reference matcher decided
     reference_rendered: int = 0  # deliveries that compiled code handed back to their renderers
     clears: int = 0  # how often the matcher's table of classes was full and dropped
-    survivors: dict[str, str] = {}  # per costly rule, the rows of the buffer file that its pattern let through
+    candidate_events: dict[str, str] = field(
+        default_factory=dict, name="survivors"
+    )  # per budgeted rule, the rows of the buffer file that its pattern let through
 
 
 class RoutedShare(Routed, frozen=True, kw_only=True, omit_defaults=True, tag="share"):
-    """A costly rule's share of a batch, as far as it was routed; pairs are buffer file and row set."""
+    """A budgeted rule's share of a batch, as far as it was routed; pairs are buffer file and row set."""
 
     rule: str
     done: tuple[tuple[str, str], ...] = ()
-    turned_down: tuple[tuple[str, str], ...] = ()  # those of `done` that `where` does not admit
-    left: tuple[tuple[str, str], ...] = ()  # becomes a reference
+    rejected: tuple[tuple[str, str], ...] = ()  # those of `done` that `where` does not admit
+    left: tuple[tuple[str, str], ...] = ()  # becomes a deferred match
     reason: str = ""  # why some are left
-    rendered: int = 0  # events rendered for a target at least, or turned down
+    rendered: int = 0  # events rendered for a target at least, or rejected
     failure_reasons: dict[str, str] = {}  # rows that failed otherwise than as TransformFailed, by reason
     error: str = ""  # its rule is to be put on hold, and why
 

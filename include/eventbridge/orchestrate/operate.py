@@ -63,7 +63,7 @@ def _told(released: Released) -> str:
     """Return what was released of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and nothing of it waits to be released"
-    events = f"{released.events} events that waited" if released.references else ""
+    events = f"{released.events} events that waited" if released.deferred_matches else ""
     deliveries = released.deliveries + len(released.retried)
     due = " and ".join(part for part in (events, f"{deliveries} deliveries" if deliveries else "") if part)
     parts = [f"{released.rule}: released", f"due now: {due or 'nothing'}"]

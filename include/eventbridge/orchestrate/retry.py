@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 @task(task_id=PLAN_RETRIES, **TASK, do_xcom_push=False)
 @plainly
 def plan_retries() -> None:
-    """Take up pending deliveries, or references, that are due as a new batch, and skip the tasks without work."""
+    """Take up pending deliveries, or deferred matches, that are due as a new batch, and skip the tasks without work."""
     from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
     from eventbridge.stages.retry.deferred import plan_due
 

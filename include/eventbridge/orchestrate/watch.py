@@ -227,12 +227,12 @@ class Watch:
     def _retries(self, rules: RuleSet) -> Seen:
         ledger = self.runtime.ledger
         now = ledger.now()
-        if not (ledger.anything_due(now) or ledger.reference_due(now)):
+        if not (ledger.anything_due(now) or ledger.deferred_match_due(now)):
             pending = ledger.anything_pending()
             if not (pending and self._pools.any(rules, now)):  # a run releases what is on hold for a pool
-                unfinished = pending or ledger.any_reference() or self._left()
+                unfinished = pending or ledger.any_deferred_match() or self._left()
                 return Seen(waiting=False, busy=False, mark=None, beside=True, unfinished=unfinished)
-        busy = ledger.anything_taken() or ledger.reference_taken()
+        busy = ledger.anything_taken() or ledger.deferred_match_taken()
         newest = ledger.newest_retry()
         return Seen(waiting=True, busy=busy, mark=newest, beside=True, progress=(newest, busy))
 

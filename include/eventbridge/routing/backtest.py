@@ -106,7 +106,7 @@ class _Candidate:
         self._minutes: dict[str, Counter[int]] = defaultdict(Counter)
         self._samples: dict[str, list[OutputSample]] = defaultdict(list)
         self._failures: dict[str, _Failures] = {}
-        self._survivors: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+        self._candidate_events: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
         self.routes_of: dict[int, list[int]] = defaultdict(list)
         for route, number in enumerate(program.rule_of_route.tolist()):
             self.routes_of[number].append(route)
@@ -135,7 +135,7 @@ class _Candidate:
     def _look_at(self, file: str, events: SliceEvents, number: int, numbers: Numbers) -> None:
         rule, routes = self.program.rules[number].name, self.routes_of[number]
         if rule in self._apart:
-            self._survivors[rule][file] += events.rows[numbers].tolist()
+            self._candidate_events[rule][file] += events.rows[numbers].tolist()
             return
         for route in routes:
             self._take_samples(file, events, route, numbers)
@@ -191,9 +191,9 @@ class _Candidate:
             matched={rule: tuple(sorted(counts.items())) for rule, counts in self._minutes.items()},
             samples={name: tuple(samples) for name, samples in self._samples.items()},
             failures={name: each.found() for name, each in self._failures.items()},
-            survivors={
+            candidate_events={
                 rule: tuple((file, rowset.encode(rows)) for file, rows in files.items())
-                for rule, files in self._survivors.items()
+                for rule, files in self._candidate_events.items()
             },
         )
 

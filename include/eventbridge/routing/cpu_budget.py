@@ -1,4 +1,4 @@
-"""The CPU time that a share of a costly rule may take, and the signal that ends a renderer which takes more.
+"""The CPU time that a share of a budgeted rule may take, and the signal that ends a renderer which takes more.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """

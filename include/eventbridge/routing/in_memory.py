@@ -70,7 +70,7 @@ def route_in_memory(
         return FreshlyRouted([], False)
     _add_places(events, fresh, arrived_at)
     deferred = program.numbers_of(later)
-    apart = program.costly | deferred
+    apart = program.budgeted | deferred
     has_others = any(len(matched.of(rule)) for rule in apart.values())
     matched = matched.without(deferred.values())
     found: list[FreshDeliveries] = []

@@ -35,10 +35,14 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     piece_max_deliveries: int
     piece_max_bytes: int
     replay_id: str = ""
-    later: tuple[str, ...] = ()  # rules of which only the survivors are noted, costly or not: their shares are referred
+    later: tuple[
+        str, ...
+    ] = ()  # rules of which only the candidate events are noted, budgeted or not: their shares are referred
     slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
     old: bool = False  # of what was there before, or of nobody's: it leaves half of Spark's task slots to other jobs
-    costly_seconds: float = 0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
+    budgeted_seconds: float = (
+        0.0  # once a worker has spent so much on shares it begins no more; 0 = never (share_turns)
+    )
 
     def another_try(self) -> RouteJob:
         """Return the job of another try: what it leaves in the store has names of its own."""
@@ -58,7 +62,7 @@ class Slice(Struct, frozen=True, tag="slice"):
 
 
 class RuleShare(Struct, frozen=True, tag="share"):
-    """What of a batch one costly rule has to route: rows of buffer files that its pattern let through, oldest first.
+    """What of a batch one budgeted rule has to route: rows of buffer files that its pattern let through, oldest first.
 
     At most `cpu_seconds` are spent on it. `last_resort`: an event that takes them all by itself fails.
     `give_up` (reason, text): every event fails so, unseen.
@@ -89,8 +93,9 @@ class BacktestSlice(Struct, frozen=True, kw_only=True, tag="backtest"):
     """A part of the archive that is matched to be counted: nothing is delivered, and nothing is written.
 
     The job's rule set is candidate A, `other` the frozen one of B, "": there is none. `pairs` are rules of A and of B
-    that are compared. Of rules in `apart` only the survivors of their patterns are noted, A's and B's: they are costly,
-    or compared with one that is. `samples` of each kind are kept at most, of targets in `sampled` none, A's and B's.
+    that are compared. Of rules in `apart` only the candidate events of their patterns are noted, A's and B's: they are
+    costly, or compared with one that is. `samples` of each kind are kept at most, of targets in `sampled` none, A's and
+    B's.
     """
 
     slice_id: str
@@ -150,7 +155,7 @@ RouteTask = Callable[[Store, RuleSet, RouteJob, Task], SliceResult]
 
 
 class Router(Protocol):
-    """Where slices, and costly rules' shares, are routed: in this process or on Spark."""
+    """Where slices, and budgeted rules' shares, are routed: in this process or on Spark."""
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route every task and yield its result as it is finished, in any order.

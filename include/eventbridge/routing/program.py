@@ -57,11 +57,11 @@ class Route:
 
 
 class RouteProgram:
-    """The enabled rules of a rule set, and the targets of those that are not costly.
+    """The enabled rules of a rule set, and the targets of those that are not budgeted.
 
-    `routes` are in the order of a delivery file: by pool, rule, target. `costly` are the other rules' numbers by name.
-    `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every replay.
-    What the `previous` program of a rule set that was changed has for rules that stayed is taken over.
+    `routes` are in the order of a delivery file: by pool, rule, target. `budgeted` are the other rules' numbers by
+    name. `ids_of` returns what makes the delivery ids of a replay (of none for ""): all else is the same for every
+    replay. What the `previous` program of a rule set that was changed has for rules that stayed is taken over.
     """
 
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
@@ -69,11 +69,11 @@ class RouteProgram:
         self.bus = bus
         stayed = _Stayed(previous)
         self._numbers = {rule.name: number for number, rule in enumerate(rules)}
-        self.costly = {rule.name: number for number, rule in enumerate(rules) if rule.costly}
+        self.budgeted = {rule.name: number for number, rule in enumerate(rules) if rule.is_budgeted}
         routes = [
             Route(number, rule, target, stayed.program(rule, target, bus) or _program(rule, target, bus))
             for number, rule in enumerate(rules)
-            if rule.name not in self.costly
+            if rule.name not in self.budgeted
             for target in rule.targets.values()
         ]
         self.routes = tuple(sorted(routes, key=lambda each: (each.rule.pool_name, each.rule.name, each.target.name)))

@@ -1,4 +1,4 @@
-"""Turns of costly rules: in which order a batch begins with their shares, until when, and what of one without a turn.
+"""Turns of budgeted rules: in which order a batch begins with their shares, until when, and what of one without a turn.
 
 Each rule has its budget, and all that one worker routes of a batch have a total, or a batch would wait for as many
 budgets as there are rules that loop. A total for each worker, since workers cannot tell what the others have spent, and
@@ -15,11 +15,11 @@ from hashlib import blake2b
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
 
-#: Why a share is left: the total of its batch's costly rules was spent before its turn.
+#: Why a share is left: the total of its batch's budgeted rules was spent before its turn.
 CROWDED = "Crowded"
 
 
-class CostlyTotal:
+class TotalBudget:
     """Counts what a process spends on shares, job by job: of the last one, as one is routed at a time."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class CostlyTotal:
 
     def is_over(self, job: RouteJob) -> bool:
         """Say whether no further share of a job may begin; never before the first."""
-        return job.attempt == self._attempt and 0 < job.costly_seconds <= self._seconds
+        return job.attempt == self._attempt and 0 < job.budgeted_seconds <= self._seconds
 
     def charge(self, job: RouteJob, seconds: float) -> None:
         """Count what a share of a job took."""
@@ -43,7 +43,7 @@ def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
 
 
 def referred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
-    """Return the result of a share of which nothing was routed: all of it becomes a reference."""
+    """Return the result of a share of which nothing was routed: all of it becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)
     )

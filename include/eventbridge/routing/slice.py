@@ -1,4 +1,4 @@
-"""Route one slice of a buffer file: what a worker of route does, in this process or on Spark.
+"""Route one slice of a buffer file: what a route worker does, here or on Spark.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """
@@ -31,8 +31,8 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     """Match and transform the valid events of a slice and write one delivery file; safe to run any number of times.
 
     Every call writes under a name of its own, so one that is repeated or runs twice leaves garbage, never a duplicate.
-    A transform that fails leaves a row with its `failure` and no payload. Of costly rules, and of those that are routed
-    later, only the survivors of their patterns are noted.
+    A transform that fails leaves a row with its `failure` and no payload. Of budgeted rules, and of those that are
+    routed later, only the candidate events of their patterns are noted.
     Raises StoreError; EventError cannot happen, as buffer parsed the same bytes.
     """
     events = SliceEvents.read(store, piece.file, piece.row_from, piece.row_to, job.event_max_size)
@@ -40,8 +40,8 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
     cleared = program.matcher.clears
     matched, handed_back = match_rows(program, events)
     cleared = program.matcher.clears - cleared
-    apart = program.costly | program.numbers_of(job.later)
-    survivors = _survivors(apart, events, matched)
+    apart = program.budgeted | program.numbers_of(job.later)
+    candidate_events = _candidate_events(apart, events, matched)
     matched = matched.without(program.numbers_of(job.later).values())
     account = Account(PieceLimits(job.piece_max_deliveries, job.piece_max_bytes))
     path = None
@@ -66,11 +66,11 @@ def route_slice(store: Store, rule_set: RuleSet, job: RouteJob, piece: Slice) ->
         reference_matched=handed_back,
         reference_rendered=account.reference_rendered,
         clears=cleared,
-        survivors=survivors,
+        candidate_events=candidate_events,
     )
     return SliceResult(piece.slice_id, path, account.rows, detail)
 
 
-def _survivors(rules: Mapping[str, int], events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
+def _candidate_events(rules: Mapping[str, int], events: SliceEvents, matched: MatchedRows) -> dict[str, str]:
     found = {name: events.rows[matched.of(rule)].tolist() for name, rule in rules.items()}
     return {name: rowset.encode(rows) for name, rows in found.items() if rows}

@@ -8,7 +8,7 @@ from msgspec import structs
 
 from eventbridge.model.routed import Routed
 from eventbridge.routing.backtest import backtest_slice
-from eventbridge.routing.costly_share import route_share
+from eventbridge.routing.budgeted_share import route_share
 from eventbridge.routing.job import BacktestSlice, RouteJob, Slice, SliceResult, Task
 from eventbridge.routing.slice import route_slice
 from eventbridge.rule import RuleSet

@@ -34,7 +34,7 @@ PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priorit
 
 
 #: Forms of transforms that are programs of the user's own.
-COSTLY_FORMS = frozenset({"JSONATA", "SQL"})
+BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
 
 
 class EventMapping(_Frozen):
@@ -260,9 +260,9 @@ class Rule(_Frozen):
         return f"eventbridge.rule.{self.name}" if self.concurrency is not None else f"eventbridge.{self.priority}"
 
     @property
-    def costly(self) -> bool:
+    def is_budgeted(self) -> bool:
         """Whether routing it may take any time: it has a budget for each batch, and waits its turn beyond that."""
-        return self.in_sql or any(target.transform.form in COSTLY_FORMS for target in self.targets.values())
+        return self.in_sql or any(target.transform.form in BUDGETED_FORMS for target in self.targets.values())
 
     @property
     def in_sql(self) -> bool:

@@ -1,4 +1,4 @@
-"""Asks Spark SQL about a costly rule's events: its `where`, and its transforms of the form SQL; within its budget.
+"""Asks Spark SQL about a budgeted rule's events: its `where`, and its transforms of the form SQL; within its budget.
 
 Called by the routers, on the driver, before the share goes to a worker with the results. An expression that means
 nothing holds its rule; one that fails for an event fails for that event alone. One that does not end is interrupted,

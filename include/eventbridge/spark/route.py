@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, referred
 from eventbridge.routing.task import route_task
 from eventbridge.rule import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
@@ -53,7 +53,7 @@ class ConnectRouter:
         plain = [task for task in tasks if task.slice_id not in rules]
         if plain:
             yield from retried(self._url, job, lambda spark: self._results(spark, job, plain))
-        total = CostlyTotal()
+        total = TotalBudget()
         for task in tasks:
             if isinstance(task, RuleShare) and task.slice_id in rules:
                 # One rule after the other, each within its own budget; what is done is handed over at once.

@@ -13,7 +13,7 @@ from urllib.parse import quote
 from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import Event
 from eventbridge.model import rowset
-from eventbridge.routing.costly_share import compile_target, route_share
+from eventbridge.routing.budgeted_share import compile_target, route_share
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
 from eventbridge.routing.task import route_task
 from eventbridge.rule import RuleSet, Target

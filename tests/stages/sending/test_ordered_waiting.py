@@ -86,7 +86,7 @@ def test_what_comes_after_it_in_other_pieces_does_not_overtake_it(
     assert audit(sending.runtime).differences == ()
 
 
-def test_a_costly_rule_keeps_its_order_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
+def test_a_budgeted_rule_keeps_its_order_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
     """Its deliveries are made by another part of route."""
     transform = "transform: {form: JSONATA, value: data.number}"
     publish(sending, keyed(0, "a", NOON + HOUR), keyed(1, "a"), keyed(2, "b"))

@@ -1,4 +1,4 @@
-"""A rule of which as many deliveries wait as may: what it matches of later batches waits as references."""
+"""A rule of which as many deliveries wait as may: what it matches of later batches waits as deferred matches."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_references, deliver_retries
+from eventbridge.stages.operate.deliver import deliver_deferred_matches, deliver_retries
 from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
-from eventbridge.stages.retry.deferred import plan_references
-from eventbridge.stages.route.costly_rules import BEHIND, PENDING_MAX
+from eventbridge.stages.retry.deferred import plan_deferred_matches
+from eventbridge.stages.route.budgeted_rules import BEHIND, PENDING_MAX
 from eventbridge.stages.runtime.stop import Stop
 
 
@@ -26,8 +26,8 @@ def write(sending: Sending, log: Path, crm: str) -> None:
 
 
 def waiting(sending: Sending) -> dict[str, int]:
-    """Return how many events wait as references, by reason."""
-    return {each.reason: each.count for each in sending.runtime.ledger.waiting_references()}
+    """Return how many events wait as deferred matches, by reason."""
+    return {each.reason: each.count for each in sending.runtime.ledger.waiting_deferred_matches()}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
     return log
 
 
-def test_a_full_rules_shares_wait_as_references(sending: Sending, full: Path) -> None:
+def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Path) -> None:
     """No more is pending, the other rule goes on, and the books balance."""
     assert waiting(sending) == {PENDING_MAX: 5}
     assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
@@ -65,7 +65,7 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
     sending.deliver_batch()
     (owner,) = status(sending.runtime).owners
 
-    assert {each.rule: (each.reason, each.count) for each in sending.runtime.ledger.waiting_references()} == {
+    assert {each.rule: (each.reason, each.count) for each in sending.runtime.ledger.waiting_deferred_matches()} == {
         "orders": (PENDING_MAX, 5),
         "theirs": (PENDING_MAX, 5),
     }
@@ -74,12 +74,12 @@ def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -
     assert audit(sending.runtime).differences == ()
 
 
-def test_references_are_taken_up_once_less_waits(sending: Sending, clock: RunningClock, full: Path) -> None:
+def test_deferred_matches_are_taken_up_once_less_waits(sending: Sending, clock: RunningClock, full: Path) -> None:
     """Each order comes once: what was pending, what waited, and what comes meanwhile."""
     mended = full.with_name("crm.jsonl")
     write(sending, full, f"{{type: file, path: '{mended}'}}")
     clock.advance(7200)  # an hour, and its jitter
-    assert plan_references(sending.runtime) is None, "as many wait as may"
+    assert plan_deferred_matches(sending.runtime) is None, "as many wait as may"
     sending.retry()
     assert sending.runtime.ledger.pending_by_rule().get("orders", 0) < 3
     sending.publish(1)
@@ -97,7 +97,7 @@ def test_references_are_taken_up_once_less_waits(sending: Sending, clock: Runnin
 
 
 def test_what_a_full_rule_refers_is_dead_lettered_at_its_age(sending: Sending, clock: RunningClock, full: Path) -> None:
-    """While what is pending is on hold, references are not, and end as dead letters; the rule stays full."""
+    """While what is pending is on hold, deferred matches are not, and end as dead letters; the rule stays full."""
     operate(sending.runtime, "pause target", "orders", "crm")
     assert sending.retry() is None
     clock.advance(86_400 + 60)
@@ -110,10 +110,10 @@ def test_what_a_full_rule_refers_is_dead_lettered_at_its_age(sending: Sending, c
     assert sending.requests() == []
 
 
-def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: RunningClock, full: Path) -> None:
+def test_deferred_matches_of_a_paused_rule_do_not_age(sending: Sending, clock: RunningClock, full: Path) -> None:
     """They are on hold with what is pending, and go when the rule is resumed and its target takes again."""
     operate(sending.runtime, "pause rule", "orders")
-    assert plan_references(sending.runtime) is sending.retry() is None
+    assert plan_deferred_matches(sending.runtime) is sending.retry() is None
     clock.advance(3 * 86_400)
     assert sending.retry() is None
     mended = full.with_name("crm.jsonl")
@@ -127,7 +127,7 @@ def test_references_of_a_paused_rule_do_not_age(sending: Sending, clock: Running
     assert sorted(int(json.loads(line)["data"]["id"]) for line in mended.read_text().splitlines()) == list(range(1, 9))
 
 
-def test_new_events_of_an_ordered_rule_come_behind_its_references(
+def test_new_events_of_an_ordered_rule_come_behind_its_deferred_matches(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
     """Full once, it keeps the order of a key over what was pending, what was referred, and what came after."""
@@ -153,8 +153,10 @@ def test_new_events_of_an_ordered_rule_come_behind_its_references(
     assert audit(sending.runtime).differences == ()
 
 
-def test_references_of_another_runner_come_first_too(sending: Sending, clock: RunningClock, recorder: Recorder) -> None:
-    """An ordered rule that moved while references wait is not stuck between them and what is pending."""
+def test_deferred_matches_of_another_runner_come_first_too(
+    sending: Sending, clock: RunningClock, recorder: Recorder
+) -> None:
+    """An ordered rule that moved while deferred matches wait is not stuck between them and what is pending."""
     recorder.down = True
     publish(sending, *[keyed(n, "a") for n in range(3)])
     sending.write(rules({"crm": ordered()}, pending="{max: 2}"))
@@ -171,7 +173,7 @@ def test_references_of_another_runner_come_first_too(sending: Sending, clock: Ru
         clock.advance(600)
         for runner in (RUNNER, "other"):
             deliver_retries(runtime, runner, stop)
-            deliver_references(runtime, runner, router, stop)
+            deliver_deferred_matches(runtime, runner, router, stop)
 
     assert recorder.got["a"] == list(range(9))
     assert audit(sending.runtime).differences == ()

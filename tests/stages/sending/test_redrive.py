@@ -254,7 +254,7 @@ def test_retransform_takes_numbers_of_any_length(sending: Sending) -> None:
 
 
 def test_what_is_not_routed_yet_is_under_way(sending: Sending) -> None:
-    """A costly rule's share that became a reference is not "unmatched"; routed later, its outcome is the mark's."""
+    """A budgeted rule's share that became a deferred match is not "unmatched"; later its outcome is the mark's."""
     program = "transform: {form: JSONATA, value: data.id}"
     costly = http(REFUSED, retry=NO_RETRY)[:-1] + f", {program}}}"
     sending.begin(2, crm=costly)

@@ -26,7 +26,7 @@ from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.bus_pressure import BusWatch
 from eventbridge.stages.operate.streaming import deliver_streaming
 from eventbridge.stages.operate.streaming_lease import Bounds
-from eventbridge.stages.route.costly_rules import PENDING_MAX
+from eventbridge.stages.route.budgeted_rules import PENDING_MAX
 from eventbridge.stages.runtime.stop import Stop
 
 
@@ -334,7 +334,7 @@ def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> N
         with a_streaming_task(sending):
             sending.publish(count)
             until(lambda told=told: len(sending.requests()) == told)
-    waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.waiting_references()]
+    waiting = [(each.rule, each.reason, each.count) for each in sending.runtime.ledger.waiting_deferred_matches()]
 
     assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     assert waiting == [("orders", PENDING_MAX, 5)]

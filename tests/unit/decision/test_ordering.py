@@ -102,8 +102,8 @@ def test_a_key_waits_for_its_head_in_another_partition() -> None:
 def test_events_that_are_not_routed_come_first() -> None:
     """Nobody knows their keys yet: all that lies behind them in their partition waits, what lies before goes."""
     found = Open()
-    found.add_reference(Place(ONE, 9))
-    found.add_reference(Place(ONE, 5))
+    found.add_deferred_match(Place(ONE, 9))
+    found.add_deferred_match(Place(ONE, 5))
 
     assert found.reason_to_wait("a", Place(ONE, 6)) == REFERENCE_FIRST
     assert found.reason_to_wait("a", Place(ONE, 4)) == ""

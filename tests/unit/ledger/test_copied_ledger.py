@@ -65,7 +65,7 @@ def everything(url: str) -> list[object]:
     for batch in batches:
         found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
     found += [ledger.target_statuses(), ledger.rules_on_hold(), ledger.rules_in_force(), ledger.rule_changes()]
-    found += [ledger.operator_states(), ledger.waiting_operational_events(100), ledger.waiting_references()]
+    found += [ledger.operator_states(), ledger.waiting_operational_events(100), ledger.waiting_deferred_matches()]
     ledger.close()
     return found
 

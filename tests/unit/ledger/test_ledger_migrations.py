@@ -195,7 +195,7 @@ def test_a_ledger_from_before_records_goes_on(tmp_path: Path) -> None:
             reference_matched=1,
             reference_rendered=2,
             clears=3,
-            survivors={"late": "1-2"},
+            candidate_events={"late": "1-2"},
         ),
         RoutedSlice(file="f", row_from=0, row_to=4),
         RoutedShare(

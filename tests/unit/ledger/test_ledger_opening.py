@@ -36,7 +36,7 @@ def test_a_ledger_of_today_opens_without_alembic(file: Path) -> None:
 
 
 def test_a_ledger_is_durable_by_its_settings(file: Path) -> None:
-    """Commits wait for the disk, references are checked, and readers do not wait for writers."""
+    """Commits wait for the disk, deferred matches are checked, and readers do not wait for writers."""
     ledger = Ledger.open(url(file))
     with ledger._reading() as connection:
         found = {

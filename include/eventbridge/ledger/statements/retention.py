@@ -31,11 +31,11 @@ from eventbridge.ledger.tables import (
     batch,
     batch_file,
     batch_range,
+    deferred_match,
     delivery_chunk,
     pending,
     redrive,
     redriven,
-    reference,
     replay,
     replayed,
     route_try,
@@ -78,7 +78,11 @@ _taker = batch.alias("taker")
 WAITS = (
     select(pending.c.batch_id)
     .where(pending.c.batch_id == _OF_BATCH, pending.c.state != "closed")
-    .union_all(select(reference.c.batch_id).where(reference.c.batch_id == _OF_BATCH, reference.c.state != "closed"))
+    .union_all(
+        select(deferred_match.c.batch_id).where(
+            deferred_match.c.batch_id == _OF_BATCH, deferred_match.c.state != "closed"
+        )
+    )
     .limit(1)
 )
 
@@ -91,7 +95,9 @@ def _kept_whole(batch_id: Any) -> ColumnElement[bool]:
 #: What a batch that is kept whole took up of a batch.
 WHOLE_TAKER = union_all(
     select(pending.c.taken_by).where(pending.c.batch_id == _OF_BATCH, _kept_whole(pending.c.taken_by)),
-    select(reference.c.taken_by).where(reference.c.batch_id == _OF_BATCH, _kept_whole(reference.c.taken_by)),
+    select(deferred_match.c.taken_by).where(
+        deferred_match.c.batch_id == _OF_BATCH, _kept_whole(deferred_match.c.taken_by)
+    ),
 ).limit(1)
 
 _letters = select(batch_file.c.path).where(batch_file.c.batch_id == _OF_BATCH, batch_file.c.kind == "dead_letter")
@@ -104,7 +110,7 @@ WHOLE_REDRIVE = (
 #: What still names a batch that took something up: a row of another one.
 NAMED_AS_TAKER = union_all(
     select(pending.c.batch_id).where(pending.c.taken_by == _OF_BATCH),
-    select(reference.c.batch_id).where(reference.c.taken_by == _OF_BATCH),
+    select(deferred_match.c.batch_id).where(deferred_match.c.taken_by == _OF_BATCH),
     select(redriven.c.file).where(redriven.c.batch_id == _OF_BATCH),
 ).limit(1)
 
@@ -230,7 +236,7 @@ def _files(*kinds: str) -> Delete:
 DROPS: dict[Kept, tuple[Delete, ...]] = {
     "all": (
         _some(pending, pending.c.batch_id == _OF_BATCH),
-        _some(reference, reference.c.batch_id == _OF_BATCH),
+        _some(deferred_match, deferred_match.c.batch_id == _OF_BATCH),
         _some(delivery_chunk, delivery_chunk.c.batch_id == _OF_BATCH),
         _some(route_try, route_try.c.batch_id == _OF_BATCH),
         _files("delivery", "outcome", "settlement"),

@@ -16,8 +16,8 @@ from eventbridge.orchestrate.slow_lane import give_way
 GUIDE = """
 Removes what is past its retention from the store, the ledger and the embedded buses: deliveries, archive, dead letters
 and manifests, each after its own time (`retention` of a bus in its rule file; `EVENTBRIDGE_RETENTION_*`). It also
-removes files that lost attempts left behind. What a pending delivery, a reference, a replay or a redrive still needs
-stays; the task's log says what was removed, and what is kept although it is old.
+removes files that lost attempts left behind. What a pending delivery, a deferred match, a replay or a redrive still
+needs stays; the task's log says what was removed, and what is kept although it is old.
 
 A run ends after `EVENTBRIDGE_MAINTAIN_TIMEOUT`, and the next one goes on. It has the lowest weight of all tasks
 and a lower priority at the processor. `eventbridge maintain --dry-run` tells what a run would remove.

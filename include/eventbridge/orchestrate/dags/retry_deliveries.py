@@ -17,7 +17,7 @@ from eventbridge.orchestrate.slow_lane import give_way
 from eventbridge.orchestrate.tasks import batch_of, commit, route, schedule_retries, write_dead_letters
 
 GUIDE = """
-Delivers again what is pending and due, at most one chunk a target, or routes what a costly rule had no time for: a
+Delivers again what is pending and due, at most one chunk a target, or routes what a budgeted rule had no time for: a
 batch of kind *retry* a run, all pushes in the pool `eventbridge.retry`. Pending deliveries are routed already: for them
 route does nothing. A run that dies leaves its batch to `settle_stale` of a later one; nothing is sent twice for it but
 what was in flight. A replay that no run of `eventbridge_replay_events` has moved for minutes gets another one by

@@ -26,8 +26,8 @@ def pairs_of(a: Iterable[str], b: Iterable[str]) -> list[tuple[str, str]]:
 
 
 def apart_of(a: RuleSet, b: RuleSet, pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the rules of A and of B that are routed as costly ones are: costly, or compared with one that is."""
-    ours, theirs = ({rule.name for rule in rules.rules.values() if rule.costly} for rules in (a, b))
+    """Return the rules of A and of B that are routed as costly ones are: budgeted, or compared with one that is."""
+    ours, theirs = ({rule.name for rule in rules.rules.values() if rule.is_budgeted} for rules in (a, b))
     for one, other in pairs:
         if one in ours or other in theirs:
             ours.add(one)

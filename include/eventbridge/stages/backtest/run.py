@@ -1,6 +1,6 @@
 """Runs one candidate, or two in one pass, over the archive: a replay that stops after route and reports.
 
-Nothing is planned in the ledger and nothing is delivered. Spark's workers count; what costly rules leave in the store
+Nothing is planned in the ledger and nothing is delivered. Spark's workers count; what budgeted rules leave in the store
 lies below a name of this run and is removed at its end. A process that dies before leaves files that nothing names.
 """
 
@@ -31,7 +31,7 @@ from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
-#: Rows that are one job for Spark, if no rule is costly.
+#: Rows that are one job for Spark, if no rule is budgeted.
 _ROWS_OF_TURN = 5_000_000
 #: Rows of the first job: what it finds samples of the others need not render.
 _FIRST_ROWS = 200_000
@@ -41,7 +41,7 @@ _ROWS_OF_SLICE = 20_000
 _RUNNER = "backtest"
 
 #: What was let through by patterns, of each candidate by rule: pairs of file and row set.
-_Survivors = list[dict[str, list[tuple[str, str]]]]
+_CandidateEvents = list[dict[str, list[tuple[str, str]]]]
 
 
 @dataclass(frozen=True)
@@ -143,23 +143,23 @@ class _Run:
             )
             for number, spans in enumerate(turn)
         ]
-        survivors: _Survivors = [{} for _ in self.candidates]
+        candidate_events: _CandidateEvents = [{} for _ in self.candidates]
         for result in self.router.route_slices(self._job(0), tasks):
             detail = result.detail
             assert isinstance(detail, BacktestedSlice), "a part of the archive was asked for"
             self.landed.update(dict(detail.landed))
-            for tally, kept, counts in zip(self.tallies, survivors, detail.candidates, strict=True):
+            for tally, kept, counts in zip(self.tallies, candidate_events, detail.candidates, strict=True):
                 tally.add(counts)
-                for rule, files in counts.survivors.items():
+                for rule, files in counts.candidate_events.items():
                     kept.setdefault(rule, []).extend(files)
             for tally_of_pair, found in zip(self.pairs.values(), detail.pairs, strict=True):
                 tally_of_pair.add(found)
-        if any(survivors):
-            self._take_apart(survivors)
+        if any(candidate_events):
+            self._take_apart(candidate_events)
 
-    def _take_apart(self, survivors: _Survivors) -> None:
-        """Route what patterns of costly rules let through, candidate by candidate, and compare what came of it."""
-        outcomes = [self._outcomes(side, kept) for side, kept in enumerate(survivors)]
+    def _take_apart(self, candidate_events: _CandidateEvents) -> None:
+        """Route what patterns of budgeted rules let through, candidate by candidate, and compare what came of it."""
+        outcomes = [self._outcomes(side, kept) for side, kept in enumerate(candidate_events)]
         for side, tally in enumerate(self.tallies):
             for rule, outcome in outcomes[side].items():
                 tally.add(counts_of(self.runtime.store, self.rules[side][rule], outcome, self.part.samples))
@@ -172,17 +172,17 @@ class _Run:
                 pair.add(counts)
                 pair.left_out.add(left, "; ".join(sorted({each.why for each in two if each.left})))
 
-    def _outcomes(self, side: int, survivors: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
+    def _outcomes(self, side: int, candidate_events: dict[str, list[tuple[str, str]]]) -> dict[str, ShareOutcome]:
         settings, held = self.runtime.settings, self._held[side]
         found = {
             rule: ShareOutcome(left=places_of(files), why=held[rule])
-            for rule, files in survivors.items()
+            for rule, files in candidate_events.items()
             if rule in held
         }
         shares = [
             # As in the slow lane: what is left of a batch there is all that a person would wait for.
             RuleShare(f"rule/{side}/{rule}", rule, _joined(files), settings.route_deferred_cpu_budget)
-            for rule, files in sorted(survivors.items())
+            for rule, files in sorted(candidate_events.items())
             if rule not in held
         ]
         if not shares:

@@ -1,4 +1,4 @@
-"""Rules that are routed apart, as costly rules are: what came of their shares, and where two of them differ."""
+"""Rules that are routed apart, as budgeted rules are: what came of their shares, and where two of them differ."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from eventbridge.model.backtested import (
     TargetChanges,
 )
 from eventbridge.model.routed import RoutedShare
-from eventbridge.routing.costly_share import BUDGET
+from eventbridge.routing.budgeted_share import BUDGET
 from eventbridge.routing.job import SliceResult
 from eventbridge.routing.outputs import COLUMNS, output_of, sample_of
 from eventbridge.routing.share_turns import CROWDED
@@ -32,8 +32,8 @@ from eventbridge.store.protocol import Store
 Place = tuple[str, int]
 
 _WHY: Final = {
-    BUDGET: "the CPU budget of a costly rule was spent",
-    CROWDED: "the CPU budget of all costly rules together was spent",
+    BUDGET: "the CPU budget of a budgeted rule was spent",
+    CROWDED: "the CPU budget of all budgeted rules together was spent",
 }
 _PLACE: Final = ("event_file", "event_row", "arrived_at", "event_id", "target")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -21,7 +21,7 @@ from eventbridge.model.routed import Routed, RoutedShare, RoutedSlice, Unroutabl
 from eventbridge.stages.commit.fingerprints import ID_COLUMNS, add, by_target, of_pending
 from eventbridge.stages.dead_letters.batch_files import taken_ids
 from eventbridge.stages.dead_letters.queue_copies import COPY, copy_fingerprints
-from eventbridge.stages.route.costly_rules import survivors
+from eventbridge.stages.route.budgeted_rules import candidate_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import batch_deliveries
@@ -47,11 +47,11 @@ def books_of(runtime: Runtime, batch: Batch) -> Books:
         unproven=_unproven(runtime, batch, delivered),
         matched=_matched(runtime, batch),
         recorded=_recorded(runtime, batch),
-        survived={rule: _of_events(files) for rule, files in survivors(runtime, batch).items()},
+        candidate_events={rule: _of_events(files) for rule, files in candidate_events(runtime, batch).items()},
         routed=add({share.rule: _of_events(share.done)} for share in shares),
-        turned_down=add({share.rule: _of_events(share.turned_down)} for share in shares),
+        rejected=add({share.rule: _of_events(share.rejected)} for share in shares),
         admitted=_admitted(runtime, batch),
-        referred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.references_of(batch.batch_id)),
+        referred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches_of(batch.batch_id)),
         delivered=verdicts["delivered"],
         pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
         pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),
@@ -112,7 +112,7 @@ def _shares(runtime: Runtime, batch: Batch) -> list[RoutedShare]:
 
 
 def _admitted(runtime: Runtime, batch: Batch) -> Fingerprints:
-    """Return the events that costly rules have deliveries of, as their delivery files say."""
+    """Return the events that budgeted rules have deliveries of, as their delivery files say."""
     found: dict[str, set[tuple[str, int]]] = defaultdict(set)
     for file in runtime.ledger.files(batch.batch_id, "delivery"):
         if isinstance(file.detail, RoutedShare) and file.path is not None:

@@ -14,10 +14,10 @@ from eventbridge.decision.expectation import failed_expectations
 from eventbridge.errors import BooksError, BusError, OffsetGapError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
-from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.deficit import close_deficit
@@ -153,7 +153,7 @@ def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | No
     `files`: those of the batch by kind, where they are known.
     """
     taken = runtime.ledger.pending_taken_by(batch.batch_id)
-    taken_references = runtime.ledger.references_taken_by(batch.batch_id)
+    taken_deferred_matches = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
     files = files or _files(runtime, batch)
     manifest = {
         "format": FORMAT,
@@ -163,7 +163,7 @@ def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | No
         "bus": batch.bus,
         "rule_set": batch.rule_set,
         "planned_at": batch.planned_at.isoformat(),
-        "parents": sorted({row.batch_id for row in taken} | {row.batch_id for row in taken_references}),
+        "parents": sorted({row.batch_id for row in taken} | {row.batch_id for row in taken_deferred_matches}),
         "taken": sorted(
             [row.batch_id, row.chunk_id, row.rule, row.target, row.attempts, list(map(list, row.files))]
             for row in taken
@@ -182,12 +182,12 @@ def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | No
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
     if_any = {
         "matching": _matching(files["delivery"]),
-        "taken_references": _references(taken_references),
+        "taken_deferred_matches": _deferred_matches(taken_deferred_matches),
         "taken_dead_letters": [[each.file, each.rows] for each in runtime.ledger.redriven_by(batch.batch_id)],
         "replay_id": batch.replay_id if batch.kind == "replay" else "",
         "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
-        "references": _references(runtime.ledger.references_of(batch.batch_id)),
-        "turned_down": _as_json(books.turned_down),
+        "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches_of(batch.batch_id)),
+        "rejected": _as_json(books.rejected),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
 
@@ -218,7 +218,7 @@ def _events(runtime: Runtime, batch: Batch) -> list[list[str]]:
     return [[each.file, each.rows] for each in runtime.ledger.replayed_by(batch.batch_id)]
 
 
-def _references(found: Iterable[Reference]) -> list[list[Any]]:
+def _deferred_matches(found: Iterable[DeferredMatch]) -> list[list[Any]]:
     return sorted([row.batch_id, row.rule, row.reason, list(map(list, row.files))] for row in found)
 
 

@@ -12,9 +12,9 @@ from eventbridge.errors import BooksError, NewerFormatError, NotFoundError, Stor
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.model.reference import Reference
 from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import FILE_KINDS
 from eventbridge.stages.operate.manifest import books_of_manifest, manifest_differences
@@ -177,18 +177,18 @@ def _pending_differences(runtime: Runtime) -> Iterator[str]:
             yield from _file_differences(runtime, row, name, rows_in)
 
 
-def _closing_differences(row: PendingDeliveries | Reference, name: str, states: Mapping[str, str]) -> Iterator[str]:
+def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, states: Mapping[str, str]) -> Iterator[str]:
     if row.closed_by is None or row.closed_by != row.taken_by or states.get(row.closed_by) != "committed":
         yield f"{name}: closed by {row.closed_by}, which did not commit it"
 
 
 def _reference_differences(runtime: Runtime) -> Iterator[str]:
-    """Every event ever referred is today routed, or named by a reference whose file exists."""
-    rows = runtime.ledger.references()
+    """Every event ever referred is today routed, or named by a deferred match whose file exists."""
+    rows = runtime.ledger.deferred_matches()
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}
     for row in rows:
-        name = f"reference {row.reference_id} of {row.rule}"
+        name = f"deferred match {row.reference_id} of {row.rule}"
         if row.state == "closed":
             yield from _closing_differences(row, name, states)
         else:
@@ -196,7 +196,7 @@ def _reference_differences(runtime: Runtime) -> Iterator[str]:
 
 
 def _file_differences(
-    runtime: Runtime, row: PendingDeliveries | Reference, name: str, rows_in: dict[str, int | None]
+    runtime: Runtime, row: PendingDeliveries | DeferredMatch, name: str, rows_in: dict[str, int | None]
 ) -> Iterator[str]:
     for file, rows in row.files:
         if file not in rows_in:

@@ -20,7 +20,7 @@ from eventbridge.stages.guards.claims import Others
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.push.stage import push
-from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
 from eventbridge.stages.retry.plan import plan_retries, settle_stale, stale_batches
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -72,12 +72,14 @@ def deliver_retries(runtime: Runtime, runner: str, stop: Stop) -> str | None:
 def anything_waits_for_retry(runtime: Runtime, runner: str) -> bool:
     """Return whether the slow lane has anything to look at: three questions, a tenth of what planning asks."""
     ledger = runtime.ledger
-    return bool(ledger.waiting_targets(runner) or ledger.waiting_references(runner) or stale_batches(runtime, runner))
+    return bool(
+        ledger.waiting_targets(runner) or ledger.waiting_deferred_matches(runner) or stale_batches(runtime, runner)
+    )
 
 
-def deliver_references(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
-    """Move one batch of references of a runner through its stages and return its id; None = none is due."""
-    batch_id = plan_references(runtime, runner)
+def deliver_deferred_matches(runtime: Runtime, runner: str, router: Router, stop: Stop) -> str | None:
+    """Move one batch of deferred matches of a runner through its stages and return its id; None = none is due."""
+    batch_id = plan_deferred_matches(runtime, runner)
     if batch_id is not None:
         push_and_settle(runtime, batch_id, route(runtime, batch_id, router), stop)
     return batch_id
@@ -98,7 +100,7 @@ def deliver_until_idle(
     while not stop.is_set():
         normal = deliver_batch(runtime, runner, router, stop)
         retried = deliver_retries(runtime, runner, stop)
-        referred = deliver_references(runtime, runner, router, stop)
+        referred = deliver_deferred_matches(runtime, runner, router, stop)
         batches += normal is not None
         retry_batches += (retried is not None) + (referred is not None)
         if normal is None and retried is None and referred is None:
@@ -124,7 +126,7 @@ def pending_deliveries(runtime: Runtime, runner: str) -> tuple[int, int]:
 
 
 def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
-    """Return when the next pending delivery, or reference, of a runner falls due; None = none waits for a time."""
+    """Return when the next pending delivery, or deferred match, of a runner falls due; None = none waits for a time."""
     statuses = runtime.ledger.target_statuses()
     due = []
     for row in runtime.ledger.pending_counts(runner=runner):
@@ -134,8 +136,8 @@ def next_due_at(runtime: Runtime, runner: str) -> datetime | None:
             pause = status.paused_until if status is not None else None
             # an open breaker lets nothing through before, nor does a pause
             due.append(max(row.next_due_at, wait or row.next_due_at, pause or row.next_due_at))
-    reference = due_references(runtime, runner)
-    return min([*due, reference] if reference is not None else due, default=None)
+    deferred_match = due_deferred_matches(runtime, runner)
+    return min([*due, deferred_match] if deferred_match is not None else due, default=None)
 
 
 def push_and_settle(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.model.expectation_hold import ExpectationHold
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.stages.operate.release_expectation import release_expectation
@@ -14,11 +14,11 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 @dataclass(frozen=True)
 class Released:
-    """What was released of a rule: its hold (None: it was not on hold), references that are due now, and their events.
+    """What was released of a rule: its hold (None: it was not on hold), deferred matches due now, their events.
 
     `expectation` is the hold for an expectation that failed, and `deliveries` how many waited for that and are due now.
 
-    `waits_for` says why references that wait go on waiting: something else holds them. `retried`, `skipped` and
+    `waits_for` says why deferred matches that wait go on waiting: something else holds them. `retried`, `skipped` and
     `unsendable` are deliveries that the rule was on hold at, as none of its target may be dead-lettered; the last stay
     so.
     `disabled` are its targets for which deliveries are on hold until the target is enabled, whatever is released.
@@ -26,7 +26,7 @@ class Released:
 
     rule: str
     hold: RuleOnHold | None = None
-    references: int = 0
+    deferred_matches: int = 0
     events: int = 0
     waits_for: str = ""
     retried: tuple[DeliveryOnHold, ...] = ()
@@ -41,7 +41,7 @@ class Released:
         """Whether there was nothing to release."""
         deliveries = self.retried or self.skipped or self.unsendable
         holds = self.hold is not None or self.expectation is not None
-        return not (holds or self.deliveries or self.references or self.waits_for or deliveries)
+        return not (holds or self.deliveries or self.deferred_matches or self.waits_for or deliveries)
 
 
 def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Released:
@@ -68,16 +68,16 @@ def release_rule(runtime: Runtime, rule: str, skip: str | None = None) -> Releas
 
 
 def _release_routing(runtime: Runtime, rule: str) -> Released:
-    """Lift a rule's hold and make its references due; they age from then on. Of a disabled rule only the hold."""
+    """Lift a rule's hold and make its deferred matches due; they age from then on. Of a disabled rule only the hold."""
     hold = runtime.ledger.rules_on_hold().get(rule)
     if hold is not None:
         runtime.ledger.release_rule(rule)
-    held = [each for each in runtime.ledger.waiting_references() if (each.rule, each.state) == (rule, "on_hold")]
+    held = [each for each in runtime.ledger.waiting_deferred_matches() if (each.rule, each.state) == (rule, "on_hold")]
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := reference_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.said_by_operators(), rule):
+    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.said_by_operators(), rule):
         return Released(rule, hold, waits_for=waits_for)
     # After the hold is lifted: a process that dies in between releases them by the next call, or by the next retry run.
-    references = runtime.ledger.release_references(rule)
-    return Released(rule, hold, references, sum(each.count for each in waiting))
+    deferred_matches = runtime.ledger.release_deferred_matches(rule)
+    return Released(rule, hold, deferred_matches, sum(each.count for each in waiting))

@@ -205,7 +205,7 @@ def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> 
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
-    job = structs.replace(job_of(runtime, batch), later=tuple(had.survivors))  # as it was then
+    job = structs.replace(job_of(runtime, batch), later=tuple(had.candidate_events))  # as it was then
     (result,) = router.route_slices(job, [task])
     made = result_file(batch.batch_id, result)
     has = made.detail

@@ -8,16 +8,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol, TypeVar
 
-from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.decision.ordering import delivery_on_hold_at
 from eventbridge.errors import Mistake, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.intake_stop import IntakeStop
 from eventbridge.model.operator_state import OperatorState
 from eventbridge.model.pending import PendingState
-from eventbridge.model.reference import Reference
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
 from eventbridge.rule import RuleSet
@@ -77,7 +77,7 @@ class PendingStatus:
 
 
 @dataclass(frozen=True)
-class ReferenceStatus:
+class DeferredMatchStatus:
     """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first referred.
 
     `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
@@ -107,7 +107,7 @@ class Status:
     batches: tuple[Batch, ...]  # newest first
     chunks: Mapping[str, int]  # of batches that are not committed
     pending: tuple[PendingStatus, ...]
-    references: tuple[ReferenceStatus, ...]
+    deferred_matches: tuple[DeferredMatchStatus, ...]
     rules_on_hold: tuple[RuleOnHold, ...]  # in the version that today's file has, or on hold at a delivery
     targets: tuple[TargetStanding, ...]  # those that are not ok
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
@@ -157,7 +157,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         batches=tuple(runtime.ledger.batches(limit=batches)),
         chunks=runtime.ledger.chunk_counts(),
         pending=tuple(pending_statuses(runtime)),
-        references=tuple(reference_statuses(runtime, rules)),
+        deferred_matches=tuple(deferred_match_statuses(runtime, rules)),
         rules_on_hold=tuple(rules_on_hold(runtime, rules)),
         targets=tuple(each for each in target_standings(runtime) if each.state != "ok"),
         operators=tuple(runtime.ledger.operator_states()),
@@ -181,7 +181,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
         batches=tuple(each for each in found.batches if each.runner in runners),
         chunks={},
         pending=of_rules(found.pending),
-        references=of_rules(found.references),
+        deferred_matches=of_rules(found.deferred_matches),
         rules_on_hold=of_rules(found.rules_on_hold),
         targets=of_rules(found.targets),
         operators=of_rules(found.operators),
@@ -239,25 +239,25 @@ def pending_statuses(runtime: Runtime) -> list[PendingStatus]:
     ]
 
 
-#: What a reference on hold waits for if nothing in rule files and ledger holds it: pools are Airflow's.
+#: What a deferred match on hold waits for if nothing in rule files and ledger holds it: pools are Airflow's.
 _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 
-def reference_statuses(runtime: Runtime, rules: RuleSet) -> list[ReferenceStatus]:
-    """Return what of costly rules waits to be routed, taken by a batch or not, by rule, state and reason."""
+def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
+    """Return what of budgeted rules waits to be routed, taken by a batch or not, by rule, state and reason."""
     rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
-    groups: dict[tuple[str, PendingState, str], list[Reference]] = defaultdict(list)
-    for each in runtime.ledger.waiting_references():
+    groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
+    for each in runtime.ledger.waiting_deferred_matches():
         groups[each.rule, each.state, each.reason].append(each)
     return [
-        ReferenceStatus(
+        DeferredMatchStatus(
             rule,
             state,
             reason,
             sum(each.count for each in group),
             since=min(each.made_at for each in group),
             next_due_at=min(each.due_at for each in group) if state == "scheduled" else None,
-            held=(reference_hold_reason(rules, rules_on_hold, {}, said, rule) or _POOL_OR_RUN)
+            held=(deferred_match_hold_reason(rules, rules_on_hold, {}, said, rule) or _POOL_OR_RUN)
             if state == "on_hold"
             else "",
         )

@@ -27,7 +27,7 @@ from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
 from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
 from eventbridge.stages.operate.committer import ALREADY, Committer, do_books
-from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_references, deliver_retries
+from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
 from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.operate.streaming_bus import StreamingBus
 from eventbridge.stages.operate.streaming_close import Close
@@ -298,6 +298,8 @@ class _Loop:
                 if not anything_waits_for_retry(self._runtime, self._runner):
                     continue
                 deliver_retries(self._runtime, self._runner, self._lease.stop)
-                deliver_references(self._runtime, self._runner, InProcessRouter(self._runtime.store), self._lease.stop)
+                deliver_deferred_matches(
+                    self._runtime, self._runner, InProcessRouter(self._runtime.store), self._lease.stop
+                )
             except EventBridgeError as error:
                 log.warning("runner %s: pending deliveries wait: %s", self._runner, error)

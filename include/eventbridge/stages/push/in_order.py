@@ -41,7 +41,7 @@ _SLEEP_SECONDS = 0.2
 #: How often a shard looks whether another one of its target has left it room in flight.
 _ROOM_SECONDS = 0.02
 #: How long what waits for events that are not routed yet is left alone.
-_REFERENCE_SECONDS = 10.0
+_DEFERRED_MATCH_SECONDS = 10.0
 
 
 class InTurn:
@@ -116,7 +116,7 @@ class InTurn:
         if (late := missed(item.deadline_at, now)) is not None:
             return late  # though earlier ones of its key are open: it will not be sent, behind them or before
         if item.attempts == 0 and (reason := self._open.reason_to_wait(item.key, item.place)):
-            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _REFERENCE_SECONDS)
+            due_at = now + timedelta(seconds=1.0 if reason == BLOCKED else _DEFERRED_MATCH_SECONDS)
             return RetryAt(due_at, reason)
         if (early := too_early(item.not_before, self._window, now)) is not None:
             return in_time(early, item.deadline_at)

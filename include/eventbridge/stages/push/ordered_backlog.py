@@ -45,7 +45,7 @@ def open_deliveries(
         for key, place, head in _keys(runtime, waiting):
             found.add(key, place, head=head)
     for place in _referred(runtime, batch, target[0]):
-        found.add_reference(place)
+        found.add_deferred_match(place)
     _add_failed(runtime, batch, target, found)
     return found
 
@@ -68,14 +68,14 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
 
 
 def _referred(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield where the events begin, by partition, that references of a rule name, but for those taken by this batch.
+    """Yield where the events begin, by partition, that deferred matches of a rule name, but for those taken by this batch.
 
-    A reference that does not say so, as its rule became ordered later, costs a read of each of its files.
+    A deferred match that does not say so, as its rule became ordered later, costs a read of each of its files.
     """
     spans, unsaid = runtime.ledger.waiting_spans(rule, but=batch.batch_id)
     yield from (Place(span.partition, span.first) for span in spans)
-    for reference in unsaid:
-        for file, rows in reference.files:
+    for deferred_match in unsaid:
+        for file, rows in deferred_match.files:
             first = next(iter(rowset.decode(rows)), None)
             if first is not None:  # a buffer file holds one partition, in its order
                 table = read_rows(runtime.store, file, rowset.encode([first]), PLACE_COLUMNS)

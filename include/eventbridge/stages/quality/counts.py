@@ -57,7 +57,7 @@ def _count(runtime: Runtime, counts: HourCounts, batch: Batch, manifest: Mapping
         bus.events += numbers["read"] - numbers.get("tombstone", 0)
         bus.malformed += numbers["malformed"]
         bus.duplicate += numbers["duplicate"]
-    new = batch.kind == "normal" or "taken_references" in manifest
+    new = batch.kind == "normal" or "taken_deferred_matches" in manifest
     for name, fingerprints in manifest["fingerprints"].items():
         for key, (count, *_) in fingerprints.items():
             rule, _, target = key.partition("/")

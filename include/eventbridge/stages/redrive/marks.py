@@ -31,7 +31,7 @@ class Mark:
 
     `outcome` is delivered, dead_lettered (there is a newer dead letter), `pending` (it is tried again), `unmatched`
     (today's rule, asked by --retransform, does not match the event), `pruned` (retention took what would say so) or
-    `under way`, also while some of its batch is a reference.
+    `under way`, also while some of its batch is a deferred match.
     """
 
     redrive_id: str
@@ -90,7 +90,7 @@ class Marks:
 
     def _is_referred(self, batch_id: str) -> bool:
         """Return whether something of a batch, or of those that routed it later, is not routed yet."""
-        made = self._runtime.ledger.references_of(batch_id)
+        made = self._runtime.ledger.deferred_matches_of(batch_id)
         return any(each.closed_by is None or self._is_referred(each.closed_by) for each in made)
 
     def _outcomes_of(self, batch_id: str) -> dict[bytes, str]:
@@ -101,7 +101,7 @@ class Marks:
             for _, table in settlements(self._runtime, batch_id, ["delivery_id", "verdict"]):
                 rows = zip(*(column.to_pylist() for column in table.columns), strict=True)
                 found |= {name: PENDING if verdict in _OPEN else verdict for name, verdict in rows}
-            routed = {each.closed_by for each in self._runtime.ledger.references_of(batch_id)}
+            routed = {each.closed_by for each in self._runtime.ledger.deferred_matches_of(batch_id)}
             for other in sorted(each for each in routed if each is not None):
                 found |= self._outcomes_of(other)
             later = {row.closed_by for row in self._runtime.ledger.pending_of(batch_id) if row.closed_by is not None}

@@ -68,11 +68,11 @@ def _add(runtime: Runtime, batch_id: str, outcomes: Counter[str], seen: set[str]
                 outcomes[verdict] += 1
                 open_ids.discard(name)
     outcomes.update(_later(runtime, batch_id, open_ids).values())
-    for reference in runtime.ledger.references_of(batch_id):
-        if reference.closed_by is None:
-            outcomes[UNDER_WAY] += reference.count
+    for deferred_match in runtime.ledger.deferred_matches_of(batch_id):
+        if deferred_match.closed_by is None:
+            outcomes[UNDER_WAY] += deferred_match.count
         else:
-            _add(runtime, reference.closed_by, outcomes, seen)
+            _add(runtime, deferred_match.closed_by, outcomes, seen)
 
 
 def _later(runtime: Runtime, batch_id: str, open_ids: set[bytes]) -> dict[bytes, str]:

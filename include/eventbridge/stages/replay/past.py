@@ -1,4 +1,4 @@
-"""What became of the deliveries of batches, followed through their retries, references and redrives."""
+"""What became of the deliveries of batches, followed through their retries, deferred matches and redrives."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Past:
         ledger = self._runtime.ledger
         of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}
-        found |= {row.closed_by for row in ledger.references_of(batch_id) if row.rule == self._rule}
+        found |= {row.closed_by for row in ledger.deferred_matches_of(batch_id) if row.rule == self._rule}
         letters = [file.path for file in ledger.files(batch_id, "dead_letter") if file.path is not None]
         if letters:
             redriven = ledger.redriven()

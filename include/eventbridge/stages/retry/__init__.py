@@ -1,1 +1,1 @@
-"""Plans batches of what is due: pending deliveries and deferred references."""
+"""Plans batches of what is due: pending deliveries and deferred matches."""

@@ -1,4 +1,4 @@
-"""Plans the batches that take up references: one rule's, oldest first, in the slow lane at that rule's cost alone.
+"""Plans the batches that take up deferred matches: one rule's, oldest first, in the slow lane at its cost alone.
 
 Called by the DAG `eventbridge_retry_deliveries` and by `eventbridge deliver`; route and the later stages then run as
 for any batch.
@@ -10,45 +10,47 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from eventbridge.decision.chunking import PoolSlots
-from eventbridge.decision.hold_reason import reference_hold_reason
+from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model.batch import Batch
-from eventbridge.model.reference import Reference
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.rule import RuleSet
 from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
-from eventbridge.stages.route.costly_rules import full_rules
+from eventbridge.stages.route.budgeted_rules import full_rules
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
-#: Events of references that are taken up together: at a costly rule's speed, a millisecond each and more; and of rules
-#: that are not costly, as many as their budget is enough for.
+#: Events of deferred matches that are taken up together: at a budgeted rule's speed, a millisecond each and more; and
+#: of rules that are not budgeted, as many as their budget is enough for.
 _MOST_EVENTS = 5_000
 _MOST_CHEAP_EVENTS = 20_000
 #: After so long it is looked again whether less of a rule waits than may.
 _FULL_FOR = timedelta(seconds=15)
 
 
-@told("plan_references", of="runner")
-def plan_references(
+@told("plan_deferred_matches", of="runner")
+def plan_deferred_matches(
     runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> str | None:
-    """Take the references of one rule, that which has waited longest, into a new batch that begins at route.
+    """Take the deferred matches of one rule, that which has waited longest, into a new batch that begins at route.
 
     Returns its id, None if none is due. Uses today's rule files: a disabled or rule on hold's wait without growing
     older, a removed rule's for 1 h, then they are dead-lettered, by the rule as it was. A rule has one such batch at a
     time.
     """
     rules = runtime.rule_set()
-    waiting = runtime.ledger.waiting_references(runner)
+    waiting = runtime.ledger.waiting_deferred_matches(runner)
     if not waiting:
         return None
     _hold_and_release(runtime, rules, waiting, pools or {})
     now = runtime.ledger.now()
     full = full_rules(runtime, rules) & {each.rule for each in waiting}
     for rule in full:
-        runtime.ledger.defer_references(rule, now + _FULL_FOR)
-    for share in _due(runtime, rules, _without_deferred(runtime.ledger.waiting_references(runner), full, now), now):
+        runtime.ledger.defer_deferred_matches(rule, now + _FULL_FOR)
+    for share in _due(
+        runtime, rules, _without_deferred(runtime.ledger.waiting_deferred_matches(runner), full, now), now
+    ):
         first = share[0]
         of = runtime.ledger.batch(first.batch_id)
         batch = Batch(
@@ -66,47 +68,49 @@ def plan_references(
             deadline_at=now + timedelta(seconds=runtime.settings.prepare_timeout),
             replay_id=of.replay_id,
         )
-        if runtime.ledger.plan_references(batch, [each.reference_id or 0 for each in share]):
+        if runtime.ledger.plan_deferred_matches(batch, [each.reference_id or 0 for each in share]):
             return batch.batch_id
     return None
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of what is due, pending deliveries or references, whichever has waited longer; return its id."""
+    """Plan one batch of what is due, pending deliveries or deferred matches, whichever has waited longer; return its id."""
     pending = min(
         (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
     )
-    reference = due_references(runtime, runner)
-    if reference is None or (pending is not None and pending < reference):
-        return plan_retries(runtime, runner, pools).batch_id or plan_references(runtime, runner, pools)
-    return plan_references(runtime, runner, pools) or plan_retries(runtime, runner, pools).batch_id
+    deferred_match = due_deferred_matches(runtime, runner)
+    if deferred_match is None or (pending is not None and pending < deferred_match):
+        return plan_retries(runtime, runner, pools).batch_id or plan_deferred_matches(runtime, runner, pools)
+    return plan_deferred_matches(runtime, runner, pools) or plan_retries(runtime, runner, pools).batch_id
 
 
-def due_references(runtime: Runtime, runner: str | None = None) -> datetime | None:
-    """Return when the next reference that is not taken falls due; None if none waits for a time."""
-    waiting = runtime.ledger.waiting_references(runner)
+def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetime | None:
+    """Return when the next deferred match that is not taken falls due; None if none waits for a time."""
+    waiting = runtime.ledger.waiting_deferred_matches(runner)
     return min((each.due_at for each in waiting if each.state == "scheduled" and each.taken_by is None), default=None)
 
 
 def _hold_and_release(
-    runtime: Runtime, rules: RuleSet, waiting: Sequence[Reference], pools: Mapping[str, PoolSlots]
+    runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
 ) -> None:
     rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
-        reason = reference_hold_reason(rules, rules_on_hold, pools, said, rule)
+        reason = deferred_match_hold_reason(rules, rules_on_hold, pools, said, rule)
         if reason and "scheduled" in states:
-            runtime.ledger.hold_references(rule)
+            runtime.ledger.hold_deferred_matches(rule)
         elif not reason and "on_hold" in states:
-            runtime.ledger.release_references(rule)
+            runtime.ledger.release_deferred_matches(rule)
 
 
-def _without_deferred(waiting: Sequence[Reference], full: Collection[str], now: datetime) -> list[Reference]:
+def _without_deferred(waiting: Sequence[DeferredMatch], full: Collection[str], now: datetime) -> list[DeferredMatch]:
     """Leave out what of full rules has not reached its age: what has is taken up alone, to be dead-lettered."""
     return [each for each in waiting if each.rule not in full or each.taken_by is not None or each.due_at <= now]
 
 
-def _due(runtime: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: datetime) -> Iterator[list[Reference]]:
+def _due(
+    runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], now: datetime
+) -> Iterator[list[DeferredMatch]]:
     """Yield what of each rule may be taken up together, the rule that has waited longest first."""
     busy = {each.rule for each in waiting if each.taken_by is not None}
     gone_before = now - REMOVED_RULE_GRACE
@@ -124,13 +128,13 @@ def _due(runtime: Runtime, rules: RuleSet, waiting: Sequence[Reference], now: da
 
 
 def _most_events(runtime: Runtime, rules: RuleSet, name: str) -> int:
-    is_cheap = name in rules.rules and not rules.rules[name].costly
+    is_cheap = name in rules.rules and not rules.rules[name].is_budgeted
     return min(runtime.settings.retry_max_per_target, _MOST_CHEAP_EVENTS if is_cheap else _MOST_EVENTS)
 
 
-def _first(runtime: Runtime, ready: Sequence[Reference], *, removed: bool, most: int) -> list[Reference]:
-    """Return the oldest references that are routed alike: one bus, runner and replay, within the size of a batch."""
-    taken: list[Reference] = []
+def _first(runtime: Runtime, ready: Sequence[DeferredMatch], *, removed: bool, most: int) -> list[DeferredMatch]:
+    """Return the oldest deferred matches routed alike: one bus, runner and replay, within the size of a batch."""
+    taken: list[DeferredMatch] = []
     count = 0
     for each in ready:
         count += each.count

@@ -31,7 +31,7 @@ from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks
 from eventbridge.stages.retry.ordered import keeps_waiting, let_go
-from eventbridge.stages.route.costly_rules import refer_again
+from eventbridge.stages.route.budgeted_rules import refer_again
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.dead_letters import write_dead_letters
@@ -98,8 +98,9 @@ def plan_retries(
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
 
-    Nothing of them is sent again here. References that such a batch took up and did not route are references again.
-    One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at the end.
+    Nothing of them is sent again here. Deferred matches that such a batch took up and did not route are deferred
+    matches again. One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at
+    the end.
     """
     batches = stale_batches(runtime, runner)
     wrong: list[BooksError] = []

@@ -17,8 +17,8 @@ from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import RuleSet
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.types import ChunkSize
+from eventbridge.stages.route.budgeted_rules import deferred_matches, route_budgeted_rules, rules_later
 from eventbridge.stages.route.canary import Canary
-from eventbridge.stages.route.costly_rules import references, route_costly_rules, rules_later
 from eventbridge.stages.route.one_by_one import result_file, route_singly
 from eventbridge.stages.route.split import leaves
 from eventbridge.stages.route.tries import ALL_SLICES, try_together
@@ -58,7 +58,7 @@ def route(
     router: Router,
     pools: Mapping[str, PoolSlots] | None = None,
     *,
-    refers_costly: bool = False,
+    refers_budgeted: bool = False,
 ) -> list[int]:
     """Route what is not routed yet of a buffered batch, publish its chunks; return those to push, by map index.
 
@@ -66,15 +66,15 @@ def route(
     returns the stored list; nothing before the batch is buffered, and nothing once it is past its deadline or settled.
     `pools` holds the Airflow pools as they stand, None outside Airflow: a chunk of a pool that is not among them goes
     to `default_pool`, as a task in a pool that does not exist would wait for ever.
-    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on. What of a costly
-    rule does not fit its budget becomes a reference. A batch that took up references has nothing else to route.
-    Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
+    An event that cannot be routed, whatever is tried, becomes a dead letter, and the rest goes on. What of a budgeted
+    rule does not fit its budget becomes a deferred match. A batch that took up deferred matches has nothing else to
+    route. Raises SparkError where Spark is at fault, InfrastructureError when the prepare budget is spent.
     """
     batch = runtime.ledger.batch(batch_id)
     if batch.state == "buffered":
         job = job_of(runtime, batch)
         routed = batch.kind == "retry" or _route_slices(runtime, batch, job, router)
-        if routed and route_costly_rules(runtime, batch, job, router, refers=refers_costly):
+        if routed and route_budgeted_rules(runtime, batch, job, router, refers=refers_budgeted):
             _publish(runtime, batch, pools)
         batch = runtime.ledger.batch(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= runtime.ledger.now():
@@ -183,7 +183,7 @@ def job_of(runtime: Runtime, batch: Batch) -> RouteJob:
         slice_seconds=settings.route_slice_timeout,
         old=batch.kind in _OLD_KINDS,
         # In the slow lane a batch is one rule's, and nobody waits for it.
-        costly_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
+        budgeted_seconds=0.0 if batch.kind == "retry" else settings.route_total_cpu_budget,
     )
 
 
@@ -198,11 +198,11 @@ def _publish(runtime: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | No
     lanes = lanes_said(rules, said)
     plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, said)
     on_hold_seconds = max(
-        (each.on_hold_seconds for each in runtime.ledger.references_taken_by(batch.batch_id)), default=0.0
+        (each.on_hold_seconds for each in runtime.ledger.deferred_matches_taken_by(batch.batch_id)), default=0.0
     )
     chunks = [_chunk(batch, index, plan, on_hold_seconds) for index, plan in enumerate(plans)]
     deadline_at = runtime.ledger.now() + timedelta(seconds=settings.batch_timeout)
-    runtime.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, references(runtime, batch, files))
+    runtime.ledger.publish_chunks(batch.batch_id, deadline_at, chunks, deferred_matches(runtime, batch, files))
 
 
 def _pieces(

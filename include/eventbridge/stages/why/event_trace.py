@@ -29,9 +29,9 @@ from eventbridge.stages.why.steps import (
     attempt_step,
     dead_letter_attempt_step,
     dead_letter_step,
+    deferred_match_step,
     pending_step,
     redrive_step,
-    reference_step,
     replay_step,
     verdict_step,
 )
@@ -93,7 +93,7 @@ class EventTrace:
             except (StoreError, BooksError) as error:
                 self.unreadable.append(f"batch {batch_id}: {error}")
         self._pending(batch_id)
-        self._references(batch)
+        self._deferred_matches(batch)
 
     def _known_ids(self, batch: Batch) -> None:
         """Learn the ids that a batch gives to deliveries of the event, and where the event lies in its own files."""
@@ -242,12 +242,12 @@ class EventTrace:
                 changed = {"state": row.state, "due_at": row.due_at, "held": row.held or None}
                 self.deliveries[name] = DeliveryResult(**vars(each) | changed)
 
-    def _references(self, batch: Batch) -> None:
-        for row in self._runtime.ledger.references_of(batch.batch_id):
+    def _deferred_matches(self, batch: Batch) -> None:
+        for row in self._runtime.ledger.deferred_matches_of(batch.batch_id):
             if self._is_here(row.files):
                 self.referred.add(row.rule)
                 self._go_on(row.taken_by, row.closed_by)
-                self.steps.append(reference_step(row))
+                self.steps.append(deferred_match_step(row))
 
     def _replays(self, landing: Landing) -> None:
         bus, at = self._name.place.bus, landing.planned_at

@@ -8,9 +8,9 @@ from typing import Any
 
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.redrive import Redriven
-from eventbridge.model.reference import Reference
 from eventbridge.model.replay import Replay, Replayed
 from eventbridge.model.why import Step
 
@@ -119,8 +119,8 @@ def pending_step(row: PendingDeliveries) -> Step:
     )
 
 
-def reference_step(row: Reference) -> Step:
-    """Return the step of a reference."""
+def deferred_match_step(row: DeferredMatch) -> Step:
+    """Return the step of a deferred match."""
     taken = row.closed_by or row.taken_by
     return Step(
         at=row.made_at,

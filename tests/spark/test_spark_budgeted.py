@@ -1,4 +1,4 @@
-"""Costly rules on a real Spark: a program that loops is interrupted, one that does not hear or dies holds its rule."""
+"""Budgeted rules on a real Spark: a looping program is interrupted, one that does not hear or dies holds its rule."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.testing.poison import POISONED, route_with_poison
@@ -87,15 +87,15 @@ def lines(runtime: Runtime, name: str) -> list[str]:
 def test_a_program_that_loops_delays_no_other_rule_on_spark(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly]
 ) -> None:
-    """Cheap and costly neighbours go out in its batch; the rest of its own is a reference, routed once it is mended."""
+    """Cheap and budgeted neighbours go out in its batch; its own rest is a deferred match, routed once mended."""
     router = ConnectRouter(spark_server.url, route_with_poison)
     runtime = deliver(router, "loop")
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == list("012")
-    assert [(each.reason, each.count) for each in runtime.ledger.waiting_references()] == [("Budget", 5)]
+    assert [(each.reason, each.count) for each in runtime.ledger.waiting_deferred_matches()] == [("Budget", 5)]
     (runtime.settings.home / "program").write_text("$.id")
-    deliver_references(runtime, "orders", router, Stop())
+    deliver_deferred_matches(runtime, "orders", router, Stop())
     assert lines(runtime, "costly") == list("01234567")
     assert audit(runtime).differences == ()
 
@@ -134,10 +134,10 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
 
     assert lines(runtime, "cheap") == lines(runtime, "jsonata") == list("01234567")
     assert lines(runtime, "looping") == list("012")
-    (left,) = runtime.ledger.waiting_references()
+    (left,) = runtime.ledger.waiting_deferred_matches()
     assert (left.rule, left.reason) == ("looping", "Budget")
     assert left.count + len(list(dead_letters(runtime))) == 5
-    deliver_references(runtime, "orders", router, Stop())
+    deliver_deferred_matches(runtime, "orders", router, Stop())
     assert {letter["rule"] for letter in dead_letters(runtime)} == {"looping"}
     assert {letter["reason"] for letter in dead_letters(runtime)} == {"TransformFailed"}
     assert sorted(letter["event_id"] for letter in dead_letters(runtime)) == list("34567")
@@ -149,12 +149,12 @@ def test_jsonata_that_loops_delays_no_other_rule_on_spark(
 def test_a_program_that_takes_its_worker_along_holds_its_rule(
     spark_server: SparkConnectServer, deliver: Callable[..., Costly], program: str
 ) -> None:
-    """Its worker dies, or never hears that time is up: the rule is on hold, with all of its share as a reference."""
+    """Its worker dies, or never hears that time is up: the rule is on hold, its whole share as a deferred match."""
     runtime = deliver(ConnectRouter(spark_server.url, route_with_poison), program)
 
     assert lines(runtime, "cheap") == lines(runtime, "other") == list("01234567")
     assert lines(runtime, "costly") == []
-    waiting = runtime.ledger.waiting_references()
+    waiting = runtime.ledger.waiting_deferred_matches()
     assert [(each.reason, each.state, each.count) for each in waiting] == [("RouteFailed", "on_hold", 8)]
     assert list(runtime.ledger.rules_on_hold()) == ["costly"]
     assert audit(runtime).differences == ()

@@ -1,8 +1,9 @@
-"""The costly rules of a batch: each has a budget, and what does not fit becomes a reference, routed later.
+"""The budgeted rules of a batch: each has a budget, and what does not fit becomes a deferred match, routed later.
 
-Called by route once a batch's slices are routed; the survivors of a costly rule's pattern are its share of the batch.
-A rule that has references waiting is behind: its next shares are referred unseen, so that it costs the others one
-budget once, and its references are taken up oldest first. All rules together have a total; see `share_turns`.
+Called by route once a batch's slices are routed; the candidate events of a budgeted rule's pattern are its share of the
+batch. A rule that has deferred matches waiting is behind: its next shares are referred unseen, so that it costs the
+others one budget once, and its deferred matches are taken up oldest first. All rules together have a total; see
+`share_turns`.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from datetime import datetime, timedelta
 from eventbridge.decision.ordering import PLACE_COLUMNS, place_of, spans_of
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchFile
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Span
-from eventbridge.model.reference import Reference
 from eventbridge.model.routed import RoutedShare, RoutedSlice
-from eventbridge.routing.costly_share import ROUTE_FAILED
+from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
-from eventbridge.routing.share_turns import CROWDED, CostlyTotal, by_lot, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, referred
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
@@ -32,8 +33,8 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older references; as many of its deliveries wait as may; it is on hold; it
-#: was matched in a streaming task, which has no Spark; the run that was to route it died.
+#: Why a share is referred: the rule has older deferred matches; as many of its deliveries wait as may; it is on hold;
+#: it was matched in a streaming task, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
 PENDING_MAX = "PendingMax"
@@ -42,19 +43,21 @@ STREAMING = "Streaming"
 ABANDONED = "Abandoned"
 _HOLDING = (ON_HOLD, ROUTE_FAILED)
 
-#: The longest a reference waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
+#: The longest a deferred match waits that was taken up for nothing; before that 2, 4, 8 ... seconds.
 _LONGEST_WAIT_SECONDS = 512
 
 Files = tuple[tuple[str, str], ...]
 
 
-def route_costly_rules(runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False) -> bool:
-    """Route, or refer, the share of every costly rule that is not recorded; False: the batch has moved on.
+def route_budgeted_rules(
+    runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False
+) -> bool:
+    """Route, or refer, the share of every budgeted rule that is not recorded; False: the batch has moved on.
 
     `refers`: none is routed. Raises SparkError where Spark is at fault.
     """
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
-    wanted = {f"rule/{rule}": (rule, files) for rule, files in survivors(runtime, batch).items()}
+    wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
     missing = [(key, rule, files) for key, (rule, files) in wanted.items() if key not in recorded]
     if not missing:
         return True
@@ -72,20 +75,20 @@ def route_costly_rules(runtime: Runtime, batch: Batch, job: RouteJob, router: Ro
     return not shares or _route(runtime, job, router, by_lot(batch.batch_id, shares))
 
 
-def survivors(runtime: Runtime, batch: Batch) -> dict[str, Files]:
-    """Return what of a batch costly rules have to route: rows of buffer files by rule.
+def candidate_events(runtime: Runtime, batch: Batch) -> dict[str, Files]:
+    """Return what of a batch budgeted rules have to route: rows of buffer files by rule.
 
-    Of a batch that took up references, what those name; else what the patterns let through, as route recorded it.
+    Of a batch that took up deferred matches, what those name; else what the patterns let through, as route recorded it.
     """
     found: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     if batch.kind != "retry":
         for file in runtime.ledger.files(batch.batch_id, "delivery"):
             if isinstance(file.detail, RoutedSlice):
-                for rule, rows in file.detail.survivors.items():
+                for rule, rows in file.detail.candidate_events.items():
                     found[rule][file.detail.file] += rowset.decode(rows)
     else:
-        taken = runtime.ledger.references_taken_by(batch.batch_id)
-        for each in sorted(taken, key=lambda reference: (reference.made_at, reference.reference_id)):
+        taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
+        for each in sorted(taken, key=lambda deferred_match: (deferred_match.made_at, deferred_match.reference_id)):
             for path, rows in each.files:
                 found[each.rule][path] += rowset.decode(rows)
     return {
@@ -94,10 +97,10 @@ def survivors(runtime: Runtime, batch: Batch) -> dict[str, Files]:
     }
 
 
-def references(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[Reference]:
-    """Return the references that follow from a batch's recorded shares, to be published with its chunks."""
+def deferred_matches(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[DeferredMatch]:
+    """Return the deferred matches that follow from a batch's recorded shares, to be published with its chunks."""
     rules = runtime.rules_of(batch).rules
-    taken = runtime.ledger.references_taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
     now = runtime.ledger.now()
     made = []
     # Those that had no turn first: nothing is known against them, and of the same age the first is taken up first.
@@ -107,7 +110,7 @@ def references(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> li
         tries = _tries(share, taken)
         wait = min(_LONGEST_WAIT_SECONDS, 2**tries) if tries else 0
         made.append(
-            Reference(
+            DeferredMatch(
                 batch_id=batch.batch_id,
                 runner=batch.runner,
                 rule=share.rule,
@@ -163,20 +166,20 @@ def rules_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
 def refer_again(runtime: Runtime, batch: Batch) -> None:
     """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
-    for rule, files in survivors(runtime, batch).items():
+    for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
             _record(runtime, result_file(batch.batch_id, referred(share, ABANDONED)))
     routed = runtime.ledger.files(batch.batch_id, "delivery")
-    runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], references(runtime, batch, routed))
+    runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
 
 
 def _later(now: datetime, seconds: float) -> datetime:
     return now + timedelta(seconds=seconds)
 
 
-def _tries(share: RoutedShare, taken: Iterable[Reference]) -> int:
-    """Return how often in a row a rule's references were taken up for nothing, now included."""
+def _tries(share: RoutedShare, taken: Iterable[DeferredMatch]) -> int:
+    """Return how often in a row a rule's deferred matches were taken up for nothing, now included."""
     before = [each.tries for each in taken]
     return max(before) + 1 if before and share.rendered == 0 else 0
 
@@ -185,7 +188,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
     settings = runtime.settings
     if batch.kind != "retry":
         return RuleShare(key, rule, files, settings.route_rule_cpu_budget)
-    taken = runtime.ledger.references_taken_by(batch.batch_id)
+    taken = runtime.ledger.deferred_matches_taken_by(batch.batch_id)
     give_up = None
     if all(each.state == "on_hold" for each in taken):
         give_up = ("RuleRemoved", f"no rule file names {rule} any more")
@@ -209,13 +212,13 @@ def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
 
 
 def _behind(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules whose new shares come behind the references that wait, whichever runner made them.
+    """Return the rules whose new shares come behind the deferred matches that wait, whichever runner made them.
 
-    Costly ones, so that their backlog costs the others one budget once, and ordered ones. Of others new events go on
+    Budgeted ones, so that their backlog costs the others one budget once, and ordered ones. Of others new events go on
     beside what drains: that is slower than they may come.
     """
-    waiting = {each.rule for each in runtime.ledger.waiting_references() if each.rule in rules.rules}
-    return {name for name in waiting if rules.rules[name].costly or _is_ordered(rules.rules[name])}
+    waiting = {each.rule for each in runtime.ledger.waiting_deferred_matches() if each.rule in rules.rules}
+    return {name for name in waiting if rules.rules[name].is_budgeted or _is_ordered(rules.rules[name])}
 
 
 def _is_ordered(rule: Rule) -> bool:
@@ -240,7 +243,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
             return False
     elif len(shares) > 1:
         canary.require()  # one alone is tried without: its own tries tell whether Spark is there
-    total = CostlyTotal()
+    total = TotalBudget()
     for share in left.values():
         if total.is_over(job):
             result: SliceResult | str = referred(share, CROWDED)
@@ -257,7 +260,7 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
 
 def _tries_before(runtime: Runtime, batch_id: str, share: RuleShare) -> int:
     """Return how many tries count of the batches that died with this share: it may be what ended them."""
-    abandoned = [each for each in runtime.ledger.references_taken_by(batch_id) if each.reason == ABANDONED]
+    abandoned = [each for each in runtime.ledger.deferred_matches_taken_by(batch_id) if each.reason == ABANDONED]
     return max((runtime.ledger.tries(each.batch_id).get(share.slice_id, 0) for each in abandoned), default=0)
 
 

@@ -1,4 +1,4 @@
-"""Ordered targets of costly rules: what is not routed yet comes before what is, within a partition."""
+"""Ordered targets of budgeted rules: what is not routed yet comes before what is, within a partition."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from stages.delivering import RUNNER, RunningClock, Sending, rules
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.decision.ordering import REFERENCE_FIRST, shard_of
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.place import Place, Span
-from eventbridge.model.reference import Reference
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.push.ordered_backlog import open_deliveries
 
-#: A transform that is costly, and gives what the recorder reads.
+#: A transform that is budgeted, and gives what the recorder reads.
 _COSTLY = "transform: {form: JSONATA, value: $}, "
 
 
 def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """A budget that is over at once leaves references: later batches come behind them, and all comes in order."""
+    """A budget that is over at once leaves deferred matches: later batches come behind them, and all comes in order."""
     publish(sending, *[keyed(n, "a") for n in range(6)])
     sending.write(rules({"crm": ordered().replace("{type: http, ", "{type: http, " + _COSTLY)}))
     runtime = sending.site.reopen(route_rule_cpu_budget=0.001)
     sending.deliver_batch()
-    (waiting,) = runtime.ledger.waiting_references()
+    (waiting,) = runtime.ledger.waiting_deferred_matches()
     assert sum(last - first + 1 for _, first, last in waiting.order_spans) == waiting.count > 0
     sent = len(recorder.got["a"])
     assert sent < 6
@@ -42,7 +42,7 @@ def test_what_is_not_routed_yet_blocks_what_lies_behind_it(
     assert audit(runtime).differences == ()
 
 
-def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
+def test_a_deferred_match_is_read_by_where_its_first_event_lies(sending: Sending, recorder: Recorder) -> None:
     """What lies behind it in its partition waits, for the batch that took it up not; what lies before it goes."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     runtime = sending.begin(crm=ordered())
@@ -51,8 +51,8 @@ def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, rec
     buffer(runtime, batch_id)
     (file,) = [file.path for file in runtime.ledger.files(batch_id, "buffer") if file.rows]
     now = runtime.ledger.now()
-    reference = Reference(batch_id, RUNNER, "orders", "Budget", ((str(file), "1-2"),), 2, now, now)
-    runtime.ledger.publish_chunks(batch_id, now, [], [reference])
+    deferred_match = DeferredMatch(batch_id, RUNNER, "orders", "Budget", ((str(file), "1-2"),), 2, now, now)
+    runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
     batch = replace(runtime.ledger.batch(batch_id), batch_id="another")
 
     found = open_deliveries(runtime, batch, ("orders", "crm"), shard_of('"a"'), [], set())
@@ -61,8 +61,8 @@ def test_a_reference_is_read_by_where_its_first_event_lies(sending: Sending, rec
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
 
 
-def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
-    """Its files are not opened, however many references wait; a batch does not wait for what it took up itself."""
+def test_a_deferred_match_that_says_where_it_lies_costs_a_push_no_read(sending: Sending, recorder: Recorder) -> None:
+    """Its files are not opened, however many deferred matches wait; a batch does not wait for what it took."""
     places = [sending.site.publish(keyed(n, "a"), key="a")[0] for n in range(4)]
     runtime = sending.begin(crm=ordered())
     batch_id = listen(runtime, RUNNER)
@@ -71,10 +71,10 @@ def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sendi
     now = runtime.ledger.now()
     partition, offset = places[1]
     spans = (Span(partition, offset, offset + 1),)
-    reference = Reference(
+    deferred_match = DeferredMatch(
         batch_id, RUNNER, "orders", "Budget", (("buffer/gone.parquet", "1-2"),), 2, now, now, order_spans=spans
     )
-    runtime.ledger.publish_chunks(batch_id, now, [], [reference])
+    runtime.ledger.publish_chunks(batch_id, now, [], [deferred_match])
     of = runtime.ledger.batch(batch_id)
 
     found = open_deliveries(runtime, replace(of, batch_id="another"), ("orders", "crm"), shard_of('"a"'), [], set())
@@ -82,6 +82,6 @@ def test_a_reference_that_says_where_it_lies_costs_a_push_no_read(sending: Sendi
     reasons = [found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places]
     assert reasons == ["", "", REFERENCE_FIRST, REFERENCE_FIRST]
     taking = replace(of, batch_id="taking", kind="retry", state="buffered")
-    assert runtime.ledger.plan_references(taking, [1])
+    assert runtime.ledger.plan_deferred_matches(taking, [1])
     found = open_deliveries(runtime, taking, ("orders", "crm"), shard_of('"a"'), [], set())
     assert {found.reason_to_wait('"a"', Place(partition, offset)) for partition, offset in places} == {""}

@@ -1,4 +1,4 @@
-"""Costly rules have a budget: what does not fit is routed later, in the slow lane, and the books hold throughout."""
+"""Budgeted rules have a budget: what does not fit is routed later, in the slow lane, and the books hold throughout."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stages.costly import RULES, Costly, Order, Place, landed, router, settled, 
 
 from eventbridge.errors import BooksError, UserError
 from eventbridge.model import rowset
-from eventbridge.model.reference import Reference
+from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
@@ -23,8 +23,8 @@ from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.deliver import deliver_batch, deliver_references
-from eventbridge.stages.retry.deferred import due_references, plan_references
+from eventbridge.stages.operate.deliver import deliver_batch, deliver_deferred_matches
+from eventbridge.stages.retry.deferred import due_deferred_matches, plan_deferred_matches
 from eventbridge.stages.retry.plan import settle_stale
 from eventbridge.stages.route.stage import route
 from eventbridge.stages.runtime.runtime import Runtime
@@ -34,7 +34,7 @@ from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.testing.poison import route_with_poison
 
 
-def test_a_costly_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
+def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
     """All events that its pattern lets through go to all its targets in the same batch, and nothing is referred."""
     place.publish(order, 1, 10, 20, 3, 30)
     runtime = place.runtime()
@@ -43,13 +43,13 @@ def test_a_costly_rule_within_its_budget_is_delivered_like_any_other(place: Plac
 
     assert place.lines("COSTLY") == place.lines("MORE") == ["1", "2", "4"]
     assert place.lines("CHEAP") == ["0", "1", "2", "3", "4"]
-    assert runtime.ledger.references() == []
+    assert runtime.ledger.deferred_matches() == []
     assert runtime.ledger.batch(batch_id or "").state == "committed"
     assert audit(runtime).differences == ()
 
 
 def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -> None:
-    """The other rules' events go out in the same batch; what the looping one did not get to is a reference."""
+    """The other rules' events go out in the same batch; what the looping one did not get to is a deferred match."""
     place.program("loop")
     place.publish(order, *[10] * 30, poison=[12])
     runtime = place.runtime()
@@ -66,7 +66,7 @@ def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -
 
 
 def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, order: Order) -> None:
-    """While references of a rule wait, its next shares are referred unseen, and its events keep their order."""
+    """While deferred matches of a rule wait, its next shares are referred unseen, and its events keep their order."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
@@ -88,7 +88,9 @@ def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, or
     assert audit(runtime).differences == ()
 
 
-def test_references_are_routed_in_the_slow_lane_until_none_is_left(place: Place, order: Order, clock: Any) -> None:
+def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
+    place: Place, order: Order, clock: Any
+) -> None:
     """An event that takes a whole budget by itself fails, as TransformFailed; all others are delivered, in order."""
     place.program("loop")
     place.publish(order, *[10] * 8, poison=[2, 5])
@@ -96,9 +98,9 @@ def test_references_are_routed_in_the_slow_lane_until_none_is_left(place: Place,
 
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     batches = 0
-    while (due_at := due_references(runtime)) is not None:
+    while (due_at := due_deferred_matches(runtime)) is not None:
         clock.now = max(clock.now, due_at)
-        deliver_references(runtime, "orders", router(runtime), place.stop)
+        deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
         batches += 1
 
     assert batches == 4
@@ -127,14 +129,14 @@ def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, orde
 
 
 def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order: Order) -> None:
-    """References are routed by today's rule file."""
+    """Deferred matches are routed by today's rule file."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.program("$.id")
 
-    deliver_references(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == ["0", "1", "2"]
     assert waiting(runtime) == []
@@ -142,14 +144,14 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
 
 
 def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
-    """References past the longest maximum age of the rule's targets are dead-lettered unseen, whole and by name."""
+    """Deferred matches past the longest maximum age of the rule's targets are dead-lettered unseen, whole and by name."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     clock.advance(24 * 3600 + 1)
 
-    deliver_references(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
     records = [(row["event_id"], row["target"], row["reason"]) for row in dead_letters(runtime, whole=True)]
     assert records == [(number, target, "MaximumEventAge") for target in ("lines", "more") for number in "012"]
@@ -157,58 +159,60 @@ def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock
     assert audit(runtime).differences == ()
 
 
-def test_a_disabled_rules_references_wait_and_do_not_age(place: Place, order: Order, clock: Any) -> None:
+def test_a_disabled_rules_deferred_matches_wait_and_do_not_age(place: Place, order: Order, clock: Any) -> None:
     """They are on hold while the rule is disabled; that time is not counted when it is enabled again."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.write_rules(enabled=False)
-    assert plan_references(runtime) is None
+    assert plan_deferred_matches(runtime) is None
     assert waiting(runtime) == [("Budget", "on_hold", 2)]
     clock.advance(48 * 3600)
-    assert plan_references(runtime) is None
+    assert plan_deferred_matches(runtime) is None
     place.write_rules()
     place.program("$.id")
 
-    deliver_references(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
     assert place.lines("COSTLY") == ["0", "1"]
 
 
-def test_a_removed_rules_references_are_dead_lettered_after_an_hour(place: Place, order: Order, clock: Any) -> None:
+def test_a_removed_rules_deferred_matches_are_dead_lettered_after_an_hour(
+    place: Place, order: Order, clock: Any
+) -> None:
     """For an hour they wait for the rule to come back, then they are dead letters RuleRemoved."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     place.write_rules(text=RULES[: RULES.index("  costly:")])
-    assert plan_references(runtime) is None
+    assert plan_deferred_matches(runtime) is None
     clock.advance(3599)
-    assert plan_references(runtime) is None
+    assert plan_deferred_matches(runtime) is None
     clock.advance(2)
 
-    deliver_references(runtime, "orders", router(runtime), place.stop)
+    deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
 
     assert [row["reason"] for row in dead_letters(runtime)] == ["RuleRemoved"] * 4
     assert waiting(runtime) == []
     assert audit(runtime).differences == ()
 
 
-def test_references_taken_up_by_a_run_that_died_come_back(place: Place, order: Order, clock: Any) -> None:
-    """A batch that was planned and never routed is settled by the next run; its references are references again."""
+def test_deferred_matches_taken_up_by_a_run_that_died_come_back(place: Place, order: Order, clock: Any) -> None:
+    """A batch that was planned and never routed is settled by the next run; its matches are deferred again."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
     deliver_batch(runtime, "orders", router(runtime), place.stop)
-    lost = plan_references(runtime) or ""
-    assert plan_references(runtime) is None
+    lost = plan_deferred_matches(runtime) or ""
+    assert plan_deferred_matches(runtime) is None
     clock.advance(60 + 30 + 1)
 
     assert settle_stale(runtime) == [lost]
 
     assert waiting(runtime) == [("Abandoned", "scheduled", 2)]
-    assert runtime.ledger.waiting_references()[0].tries == 1
+    assert runtime.ledger.waiting_deferred_matches()[0].tries == 1
     assert audit(runtime).differences == ()
 
 
@@ -220,17 +224,17 @@ def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Or
     deliver_batch(runtime, "orders", router(runtime), place.stop)
     waits = []
     for _ in range(3):
-        due_at = due_references(runtime)
+        due_at = due_deferred_matches(runtime)
         assert due_at is not None
         clock.now = due_at
-        deliver_references(runtime, "orders", router(runtime), place.stop)
-        waits.append((due_references(runtime, "orders") or clock()) - clock())
+        deliver_deferred_matches(runtime, "orders", router(runtime), place.stop)
+        waits.append((due_deferred_matches(runtime, "orders") or clock()) - clock())
 
     assert [wait.total_seconds() for wait in waits] == [2, 4, 8]
 
 
 def test_books_without_one_referred_event_do_not_balance(place: Place, order: Order) -> None:
-    """A reference that does not name all that was left stops the commit."""
+    """A deferred match that does not name all that was left stops the commit."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()
@@ -241,10 +245,10 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
 
     genuine = runtime.ledger.publish_chunks
 
-    def forget(batch: str, deadline: Any, chunks: Any, references: Sequence[Reference] = ()) -> bool:
+    def forget(batch: str, deadline: Any, chunks: Any, deferred_matches: Sequence[DeferredMatch] = ()) -> bool:
 
         return genuine(
-            batch, deadline, chunks, [replace(each, files=((each.files[0][0], "0-1"),)) for each in references]
+            batch, deadline, chunks, [replace(each, files=((each.files[0][0], "0-1"),)) for each in deferred_matches]
         )
 
     runtime.ledger.publish_chunks = forget  # type: ignore[method-assign]
@@ -252,14 +256,14 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
 
-    with pytest.raises(BooksError, match="costly: survivors = routed"):
+    with pytest.raises(BooksError, match="costly: candidate events = routed"):
         commit(runtime, batch_id)
 
 
-def test_route_of_a_costly_rule_may_die_anywhere(
+def test_route_of_a_budgeted_rule_may_die_anywhere(
     place: Place, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
-    """Wherever route dies, the next try ends with every event of the costly rule routed or referred, once."""
+    """Wherever route dies, the next try ends with every event of the budgeted rule routed or referred, once."""
     place.program("loop")
     place.publish(order, 10, 10, 10, 1, poison=[1])
     batch_id = landed(place.runtime())
@@ -300,7 +304,7 @@ class SqlResultsRouter(InProcessRouter):
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         for result in super().route_slices(job, [self._with_results(task) for task in tasks]):
             lies = self._lies and isinstance(result.detail, RoutedShare)
-            yield structs.replace(result, detail=structs.replace(result.detail, turned_down=())) if lies else result
+            yield structs.replace(result, detail=structs.replace(result.detail, rejected=())) if lies else result
 
     def _with_results(self, task: Task) -> Task:
         if not isinstance(task, RuleShare):
@@ -314,8 +318,8 @@ class SqlResultsRouter(InProcessRouter):
 WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
 
 
-def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order) -> None:
-    """What its rule routed is what there are deliveries of and what it turned down: in the manifest, and audited."""
+def test_events_that_where_rejected_are_in_the_books(site: Any, order: Order) -> None:
+    """What its rule routed is what there are deliveries of and what it rejected: in the manifest, and audited."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
@@ -323,17 +327,17 @@ def test_events_that_where_turned_down_are_in_the_books(site: Any, order: Order)
     batch_id = deliver_batch(runtime, "orders", SqlResultsRouter(runtime), Stop()) or ""
 
     (path,) = runtime.store.list("manifests/")
-    assert json.loads(runtime.store.get(path))["turned_down"]["cheap"][0] == 2
+    assert json.loads(runtime.store.get(path))["rejected"]["cheap"][0] == 2
     books = books_of(runtime, runtime.ledger.batch(batch_id))
-    assert (books.routed["cheap"].count, books.admitted["cheap"].count, books.turned_down["cheap"].count) == (5, 3, 2)
+    assert (books.routed["cheap"].count, books.admitted["cheap"].count, books.rejected["cheap"].count) == (5, 3, 2)
     assert audit(runtime).differences == ()
 
 
 def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) -> None:
-    """A rule that has routed events of which there are no deliveries, and that were not turned down, lost them."""
+    """A rule that has routed events of which there are no deliveries, and that were not rejected, lost them."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
 
-    with pytest.raises(BooksError, match="cheap: routed = admitted \\+ turned down"):
+    with pytest.raises(BooksError, match="cheap: routed = admitted \\+ rejected"):
         deliver_batch(runtime, "orders", SqlResultsRouter(runtime, lies=True), Stop())

@@ -10,7 +10,7 @@ from eventbridge.model.place import Span
 
 
 @dataclass(frozen=True)
-class Reference:
+class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
 
     Named by (batch_id, rule, reason). State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a

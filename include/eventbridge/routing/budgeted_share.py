@@ -1,4 +1,4 @@
-"""Route one costly rule's share of a batch within its budget: what a worker of route does, in this process or on Spark.
+"""Route one budgeted rule's share of a batch within its budget: what a route worker does, here or on Spark.
 
 Nothing here may import the ledger or Spark: a Spark worker imports this module and should be ready soon.
 """
@@ -27,7 +27,7 @@ from eventbridge.routing.not_before import Waiting
 from eventbridge.routing.order_keys import by_shard, order_key
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.routing.replay_header import with_replay_id
-from eventbridge.routing.share_turns import CROWDED, CostlyTotal, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, referred
 from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
 from eventbridge.routing.trace_headers import delivery_headers, with_headers
 from eventbridge.rule import Rule, RuleSet, Target
@@ -48,7 +48,7 @@ _REASON = "reason"
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-_total = CostlyTotal()
+_total = TotalBudget()
 
 #: Returns the renderer of a target.
 CompileTarget = Callable[[Target], Renderer]
@@ -77,7 +77,7 @@ def route_share(
     budget = ShareBudget(share.cpu_seconds)
     files = share.files if results is None else files_with_result(share.files, results)
     done: dict[str, list[int]] = {file: [] for file, _ in share.files}
-    turned_down: dict[str, list[int]] = {file: [] for file, _ in share.files}
+    rejected: dict[str, list[int]] = {file: [] for file, _ in share.files}
     spent = well = 0
     with interruptible():
         for place, row, event in _events(store, job, files):
@@ -91,7 +91,7 @@ def route_share(
                     rendered = deliveries.render(place, row, event, renderers | result.renderers(rule), budget)
                 else:
                     rendered = []
-                    turned_down[place[0]].append(place[1])
+                    rejected[place[0]].append(place[1])
             except (OutOfTime, BudgetSpent):
                 if not (share.last_resort and not any(done.values())):
                     break
@@ -109,7 +109,7 @@ def route_share(
     detail = structs.replace(
         deliveries.detail(),
         done=_row_sets(done),
-        turned_down=_row_sets(turned_down),
+        rejected=_row_sets(rejected),
         left=_row_sets(left),
         reason=(ROUTE_FAILED if share.hold else BUDGET) if any(left.values()) else "",
         rendered=well,
