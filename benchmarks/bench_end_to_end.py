@@ -182,18 +182,18 @@ def _publish(bus: Publisher, numbers: range, size: int) -> None:
 def _deliver(services: Services, options: argparse.Namespace) -> tuple[list[Passage], int, float]:
     """Run the services until the backlog is committed; return how its batches passed, differences, how idle cores were.
 
-    Of the books; and from the first batch to the last commit.
+    Of the reconciliation; and from the first batch to the last commit.
     """
     services.start()
     settings = product_settings(services.places)
     with closing(Runtime.open(Settings.from_mapping(settings), connections_from_environment(settings))) as runtime:
         idle = _wait(runtime, services, options.events)
         services.stop()
-        books = audit(runtime)
+        audited = audit(runtime)
         batches = [batch for batch in runtime.ledger.batches(limit=None) if batch.kind == "normal"]
         return (
             sorted((_passage(runtime, each) for each in batches), key=lambda each: each.times),
-            len(books.differences),
+            len(audited.differences),
             idle,
         )
 
@@ -269,8 +269,8 @@ def _table(found: Sequence[Found]) -> Table:
 
 def _print_verdict(found: Found) -> None:
     kept = "kept" if found.is_kept else "NOT KEPT"
-    books = f"{found.lost:,} lost, {found.twice:,} twice, {found.differences:,} differences in the books"
-    print(f"goal: {found.name}: at least {GOAL:,} events/s, none lost or twice: {found.rate:,.0f}, {books}: {kept}")  # noqa: T201
+    audited = f"{found.lost:,} lost, {found.twice:,} twice, {found.differences:,} differences in the reconciliation"
+    print(f"goal: {found.name}: at least {GOAL:,} events/s, none lost or twice: {found.rate:,.0f}, {audited}: {kept}")  # noqa: T201
     times = found.seconds / found.landing_alone
     print(f"aim: {found.name}: {AIM:,} events/s, {TIMES_AIM:g} times landing alone: {found.rate:,.0f}, {times:.1f}")  # noqa: T201
 

@@ -1,9 +1,9 @@
 """`make bench-page`: how long each page of `eventbridge serve` takes over a month of events and 10,000 rules.
 
 The archive is landed day by day, in ledger and store, as `buffer` lands it; and on each day some events go through all
-stages, on that day's clock, some to no avail, so that figures, dead letters and books have a month behind them. Then
-`maintain` indexes and folds. A tenth of a million events a day by default: the growth over the month is shown. Each
-page is asked for over HTTP, from a server process, with the browser's cookie; beside it the same page of an
+stages, on that day's clock, some to no avail, so that figures, dead letters and reconciliation have a month behind
+them. Then `maintain` indexes and folds. A tenth of a million events a day by default: the growth over the month is
+shown. Each page is asked for over HTTP, from a server process, with the browser's cookie; beside it the same page of an
 installation with one rule and one event.
 """
 

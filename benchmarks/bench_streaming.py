@@ -254,7 +254,7 @@ def deliveries(runtime: Runtime, runner: str) -> Iterator[tuple[datetime, dateti
 
 
 def found_of(runtime: Runtime, runner: str, load: Load, began: datetime, cpu: float) -> Found:
-    """Return what came of a load whose books are closed; raises RuntimeError if an event was not delivered."""
+    """Return what came of a load that is reconciled; raises RuntimeError if an event was not delivered."""
     heard = [(late - early).total_seconds() * 1e3 for early, late in deliveries(runtime, runner) if early >= began]
     wanted = -(-int(load.rate * load.seconds) // 2)
     if len(heard) != wanted:

@@ -1,4 +1,4 @@
-"""Proves that no flight is lost: by the books, by the receiver's own record, and by what lies in the files."""
+"""Proves that no flight is lost: by the reconciliation, by the receiver's own record, and by what lies in the files."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ Say = Callable[[str], None]
 _COLUMNS = ("matched", "delivered", "pending", "dead")
 
 
-def differences(runtime: Runtime, books: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
+def differences(runtime: Runtime, audited: Audit, rules: RuleSet, received: Path, say: Say) -> list[str]:
     """Say what became of every delivery, and return what is wrong with it; `received` is the receiver's record."""
     tallies = tally(runtime)
-    _say_table(table(tallies, books), say)
+    _say_table(table(tallies, audited), say)
     _say_pending(runtime, say)
-    problems = [*books.differences, *say_books(books, say), *_say_standings(runtime, books, say)]
+    problems = [*audited.differences, *say_reconciliation(audited, say), *_say_standings(runtime, audited, say)]
     record = read_record(received)
     compared = dict(compare(rules, tallies, record, runtime.settings.file_target_folders[0]))
     say(
         f"\nThe receiver's own record and the files' lines: {sum(not each for each in compared.values())} of "
-        f"{len(compared)} targets have exactly what the books say; {duplicates(record)} duplicates"
+        f"{len(compared)} targets have exactly what the reconciliation says; {duplicates(record)} duplicates"
     )
     return problems + [f"{name}: {difference}" for name, difference in compared.items() if difference]
 
 
-def say_books(books: Audit, say: Say) -> list[str]:
-    """Say how many events and deliveries the books have, and return whether their sums add up."""
-    events = books.events
+def say_reconciliation(audited: Audit, say: Say) -> list[str]:
+    """Say how many events and deliveries the reconciliation has, and return whether their sums add up."""
+    events = audited.events
     say(
-        f"\nBooks of {books.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
+        f"\nReconciliation of {audited.batches} batches: {events['range_total']:,} offsets = {events['read']:,} read + "
         f"{events['gaps']:,} gaps; {events['read']:,} read = {events['malformed']:,} malformed + "
         f"{events['duplicate']:,} duplicate + {events['valid']:,} valid"
     )
-    sums = {name: sum(row[name] for row in books.deliveries.values()) for name in _COLUMNS}
+    sums = {name: sum(row[name] for row in audited.deliveries.values()) for name in _COLUMNS}
     say(
         f"{sums['matched']:,} matched = {sums['delivered']:,} delivered + {sums['pending']:,} pending + "
         f"{sums['dead']:,} dead-lettered"
@@ -53,16 +53,16 @@ def say_verdict(problems: Sequence[str], say: Say) -> int:
     """Say what is wrong, or that nothing is; return the exit code."""
     for problem in problems:
         say(f"  DIFFERENCE {problem}")
-    say("\nThe books balance: every flight is accounted for." if not problems else f"\n{len(problems)} differences.")
+    say("\nEvery flight is accounted for." if not problems else f"\n{len(problems)} differences.")
     return 1 if problems else 0
 
 
-def _say_standings(runtime: Runtime, books: Audit, say: Say) -> list[str]:
+def _say_standings(runtime: Runtime, audited: Audit, say: Say) -> list[str]:
     rules, statuses = runtime.rule_set(), runtime.ledger.target_statuses()
     say("\nTargets:")
     for line in standings(rules, statuses):
         say(f"  {line}")
-    matched = {key: sums["matched"] for key, sums in books.deliveries.items()}
+    matched = {key: sums["matched"] for key, sums in audited.deliveries.items()}
     return list(unexpected(rules, statuses, matched))
 
 

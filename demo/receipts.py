@@ -1,4 +1,4 @@
-"""Compares the books with what the targets themselves have: the receiver's own record, and the files' lines."""
+"""Compares the reconciliation with what the targets themselves have: the receiver's own record, and the files' lines."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ def read_record(record: Path) -> dict[str, Received]:
 def compare(
     rules: RuleSet, tallies: Mapping[tuple[str, str], Tally], record: Mapping[str, Received], files: Path
 ) -> Iterator[tuple[str, str]]:
-    """Yield (what, difference) for every target, "" where the target has exactly what the books say it was delivered.
+    """Yield (what, difference) for every target, "" where the target has exactly what the reconciliation says it was
+    delivered.
 
     `files` is the folder that the paths of file targets count from.
     A duplicate is not a difference: delivery is at least once, and it carries the same webhook-id.
@@ -66,8 +67,12 @@ def duplicates(record: Mapping[str, Received]) -> int:
 
 def _http(found: Tally, received: Received) -> str:
     parts = [
-        _difference("delivered by the books, never accepted by the receiver", found.delivered - set(received.accepted)),
-        _difference("accepted by the receiver, not delivered by the books", set(received.accepted) - found.delivered),
+        _difference(
+            "delivered by the reconciliation, never accepted by the receiver", found.delivered - set(received.accepted)
+        ),
+        _difference(
+            "accepted by the receiver, not delivered by the reconciliation", set(received.accepted) - found.delivered
+        ),
     ]
     return "; ".join(part for part in parts if part)
 

@@ -33,7 +33,7 @@ _ALL = 336_776
 
 
 def main() -> int:
-    """Return the exit code: 0 if the books balance and the receiver agrees, 1 if not or if something failed."""
+    """Return the exit code: 0 if all is reconciled and the receiver agrees, 1 if not or if something failed."""
     signal.signal(signal.SIGTERM, _interrupt)
     os.chdir(ROOT)
     services = None

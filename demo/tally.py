@@ -43,11 +43,11 @@ def tally(runtime: Runtime) -> dict[tuple[str, str], Tally]:
     return tallies
 
 
-def table(tallies: dict[tuple[str, str], Tally], books: Audit) -> list[list[str]]:
-    """Return the demo's table, its head first: counts from the audited books, times and retries from the tally."""
+def table(tallies: dict[tuple[str, str], Tally], audited: Audit) -> list[list[str]]:
+    """Return the demo's table, its head first: counts from the audit, times and retries from the tally."""
     head = ["rule/target", "matched", "delivered", "retried", "pending", "dead-lettered", "p50 s", "p99 s"]
     rows = []
-    for key, sums in books.deliveries.items():
+    for key, sums in audited.deliveries.items():
         rule, _, target = key.partition("/")
         found = tallies.get((rule, target), Tally())
         counts = [sums["matched"], sums["delivered"], len(found.retried), sums["pending"], sums["dead"]]

@@ -1,7 +1,7 @@
 """`make up-production`: runs every service of docker-compose.yaml natively until Ctrl-C, and says where they are.
 
 With `--smoke EVENTS` it delivers so many flights, kills a Celery worker, Spark's master and a Spark worker meanwhile
-(with `--calm` nobody), proves that the books balance, and ends.
+(with `--calm` nobody), proves that all is reconciled, and ends.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _LOOK_SECONDS = 1.0
 
 
 def main() -> int:
-    """Return the exit code: 0 if it was ended, or if the smoke's books balance; 1 if not or if something failed."""
+    """Return the exit code: 0 if it was ended, or if the smoke is reconciled; 1 if not or if something failed."""
     parser = argparse.ArgumentParser(prog="python -m demo.production.run")
     parser.add_argument("--smoke", type=int, metavar="EVENTS", help="deliver so many flights, prove it, and end")
     parser.add_argument("--calm", action="store_true", help="with --smoke: kill nobody meanwhile")

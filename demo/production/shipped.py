@@ -76,6 +76,6 @@ class Shipped:
         """Tell whether every target that can take its deliveries has all of them."""
         return Progress.of(status(runtime, batches=_BATCHES), self._rules, published).done(self._flights)
 
-    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
-        """Say what books, receiver and files have, and return what is wrong with it."""
-        return proof.differences(runtime, books, self._rules, self._received, say)
+    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
+        """Say what reconciliation, receiver and files have, and return what is wrong with it."""
+        return proof.differences(runtime, audited, self._rules, self._received, say)

@@ -49,12 +49,12 @@ class Proof(Protocol):
     def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Tell whether all that can be delivered is."""
 
-    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
         """Say what became of the flights, and return what is wrong with it."""
 
 
 def smoke(supervisor: Supervisor, total: int, say: Say, proof: Proof, mortal: Collection[str] = MORTAL) -> int:
-    """Return 0 if every flight is where the books say, else 1; raises DemoError if nothing moves any more.
+    """Return 0 if every flight is where the reconciliation says, else 1; raises DemoError if nothing moves any more.
 
     One process of each service of `mortal` is killed while a batch is open.
     """
@@ -104,11 +104,13 @@ class _Run:
         self._say(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
 
     def prove(self) -> int:
-        """Compare the books with the events published, and with what the targets have."""
-        books = audit(self._runtime)
-        problems = self._proof.differences(self._runtime, books, self._say)
-        if books.events["valid"] != self._total:
-            problems.append(f"{self._total:,} flights were published, {books.events['valid']:,} are in the books")
+        """Compare the reconciliation with the events published, and with what the targets have."""
+        audited = audit(self._runtime)
+        problems = self._proof.differences(self._runtime, audited, self._say)
+        if audited.events["valid"] != self._total:
+            problems.append(
+                f"{self._total:,} flights were published, {audited.events['valid']:,} are in the reconciliation"
+            )
         if "failed" in (self._supervisor.folder / "logs" / "airflow-clean.log").read_text():
             problems.append("airflow-clean could not clean Airflow's database")
         for kind in self._mortal:

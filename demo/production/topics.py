@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from demo.places import DemoError
-from demo.proof import Say, say_books
+from demo.proof import Say, say_reconciliation
 from demo.settled import unsettled
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.runtime.runtime import Runtime
@@ -34,10 +34,10 @@ class Topics:
         done = any(batch.state == "committed" for batch in runtime.ledger.batches(limit=20))
         return done and not unsettled(runtime)
 
-    def differences(self, runtime: Runtime, books: Audit, say: Say) -> list[str]:
-        """Say what the books and the topics have, and return what is wrong with it."""
-        problems = [*books.differences, *say_books(books, say)]
-        for key, row in sorted(books.deliveries.items()):
+    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
+        """Say what the reconciliation and the topics have, and return what is wrong with it."""
+        problems = [*audited.differences, *say_reconciliation(audited, say)]
+        for key, row in sorted(audited.deliveries.items()):
             rule = key.partition("/")[0]
             ids = _delivery_ids(self._servers, rule)
             twice = len(ids) - len(set(ids))
@@ -47,8 +47,10 @@ class Topics:
             )
             if not self._expected[rule] == row["matched"] == row["delivered"] == len(set(ids)):
                 problems.append(f"{key}: these numbers differ")
-        if set(self._expected) != {key.partition("/")[0] for key in books.deliveries}:
-            problems.append(f"flights match {', '.join(self._expected)}; the books have {', '.join(books.deliveries)}")
+        if set(self._expected) != {key.partition("/")[0] for key in audited.deliveries}:
+            problems.append(
+                f"flights match {', '.join(self._expected)}; the reconciliation has {', '.join(audited.deliveries)}"
+            )
         return problems
 
 

@@ -16,7 +16,7 @@ EventBridgeError
 │   ├── LedgerLostError       the store knows a newer history than this ledger
 │   ├── OffsetGapError        a committed offset does not count on the log that is there
 │   ├── RuleMovedError        a rule moved to a runner that is past events it has not seen
-│   └── BooksError            the books of a batch do not balance
+│   └── ReconciliationError   a batch is not reconciled
 ├── InfrastructureError       disk, database, bus or Spark; trying again later may help, exit code 4
 │   ├── StoreError
 │   │   ├── StoreFileMissing     no file has this name
@@ -205,8 +205,8 @@ class RuleMovedError(OperatorError):
     """A rule moved to a runner that is past events which the rule has not seen."""
 
 
-class BooksError(OperatorError):
-    """The books of a batch do not balance, or a file they need cannot be read."""
+class ReconciliationError(OperatorError):
+    """A batch is not reconciled, or a file that this needs cannot be read."""
 
 
 class InfrastructureError(EventBridgeError):

@@ -63,14 +63,14 @@ def test_events_are_found_by_type_source_and_subject(looking: httpx.Client) -> N
     assert looking.get("/events?bus=order").status_code == 404
 
 
-def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_books(looking: httpx.Client) -> None:
+def test_a_batch_tells_what_it_moved_how_long_it_took_and_its_reconciliation(looking: httpx.Client) -> None:
     """By the beginning of its id."""
     batch = looking.get("/batches").json()["batches"][0]["batch_id"]
     found = looking.get(f"/batches/{batch[:20]}").json()
 
     assert found["batch"]["batch_id"] == batch
     assert [each["stage"] for each in found["stages"]] == ["prepare", "push", "settle"]
-    assert found["books"]["differences"] == []
+    assert found["reconciliation"]["differences"] == []
     assert found["ranges"]
     assert found["chunks"]
 

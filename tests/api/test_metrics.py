@@ -1,4 +1,4 @@
-"""`GET /metrics`: what the official parser reads, by whom, and that it is the books whatever process died."""
+"""`GET /metrics`: what the official parser reads, by whom, and that it is the reconciliation whatever process died."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_scrape_is_what_was_delivered(
     assert found["stage_seconds_count", "orders", "push"] == 1
     assert found["lag_events", "orders", "orders"] == found["available_events", "orders", "orders"] == 1
     assert found["in_flight_events", "orders", "orders"] == 0
-    assert found["books_difference",] == 0
+    assert found["reconciliation_difference",] == 0
     assert found["bus_up", "orders"] == 1
     assert not any(name == "target_deliveries_total" for name, *_ in found)
     by_target = values(scraper.get("/metrics", params={"targets": "true"}))
@@ -95,7 +95,7 @@ def test_openmetrics_is_spoken(scraper: httpx.Client) -> None:
 
     assert response.headers["content-type"].startswith("application/openmetrics-text")
     names = {family.name for family in openmetrics.text_string_to_metric_families(response.text)}
-    assert {"eventbridge_events", "eventbridge_books_difference"} <= names
+    assert {"eventbridge_events", "eventbridge_reconciliation_difference"} <= names
 
 
 def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
@@ -123,4 +123,4 @@ def test_a_process_that_was_killed_loses_nothing(tmp_path: Path) -> None:
     assert {key: value for key, value in first.items() if key[0].endswith("_total")} == {
         key: value for key, value in second.items() if key[0].endswith("_total")
     }
-    assert (first["deliveries_total", "orders", "delivered"], second["books_difference",]) == (3, 0)
+    assert (first["deliveries_total", "orders", "delivered"], second["reconciliation_difference",]) == (3, 0)

@@ -92,11 +92,11 @@ def test_every_page_shows_what_it_is_about(told: Server) -> None:
     ] == []
 
 
-def test_the_books_of_the_overview_add_up(told: Server) -> None:
+def test_the_reconciliation_of_the_overview_adds_up(told: Server) -> None:
     """Every term of both equations is on the page: a reader who adds the lines comes to the same on both sides."""
     with logged_in(told, "adder") as browser:
         page = browser.get("/page").text
-    events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("The books of today")[2], re.DOTALL)[:2]
+    events, deliveries = re.findall(r"<dl>.*?</dl>", page.partition("The reconciliation of today")[2], re.DOTALL)[:2]
     accounted, moved = map(int, re.findall(r"(\d+) of (\d+) events accounted for", page)[0])
     kinds, lines = (re.findall(r"<dt>(.*?)</dt><dd>([\d,]+)</dd>", each) for each in (events, deliveries))
     first = [label[0] for label, _ in lines].index("=")
@@ -207,7 +207,9 @@ def window(told: Server, chromium: Browser, request: pytest.FixtureRequest) -> I
 
 
 def test_an_operator_finds_a_failed_event_and_sees_why(told: Server, window: Page) -> None:
-    """Without any script: from the dead letters to the event, its rules and attempts, and to the books of its batch."""
+    """Without any script: from the dead letters to the event, its rules and attempts, and to the reconciliation of its
+    batch.
+    """
     window.get_by_label("Token").fill(told.installation.token("operator", "read", "payloads"))
     window.get_by_role("button", name="Log in").click()
     expect(window.get_by_role("heading", name="Overview")).to_be_visible()

@@ -1,4 +1,6 @@
-"""What an operator does in the browser from a failed event to books that balance; only the rule's file is edited."""
+"""What an operator does in the browser from a failed event to a batch that is reconciled; only the rule's file is
+edited.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +71,7 @@ def logged_in(chromium: Browser, desk: Server) -> Page:
 
 
 def test_an_operator_mends_a_rule_and_what_failed_of_it(desk: Server, window: Page) -> None:
-    """Finds a failed event, sees why, tests and mends the rule, resends it, redrives the rest; the books balance."""
+    """Finds a failed event, sees why, tests and mends the rule, resends it, redrives the rest; all is reconciled."""
     post = Path(desk.installation.folder, "post.jsonl")
     window.get_by_role("link", name="Dead letters").click()
     window.get_by_label("Rule", exact=True).fill("letters")

@@ -51,7 +51,9 @@ def test_dag_files_are_wiring() -> None:
 
 
 def test_every_dag_file_is_in_the_package_too() -> None:
-    """`dags/eventbridge_x.py` wires what `eventbridge.orchestrate.dags.x` makes, so that an installed package has the same DAGs."""
+    """`dags/eventbridge_x.py` wires what `eventbridge.orchestrate.dags.x` makes, so that an installed package has the
+    same DAGs.
+    """
     in_checkout = {path.stem for path in tracked("dags/*.py")} - {"rule_mistakes"}
     in_package = {f"eventbridge_{path.stem}" for path in tracked("include/eventbridge/orchestrate/dags/[a-z]*.py")}
 

@@ -51,7 +51,9 @@ def test_a_ledger_is_named_by_what_a_command_prints(
 def test_an_installation_moves_to_a_server(
     delivered: Any, url: str, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After a delivery in which everything happened: copied, the books are what they were; a second copy is refused."""
+    """After a delivery in which everything happened: copied, the reconciliation is what it was; a second copy is
+    refused.
+    """
     before = eventbridge("audit", "--json").json
     monkeypatch.setenv("EVENTBRIDGE_LEDGER_URL", url)
     assert eventbridge("ledger", "migrate").code == 0

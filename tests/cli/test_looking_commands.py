@@ -173,7 +173,7 @@ def test_audit_accounts_for_everything(delivered: Any, eventbridge: Callable[...
 
 
 def test_audit_finds_a_file_that_is_gone(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Each file of the books that is missing is a difference: exit code 1, as text and as JSON."""
+    """Each file of the reconciliation that is missing is a difference: exit code 1, as text and as JSON."""
     store = delivered.folder / "home" / "store"
     gone = [
         path for folder in ("outcomes", "settlements", "dead_letters") for path in (store / folder).rglob("*.parquet")
@@ -219,7 +219,7 @@ def test_audit_refuses_a_manifest_of_a_newer_format(delivered: Any, eventbridge:
 
 
 def test_audit_of_whole_files_finds_what_no_sum_is_made_of(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A damaged event in the archive: the books balance, and `--whole` names the file."""
+    """A damaged event in the archive: every event is accounted for, and `--whole` names the file."""
     file = next((delivered.folder / "home" / "store" / "buffer").rglob("*.parquet"))
     columns = pq.read_metadata(file).row_group(0)
     body = next(columns.column(n) for n in range(columns.num_columns) if columns.column(n).path_in_schema == "body")

@@ -17,7 +17,7 @@ from contracts.ledger_samples import (
     some_ranges,
 )
 
-from eventbridge.errors import BooksError, NotFoundError
+from eventbridge.errors import NotFoundError, ReconciliationError
 from eventbridge.ledger import Ledger
 from eventbridge.model.batch import Range, ReadRange
 from eventbridge.model.last_message import LastMessage
@@ -83,7 +83,9 @@ class CommitsContract:
         ledger.plan_taken(a_retry_batch(), [], [1])
         ledger.begin_settlement("retry-1")
 
-        with pytest.raises(BooksError, match=f"partition {wrong.partition.partition_id}.*nothing was committed"):
+        with pytest.raises(
+            ReconciliationError, match=f"partition {wrong.partition.partition_id}.*nothing was committed"
+        ):
             ledger.commit_batch("retry-1", "flights", [some_ranges()[0], wrong], after(9), "000000")
 
         assert ledger.committed_offsets("flights") == {PARTITIONS[0]: 10, PARTITIONS[1]: 7}
@@ -96,7 +98,7 @@ class CommitsContract:
         register(ledger)
         route(ledger)
 
-        with pytest.raises(BooksError, match="it is routed"):
+        with pytest.raises(ReconciliationError, match="it is routed"):
             ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000")
         with pytest.raises(NotFoundError):
             ledger.commit_batch("batch-9", "flights", some_ranges(), after(9), "000000")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from contracts.ledger_samples import Clock, a_chunk, a_file, a_pending, a_retry_batch, after, due, names, settle
 
-from eventbridge.errors import BooksError, LedgerError, SettledAnewError
+from eventbridge.errors import LedgerError, ReconciliationError, SettledAnewError
 from eventbridge.ledger import Ledger
 from eventbridge.model.pending import PendingCount, PendingDeliveries, WaitingTarget
 
@@ -81,11 +81,11 @@ class PendingContract:
         settle(ledger)
         other = a_pending(files=(("deliveries/3.parquet", "0"),), count=1)
 
-        with pytest.raises(BooksError, match="rule late, target crm"):
+        with pytest.raises(ReconciliationError, match="rule late, target crm"):
             ledger.add_pending([a_pending(99), a_pending(), other])
         assert ledger.pending() == []
         ledger.add_pending([a_pending()])
-        with pytest.raises(BooksError):
+        with pytest.raises(ReconciliationError):
             ledger.add_pending([a_pending(99), other])
         assert len(ledger.pending()) == 1
 

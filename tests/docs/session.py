@@ -25,7 +25,7 @@ from pathlib import Path
 from commands.start import command
 
 FENCE = re.compile(r"^```(.*)\n((?:.*\n)*?)^```$", re.MULTILINE)
-_MARK = "@@eventbridge-docs@@"
+_MARK = "eventbridges-docs@@"
 _PATIENCE_SECONDS = 540
 
 

@@ -2,7 +2,7 @@
 still.
 
 Part of `make test-deep`: a streaming task lasts for a minute. Each test tells what it measured beside the goal, and
-fails for lost events, wrong books, or what takes many times as long: how soon is the machine's affair.
+fails for lost events, wrong reconciliation, or what takes many times as long: how soon is the machine's affair.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_streaming_tasks_are_handed_over_while_events_come(directed: Running) ->
             holders.setdefault(lease.holder, time.monotonic() - began)
         time.sleep(0.05)
     runs = directed.runs("eventbridge_deliver_quick")
-    until_books_are_closed(directed)
+    until_reconciled(directed)
 
     late = sorted(_late(directed))
     since = sorted(holders.values())
@@ -84,7 +84,7 @@ def test_a_task_that_is_killed_is_followed_at_once(directed: Running) -> None:
 
     tell("next response after kill -9 of the task", took, TASK)
     assert max(took) < _TOO_LONG_SECONDS
-    until_books_are_closed(directed)
+    until_reconciled(directed)
     assert directed.differences() == []
 
 
@@ -94,7 +94,7 @@ def test_a_task_that_is_killed_with_its_supervisor_is_taken_over(directed: Runni
 
     tell("next response after kill -9 of task and supervisor", took, SUPERVISOR)
     assert max(took) < _TOO_LONG_SECONDS
-    until_books_are_closed(directed)
+    until_reconciled(directed)
     assert directed.differences() == []
 
 
@@ -115,7 +115,7 @@ def test_of_two_runs_at_once_one_delivers(directed: Running) -> None:
     assert holder(directed) == task.pid, "who had the lease has it still"
     sent = len(directed.requests(PATH)) - requests
     assert sent == distinct(directed) - before == number - 300_001, warnings(directed)
-    until_books_are_closed(directed)
+    until_reconciled(directed)
     assert directed.differences() == []
 
 
@@ -135,7 +135,7 @@ def test_a_task_that_stood_still_in_the_midst_of_a_push_has_lost_its_lease(direc
     task.wait(60)
     directed.publish(QUICK, range(400_002, 400_012))
     directed.until("the other one goes on", lambda: distinct(directed) >= before + 14)
-    until_books_are_closed(directed)
+    until_reconciled(directed)
 
     late = directed.requests(SLOW_PATH)
     tell("next response after a task stood still", [took], SUPERVISOR)
@@ -193,10 +193,10 @@ def run_of(directed: Running, run_id: str) -> str:
     return str(directed.airflow.call("GET", f"/dags/eventbridge_deliver_quick/dagRuns/{run_id}")["state"])
 
 
-def until_books_are_closed(directed: Running) -> None:
+def until_reconciled(directed: Running) -> None:
     """Wait until the streaming task has ended, as nothing comes, and its batches are committed."""
     directed.until("its streaming task ends", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None)
-    directed.until("its books are closed", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
+    directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     directed.until_settled()
 
 

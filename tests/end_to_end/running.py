@@ -105,7 +105,7 @@ class Running:
         return [line["webhook_id"] for line in map(json.loads, lines) if line["path"] == path]
 
     def differences(self) -> list[str]:
-        """Audit all books, then compare them with the receiver's own record; only when everything is settled."""
+        """Audit all batches, then compare them with the receiver's own record; only when everything is settled."""
         found = list(audit(self.runtime).differences)
         files = self.runtime.settings.file_target_folders[0]
         compared = compare(self.runtime.rule_set(), tally(self.runtime), read_record(self.places.received), files)

@@ -73,7 +73,7 @@ def test_events_are_delivered_as_they_come_and_a_killed_task_loses_none(directed
     directed.until(
         "its streaming task ends, as nothing comes", lambda: directed.runtime.ledger.streaming_lease(QUICK) is None
     )
-    directed.until("its books are closed", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
+    directed.until("it is reconciled", lambda: directed.runtime.ledger.unfinished_batch(QUICK) is None)
     assert directed.differences() == []
 
 
@@ -147,7 +147,9 @@ def test_backtest_and_diff_leave_reports_that_the_log_links(directed: Running) -
 
 
 def test_the_store_is_maintained(directed: Running) -> None:
-    """A run of `eventbridge_maintain_store` says what it removed, and has put every committed batch into the index of events."""
+    """A run of `eventbridge_maintain_store` says what it removed, and has put every committed batch into the index of
+    events.
+    """
     run_id = ran(directed, "eventbridge_maintain_store")
 
     assert any(

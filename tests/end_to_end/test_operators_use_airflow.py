@@ -41,7 +41,9 @@ def test_events_are_published_by_the_form(operating: Running, browser: Browser) 
 
 
 def test_a_replay_is_triggered_by_the_form(operating: Running, browser: Browser) -> None:
-    """The form of `eventbridge_replay_events` delivers the archived events again, to the rule that it names, under new ids."""
+    """The form of `eventbridge_replay_events` delivers the archived events again, to the rule that it names, under new
+    ids.
+    """
     operating.until_settled()
     browser.trigger_form("eventbridge_replay_events")
     browser.fill("bus", "orders")

@@ -34,7 +34,7 @@ _RUNNER = "orders"
 def test_a_target_dies_and_heals_while_scheduler_and_store_are_killed(healing: tuple[Running, MortalServer]) -> None:
     """The dead target degrades and the others go on, over kill -9 of store and scheduler; healed, its backlog drains.
 
-    In order where it is ordered, what was due first going first where it is not. Nothing is missing, the books balance.
+    In order where it is ordered, what was due first going first where it is not. Nothing is missing, all is reconciled.
     """
     running, mortal = healing
     running.publish("orders", range(10))  # so few that they do not speak for it once it has died

@@ -25,7 +25,7 @@ from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate import streaming_handover, streaming_lease
-from eventbridge.stages.operate.committer import do_books
+from eventbridge.stages.operate.committer import reconcile
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.repair import repair_batch
@@ -231,9 +231,9 @@ def _is_under_way(runtime: World) -> bool:
     return any(each.end > each.start for each in spans)
 
 
-def _do_books(runtime: World, kind: BatchKind) -> None:
+def _reconcile(runtime: World, kind: BatchKind) -> None:
     """Do what a committer does when it is asked to."""
-    do_books(runtime, batch_of(runtime, kind), None)
+    reconcile(runtime, batch_of(runtime, kind), None)
 
 
 _SETTLING: Mapping[str, Body] = {
@@ -357,7 +357,7 @@ KINDS: dict[KindName, Kind] = {
         most=8,
     ),
     "change": Kind("normal", {"streaming_task": _change}, responses=_SOME_FAIL, events="placed", most=16, requests=0),
-    "committer": Kind("normal", {"books": _do_books}, before=("plan",), responses=_SOME_FAIL, most=16),
+    "committer": Kind("normal", {"reconciliation": _reconcile}, before=("plan",), responses=_SOME_FAIL, most=16),
 }
 
 
@@ -418,7 +418,7 @@ def leave(runtime: World) -> None:
 
 
 def plan_open_batch(runtime: World) -> None:
-    """Run a streaming task, and die as soon as its batch is planned: its committer is to do the books."""
+    """Run a streaming task, and die as soon as its batch is planned: its committer is to reconcile."""
 
     def die(point: str) -> None:
         if point == "ledger.commit.done" and any(

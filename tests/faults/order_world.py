@@ -197,11 +197,11 @@ def main() -> None:
             publish(folder, ORDERS)
         codes = [died, *(forked(run_recovery, folder, later=later + n * LATER) for n in (1, 2, 3))]
         runtime = open_world(folder)
-        books = audit(runtime)
-        left = sum(row["pending"] for row in books.deliveries.values())
+        reconciliation = audit(runtime)
+        left = sum(row["pending"] for row in reconciliation.deliveries.values())
         runtime.close()
         told = {"codes": codes, "got": {target: got(folder, target) for target in TARGETS}, "left": left}
-        sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in books.differences]}) + "\n")
+        sys.stdout.write(json.dumps(told | {"differences": [str(each) for each in reconciliation.differences]}) + "\n")
         sys.stdout.flush()
         shutil.rmtree(folder)
 

@@ -1,4 +1,6 @@
-"""What must hold once a world has recovered: the books, what the receiver got, what came twice, and in which order."""
+"""What must hold once a world has recovered: the reconciliation, what the receiver got, what came twice, and in which
+order.
+"""
 
 from __future__ import annotations
 
@@ -13,27 +15,27 @@ from faults.world import BUDGETED_RULE, DUPLICATES, MALFORMED, valid_events
 
 def check(trial: Trial) -> None:
     """Assert that nothing was lost, that what came twice may have, and that order was kept; then forget the world."""
-    wrong = [*_wrong_books(trial), *_lost(trial), *_wrong_repetitions(trial), *_out_of_order(trial)]
+    wrong = [*_wrong_reconciliation(trial), *_lost(trial), *_wrong_repetitions(trial), *_out_of_order(trial)]
     assert wrong == [], f"{trial.name}: {wrong}\n{trial.errors()}"
     trial.forget()
 
 
-def _wrong_books(trial: Trial) -> Iterator[str]:
-    size, books, kind = trial.scene.size, trial.books, KINDS[trial.kind]
+def _wrong_reconciliation(trial: Trial) -> Iterator[str]:
+    size, reconciliation, kind = trial.scene.size, trial.reconciliation, KINDS[trial.kind]
     # what is routed again was read from its dead letters, or from the archive
     valid = len(list(valid_events(kind.events, size)))
     taken = valid + {"retransform": size.valid, "replay": valid}.get(trial.kind, 0)
     # what was left over, no CloudEvent, is landed by both runners once the rule has moved
     malformed = MALFORMED + (trial.kind == "handover")
-    events = {name: books["events"][name] for name in ("read", "malformed", "duplicate")}
+    events = {name: reconciliation["events"][name] for name in ("read", "malformed", "duplicate")}
     wanted = {"read": taken + malformed + DUPLICATES, "malformed": malformed, "duplicate": DUPLICATES}
     if events != wanted:
         yield f"events {events}, expected {wanted}"
-    if books["deliveries"] != (rows := _rows(trial)):
-        yield f"deliveries {books['deliveries']}, expected {rows}"
-    if books["open"]:
-        yield f"{books['open']} batches are open"
-    yield from books["differences"]
+    if reconciliation["deliveries"] != (rows := _rows(trial)):
+        yield f"deliveries {reconciliation['deliveries']}, expected {rows}"
+    if reconciliation["open"]:
+        yield f"{reconciliation['open']} batches are open"
+    yield from reconciliation["differences"]
 
 
 def _rows(trial: Trial) -> dict[str, dict[str, int]]:
@@ -117,7 +119,7 @@ def _out_of_order(trial: Trial) -> Iterator[str]:
         number, of_run = int(text), (request.run, item)
         if number > taken[item]:
             yield f"run {request.run} sent {request.event} before {item}-{taken[item]} was taken"
-        # a push whose books fail is made again, in a recovery by the same run: it begins where they ended
+        # a push whose reconciliation fails is made again, in a recovery by the same run: it begins where it ended
         if number < last.get(of_run, 0) and request.run not in trial.unsettled:
             yield f"run {request.run} sent {request.event} after {item}-{last[of_run]}"
         before = f"{item}-{number - 1}"

@@ -18,14 +18,14 @@ from eventbridge.stages.operate.audit import Audit, audit
 from eventbridge.stages.operate.deliver import deliver_until_idle
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
 from eventbridge.stages.operate.deliver_replay import deliver_replay
-from eventbridge.stages.operate.metrics import books_difference
+from eventbridge.stages.operate.metrics import reconciliation_difference
 from eventbridge.stages.push import stage as push_stage
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
 
-#: What figures and books call the same.
+#: What figures and reconciliation call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
 #: A recovery that a streaming task begins, before the stages and the retries go on.
@@ -38,8 +38,8 @@ def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> Non
     """Run `<kind>.<stage>`, all stages of a kind (`<kind>.all`), one of `STEPS`, or the recovery of what happened.
 
     `begin` is called when all is ready: from then on calls are counted. A recovery first tells what it found
-    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the books. `BY_STREAMING_TASK`
-    in its place: a streaming task begins each.
+    (`look`), moves the clock on as `recovery:<hours>,<hours>` says, and in the end tells the reconciliation.
+    `BY_STREAMING_TASK` in its place: a streaming task begins each.
     """
     # what a push does every second, a slow machine does more often: the number of calls must not depend on that
     push_stage._TELL_SECONDS = streaming_targets._TELL_SECONDS = 3600.0
@@ -49,7 +49,7 @@ def run(runtime: World, what: str, tell: Tell, begin: Callable[[], None]) -> Non
         tell(["look", look(runtime)])
         begin()
         _recover(runtime, [float(hours) for hours in detail.split(",")], by_streaming_task=name == BY_STREAMING_TASK)
-        tell(["books", _books(runtime)])
+        tell(["reconciliation", _reconciliation(runtime)])
         return
     begin()
     if name in STEPS:
@@ -94,36 +94,36 @@ def _go_on(runtime: World) -> bool:
     return idle.next_due_at is None
 
 
-def _books(runtime: World) -> dict[str, Any]:
-    books = audit(runtime)
+def _reconciliation(runtime: World) -> dict[str, Any]:
+    reconciliation = audit(runtime)
     return {
         "differences": [
-            *books.differences,
+            *reconciliation.differences,
             *_unrecorded(runtime),
             *_marked_wrong(runtime),
             *_replayed_wrong(runtime),
             *_left_behind(runtime),
             *_not_indexed(runtime),
-            *_figured_wrong(runtime, books),
+            *_figured_wrong(runtime, reconciliation),
         ],
-        "open": books.open_batches,
-        "events": books.events,
-        "deliveries": books.deliveries,
+        "open": reconciliation.open_batches,
+        "events": reconciliation.events,
+        "deliveries": reconciliation.deliveries,
     }
 
 
-def _figured_wrong(runtime: World, books: Audit) -> Iterator[str]:
-    """Yield where the figures of rules' targets, or of buses, say something else than the books."""
+def _figured_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
+    """Yield where the figures of rules' targets, or of buses, say something else than the reconciliation."""
     counts: Counter[tuple[str, str, str]] = Counter()
     for each in runtime.ledger.figures("target"):
         key = each.key
         counts[key.rule, key.target, key.outcome] += each.count
-    for key, sums in books.deliveries.items():
+    for key, sums in reconciliation.deliveries.items():
         rule, _, target = key.partition("/")
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
-            yield f"figures of {key} are {found}, the books {wanted}"
-    if difference := books_difference(runtime.ledger.moment(of_targets=False)):
+            yield f"figures of {key} are {found}, the reconciliation {wanted}"
+    if difference := reconciliation_difference(runtime.ledger.moment(of_targets=False)):
         yield f"{difference} deliveries are neither ended nor pending, by the figures"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)

@@ -16,7 +16,7 @@ _TESTS = Path(__file__).parents[1]
 
 @pytest.mark.parametrize("stage", ["push", "retries"])
 def test_a_process_that_dies_anywhere_keeps_the_order(stage: str, worlds: Path) -> None:
-    """After any death each target gets everything, each customer's orders in bus order, and the books balance.
+    """After any death each target gets everything, each customer's orders in bus order, and all is reconciled.
 
     At every 48th call here, as every world of the crash matrix has an ordered target too; at every one in the deep
     profile.

@@ -119,7 +119,7 @@ class Trial:
     # runs that outlived a failed push, or open batch: what that had sent comes again
     unsettled: set[int] = field(default_factory=set)
     looks: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    books: dict[str, Any] = field(default_factory=dict)
+    reconciliation: dict[str, Any] = field(default_factory=dict)
 
     @property
     def folder(self) -> Path:
@@ -191,7 +191,7 @@ class Trial:
         told = self.run(how, fault)
         if fault is None:
             told.expect(0)
-            self.books = told.told["books"]
+            self.reconciliation = told.told["reconciliation"]
         return told
 
     def errors(self) -> str:

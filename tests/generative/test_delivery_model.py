@@ -17,9 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from eventbridge.decision.balance import Books, differences
 from eventbridge.decision.batch_size import Waiting, plan_ranges
 from eventbridge.decision.chunking import ChunkLimits, PlannedPiece, PoolSlots, cut_chunks
+from eventbridge.decision.reconciliation import Reconciliation, differences
 from eventbridge.decision.response_to_outcome import LAST_CHANCE, RETRY_AFTER_MAX, decide, expired
 from eventbridge.event.ids import Fingerprint, delivery_id
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
@@ -170,13 +170,15 @@ class _Product(RuleBasedStateMachine):
     @precondition(lambda self: self.batch is not None)
     @rule(wrong=st.sampled_from(["", "", "lose", "double", "forge"]))
     def commit(self, wrong: str) -> None:
-        """Settle and commit; books in which one delivery is lost, doubled or moved to another verdict are refused."""
+        """Settle and commit; a reconciliation in which one delivery is lost, doubled or moved to another verdict is
+        refused.
+        """
         assert self.batch is not None
         settled = {raw: self.batch.verdicts.get(raw, Unknown()) for raw in self.batch.deliveries}
         rows = [(raw, _state(outcome)) for raw, outcome in settled.items()]
         if wrong and rows:
-            assert differences(self._books(_damaged(rows, wrong))) != [], f"{wrong}: the books balance"
-        assert differences(self._books(rows)) == []
+            assert differences(self._reconciliation(_damaged(rows, wrong))) != [], f"{wrong}: all is reconciled"
+        assert differences(self._reconciliation(rows)) == []
         for raw, outcome in settled.items():
             self._settle(raw, outcome)
         for partition, end in self.batch.ends.items():
@@ -318,8 +320,8 @@ class _Product(RuleBasedStateMachine):
         else:
             self.all[raw] = replace(each, state=_state(outcome))
 
-    def _books(self, rows: list[tuple[bytes, str]]) -> Books:
-        """Return the books of the batch, whose files say what `rows` does."""
+    def _reconciliation(self, rows: list[tuple[bytes, str]]) -> Reconciliation:
+        """Return the reconciliation of the batch, whose files say what `rows` does."""
         assert self.batch is not None
         by_state: dict[str, list[bytes]] = defaultdict(list)
         for raw, state in rows:
@@ -327,7 +329,7 @@ class _Product(RuleBasedStateMachine):
         matched = self._fingerprints(self.batch.deliveries)
         pending, dead = self._fingerprints(by_state["pending"]), self._fingerprints(by_state["dead"])
         truly = {raw for raw in self.batch.deliveries if isinstance(self.batch.verdicts.get(raw), Delivered)}
-        return Books(
+        return Reconciliation(
             unproven=sum(raw not in truly for raw in by_state["delivered"]),
             matched=matched,
             recorded=matched,

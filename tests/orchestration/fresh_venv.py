@@ -17,7 +17,7 @@ _AIRFLOW = """
 import json, sys
 from airflow.__main__ import main
 for command in json.loads(sys.argv[1]):
-    print("@@airflow", flush=True)
+    print("airflows", flush=True)
     sys.argv = ["airflow", *command]
     main()
 """
@@ -50,7 +50,7 @@ class FreshVenv:
     def airflow(self, *commands: str) -> list[str]:
         """Return what each of Airflow's commands prints."""
         printed = self.run("python", "-c", _AIRFLOW, json.dumps([command.split() for command in commands]))
-        return printed.split("@@airflow\n")[1:]
+        return printed.split("airflows\n")[1:]
 
 
 def build_wheel(folder: Path) -> Path:

@@ -1,4 +1,6 @@
-"""The DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`: their tasks take the form, run over a real archive, and keep a report."""
+"""The DAGs `eventbridge_backtest_rules` and `eventbridge_diff_rules`: their tasks take the form, run over a real
+archive, and keep a report.
+"""
 
 from __future__ import annotations
 

@@ -71,9 +71,9 @@ def test_the_receivers_record_is_compared_id_by_id(rules: RuleSet, tmp_path: Pat
     few, many = dict(compare(rules, lost, seen, tmp_path)), dict(compare(rules, extra, seen, tmp_path))
 
     assert dict(compare(rules, right, seen, tmp_path)) == {"r/web": "", "r/log": ""}
-    assert few["r/web"] == "1 delivered by the books, never accepted by the receiver, such as b"
+    assert few["r/web"] == "1 delivered by the reconciliation, never accepted by the receiver, such as b"
     assert few["r/log"].startswith("3 delivered, 2 lines")
-    assert many["r/web"] == "1 accepted by the receiver, not delivered by the books, such as c"
+    assert many["r/web"] == "1 accepted by the receiver, not delivered by the reconciliation, such as c"
     assert many["r/log"].startswith("1 delivered, 2 lines")
     assert duplicates(seen) == 1
 

@@ -59,7 +59,7 @@ def test_airflow_serves_metrics_to_a_token_of_ours(token: str) -> None:
     assert (refused.status_code, wrong.status_code) == (401, 401)
     assert response.status_code == 200
     names = {family.name for family in text_string_to_metric_families(response.text)}
-    assert "eventbridge_books_difference" in names
+    assert "eventbridge_reconciliation_difference" in names
 
 
 def test_nothing_else_of_ours_is_mounted(token: str) -> None:

@@ -1,4 +1,6 @@
-"""The DAG `eventbridge_send_heartbeat`: each minute once a connection is named, to a receiver, healthy or to its other address."""
+"""The DAG `eventbridge_send_heartbeat`: each minute once a connection is named, to a receiver, healthy or to its other
+address.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowFailException
 
 from eventbridge.config.connection import connections_from_environment
-from eventbridge.errors import BooksError, ConnectionUnusable, LedgerError, UserError
+from eventbridge.errors import ConnectionUnusable, LedgerError, ReconciliationError, UserError
 from eventbridge.model import lane
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.niceness import NICENESS
@@ -165,9 +165,9 @@ def test_a_push_is_named_by_rule_and_target(home: Path) -> None:
 
 
 def test_what_a_person_must_mend_is_not_tried_again(home: Path) -> None:
-    """Books that do not balance fail the task for good; a ledger that is unreachable is tried again."""
+    """A batch that is not reconciled fails the task for good; a ledger that is unreachable is tried again."""
     with pytest.raises(AirflowFailException, match="one too many"), stage():
-        raise BooksError("one too many")
+        raise ReconciliationError("one too many")
     with pytest.raises(LedgerError), stage():
         raise LedgerError("unreachable")
 

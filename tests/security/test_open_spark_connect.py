@@ -213,13 +213,13 @@ SPARK = ("spark-master", "spark-worker", "spark-connect")
 
 
 def test_in_production_only_airflows_workers_reach_spark() -> None:
-    """Spark's network has them and Spark; it leads nowhere else, and Spark does not reach the books."""
+    """Spark's network has them and Spark; it leads nowhere else, and Spark does not reach the backend."""
     networks = document(SECRET_VALUES)["networks"]
     on = {name: set(fields["networks"]) for name, fields in WHOLE.items()}
 
     assert {name for name, own in on.items() if "spark" in own} == {*SPARK, "airflow-worker"}
     assert all(on[name] == {"spark", "store"} for name in SPARK)
-    assert {name for name, own in on.items() if own == {"books"}} == {"postgresql", "valkey"}
+    assert {name for name, own in on.items() if own == {"backend"}} == {"postgresql", "valkey"}
     assert all("outside" in on[name] for name, fields in WHOLE.items() if "ports" in fields)
     assert [name for name, options in networks.items() if not (options or {}).get("internal")] == ["outside"]
 

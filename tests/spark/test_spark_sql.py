@@ -216,7 +216,7 @@ def test_an_expression_that_takes_all_memory_fails_for_its_event(place: Place) -
 
 
 def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) -> None:
-    """Its job is interrupted and its rule on hold; a rule behind it in the same batch goes out; books balance.
+    """Its job is interrupted and its rule on hold; a rule behind it in the same batch goes out; reconciled.
 
     On a Spark of its own, with a slot for each event that may go on in it for minutes, which ends with the test.
     """

@@ -1,4 +1,4 @@
-"""A bus that is topics of a real broker, of each kind: its events go through all stages, and the books balance."""
+"""A bus that is topics of a real broker, of each kind: its events go through all stages, and all is reconciled."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_a_stage_that_dies_reading_is_finished_by_the_next(
 def test_what_was_dropped_before_it_was_taken_is_a_gap(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, policy: str, taken: list[str]
 ) -> None:
-    """The runner goes on as `offset_reset` says, and the books have the offsets that are gone."""
+    """The runner goes on as `offset_reset` says, and the reconciliation has the offsets that are gone."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: fail"))
@@ -91,7 +91,7 @@ def test_what_was_dropped_before_it_was_taken_is_a_gap(
 def test_what_a_streaming_task_passes_over_takes_a_batch_of_its_own(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_open_batch: bool
 ) -> None:
-    """What comes later is sent, and is in the books, in another one; what was passed over is not sent."""
+    """What comes later is sent, and is in the reconciliation, in another one; what was passed over is not sent."""
     broker.make_topics("orders")
     rules = (shop.folder / "rules" / "rules.yaml").read_text()
     shop.write_rules(rules.replace("start_at: earliest", "start_at: earliest, offset_reset: latest"))

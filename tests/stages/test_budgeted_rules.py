@@ -1,4 +1,4 @@
-"""Budgeted rules have a budget: what does not fit is routed later, in the slow lane, and the books hold throughout."""
+"""Budgeted rules have a budget: what does not fit is routed later, in the slow lane, and all is reconciled throughout."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from msgspec import structs
 from stages.costly import RULES, Costly, Order, Place, landed, router, settled, waiting
 
-from eventbridge.errors import BooksError, UserError
+from eventbridge.errors import ReconciliationError, UserError
 from eventbridge.model import rowset
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.routed import RoutedShare
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.routing.job import RouteJob, RuleShare, Slice, SliceResult, Task
 from eventbridge.routing.sql_results import SqlResult, write_sql_results
-from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
@@ -111,9 +111,9 @@ def test_deferred_matches_are_routed_in_the_slow_lane_until_none_is_left(
     chunks = [chunk for batch in runtime.ledger.batches(limit=None) for chunk in runtime.ledger.chunks(batch.batch_id)]
     kinds = {batch.batch_id: batch.kind for batch in runtime.ledger.batches(limit=None)}
     assert {chunk.pool for chunk in chunks if kinds[chunk.batch_id] == "retry"} == {"eventbridge.retry"}
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["costly/lines"] == {"matched": 8, "delivered": 6, "dead": 2, "pending": 0}
 
 
 def test_a_program_that_fails_is_a_dead_letter_like_any_other(place: Place, order: Order) -> None:
@@ -233,7 +233,7 @@ def test_a_rule_that_gets_nowhere_waits_longer_each_time(place: Place, order: Or
     assert [wait.total_seconds() for wait in waits] == [2, 4, 8]
 
 
-def test_books_without_one_referred_event_do_not_balance(place: Place, order: Order) -> None:
+def test_a_batch_without_one_referred_event_is_not_reconciled(place: Place, order: Order) -> None:
     """A deferred match that does not name all that was left stops the commit."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
@@ -256,7 +256,7 @@ def test_books_without_one_referred_event_do_not_balance(place: Place, order: Or
     write_dead_letters(runtime, batch_id)
     schedule_retries(runtime, batch_id)
 
-    with pytest.raises(BooksError, match="costly: candidate events = routed"):
+    with pytest.raises(ReconciliationError, match="costly: candidate events = routed"):
         commit(runtime, batch_id)
 
 
@@ -318,7 +318,7 @@ class SqlResultsRouter(InProcessRouter):
 WITH_WHERE = RULES[: RULES.index("  costly:")].replace("pattern: {}", "pattern: {}\n    where: 'true'")
 
 
-def test_events_that_where_rejected_are_in_the_books(site: Any, order: Order) -> None:
+def test_events_that_where_rejected_are_in_the_reconciliation(site: Any, order: Order) -> None:
     """What its rule routed is what there are deliveries of and what it rejected: in the manifest, and audited."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
@@ -328,16 +328,20 @@ def test_events_that_where_rejected_are_in_the_books(site: Any, order: Order) ->
 
     (path,) = runtime.store.list("manifests/")
     assert json.loads(runtime.store.get(path))["rejected"]["cheap"][0] == 2
-    books = books_of(runtime, runtime.ledger.batch(batch_id))
-    assert (books.routed["cheap"].count, books.admitted["cheap"].count, books.rejected["cheap"].count) == (5, 3, 2)
+    reconciliation = reconciliation_of(runtime, runtime.ledger.batch(batch_id))
+    assert (
+        reconciliation.routed["cheap"].count,
+        reconciliation.admitted["cheap"].count,
+        reconciliation.rejected["cheap"].count,
+    ) == (5, 3, 2)
     assert audit(runtime).differences == ()
 
 
-def test_books_do_not_balance_if_an_event_is_neither(site: Any, order: Order) -> None:
+def test_a_batch_is_not_reconciled_if_an_event_is_neither(site: Any, order: Order) -> None:
     """A rule that has routed events of which there are no deliveries, and that were not rejected, lost them."""
     site.write_rules(WITH_WHERE.replace("CHEAP", str(site.folder / "cheap")))
     site.publish(*[order(number) for number in range(5)], key="k")
     runtime = site.reopen()
 
-    with pytest.raises(BooksError, match="cheap: routed = admitted \\+ rejected"):
+    with pytest.raises(ReconciliationError, match="cheap: routed = admitted \\+ rejected"):
         deliver_batch(runtime, "orders", SqlResultsRouter(runtime, lies=True), Stop())

@@ -19,7 +19,7 @@ from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
 from eventbridge.stages.operate.figures import daily_figures
-from eventbridge.stages.operate.manifest import books_of_manifest
+from eventbridge.stages.operate.manifest import reconciliation_of_manifest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
@@ -256,7 +256,7 @@ def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order:
     assert details(runtime, batch_id, "read", "valid", "malformed", "tombstone", "gaps") == [(3, 2, 0, 1, ())]
 
 
-def test_tombstones_are_in_the_books_of_a_batch(site: Any, clock: Any, order: Order, tmp_path: Path) -> None:
+def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, order: Order, tmp_path: Path) -> None:
     """The batch commits, nothing is a dead letter, and audit, manifest and figures count them."""
     site.write_rules(
         "buses:\n  orders: {source: {type: embedded, topics: [placed], start_at: earliest}}\n"
@@ -282,7 +282,7 @@ def test_tombstones_are_in_the_books_of_a_batch(site: Any, clock: Any, order: Or
     clock.advance(60)
     (bus,) = daily_figures(runtime, 1).buses
     assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)
-    assert books_of_manifest(runtime, runtime.ledger.batch(batch_id or "")).tombstone == 2
+    assert reconciliation_of_manifest(runtime, runtime.ledger.batch(batch_id or "")).tombstone == 2
 
 
 def test_a_log_that_was_replaced_stops_the_stage(site: Any, order: Order) -> None:

@@ -1,4 +1,4 @@
-"""A broker drops what an open batch in streaming mode has sent, before the books of it are done."""
+"""A broker drops what an open batch in streaming mode has sent, before the reconciliation of it is done."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def offset_reset(shop: Any, policy: str) -> None:
 
 
 def after_the_first_batch(monkeypatch: pytest.MonkeyPatch, then: Callable[[], None]) -> None:
-    """Do something once the first batch has recorded all its responses, and its books are to be done."""
+    """Do something once the first batch has recorded all its responses, and its reconciliation is to be done."""
     ended: list[StreamingBatch] = []
 
     class EndedBatch(StreamingBatch):
@@ -76,7 +76,7 @@ def retry(shop: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["earliest", "latest"])
-def test_what_a_batch_has_taken_is_in_its_books(
+def test_what_a_batch_has_taken_is_in_its_reconciliation(
     shop: Any, broker: Broker, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
     """What its target refused is tried again, and nothing of it is a gap: it is kept in memory until it is landed."""
@@ -106,7 +106,7 @@ def test_what_a_batch_has_taken_is_in_its_books(
     }
 
 
-def test_books_that_failed_are_done_from_memory_as_well(
+def test_a_reconciliation_that_failed_is_done_from_memory_as_well(
     site: Any, kafka: Kafka, order: Order, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The streaming task tries again what it could not write, and has what it took until then."""

@@ -73,7 +73,9 @@ def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Ord
 def test_a_rule_that_moves_while_a_broker_is_away_goes_on_there_too(
     two: RocketMQ, site: Any, order: Order, tmp_path: Path
 ) -> None:
-    """Its new runner begins where the old one stood, in the partitions that nobody can ask as well: nothing comes twice."""
+    """Its new runner begins where the old one stood, in the partitions that nobody can ask as well: nothing comes
+    twice.
+    """
     make_topics(two, "orders", partitions=2)
     site.environ["EVENTBRIDGE_CONN_SHOP"] = two.connection
     written = RULES.format(folder=tmp_path)

@@ -68,9 +68,9 @@ def rows_of(runtime: Runtime, batch_id: str) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: (row["partition_id"], row["offset"]))
 
 
-def books_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]]:
+def reconciliation_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]]:
     """Return by partition what the recorded ranges come to; fails where they do not follow one another."""
-    books: dict[int, Counter[str]] = {}
+    reconciliation: dict[int, Counter[str]] = {}
     ends: dict[int, int] = {}
     for file in runtime.ledger.files(batch_id, "buffer"):
         detail: Any = file.detail
@@ -81,13 +81,13 @@ def books_of(runtime: Runtime, batch_id: str) -> dict[int, Counter[str]]:
             name: getattr(detail, name) for name in ("read", "valid", "duplicate", "malformed", "tombstone", "size")
         }
         counts |= {f"gap at {offset}": 1 for first, last in detail.gaps for offset in range(first, last)}
-        books.setdefault(place, Counter()).update(counts)
-    return books
+        reconciliation.setdefault(place, Counter()).update(counts)
+    return reconciliation
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order, seed: int) -> None:
-    """Rows and books are the same, with ids repeated in other parts, invalid events, tombstones, and gaps."""
+    """Rows and reconciliation are the same, with ids repeated in other parts, invalid events, tombstones, and gaps."""
     dice = random.Random(seed)
     log = InMemoryLog(topics=("placed",), partitions=3, clock=clock)
     for _ in range(200):
@@ -105,7 +105,7 @@ def test_workers_land_what_one_process_lands(site: Any, clock: Any, order: Order
 
     assert len(parts) > len(log.partitions())
     assert rows_of(runtime, batch_id) == rows_of(other, batch_id)
-    assert books_of(runtime, batch_id) == books_of(other, batch_id)
+    assert reconciliation_of(runtime, batch_id) == reconciliation_of(other, batch_id)
     assert runtime.ledger.batch(batch_id).state == "buffered"
     other.close()
 
@@ -180,4 +180,6 @@ def test_it_may_die_anywhere(
         assert runtime.ledger.batch(batch_id).state == "buffered"
         assert [place for _, place in places(rows)] == list(range(5))
         assert [row["status"] for row in rows] == ["valid", "valid", "duplicate", "malformed", "valid"]
-        assert [sum(counts.values()) - counts["size"] for counts in books_of(runtime, batch_id).values()] == [10]
+        assert [sum(counts.values()) - counts["size"] for counts in reconciliation_of(runtime, batch_id).values()] == [
+            10
+        ]

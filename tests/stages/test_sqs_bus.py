@@ -63,7 +63,7 @@ def queue_of_the_page(site: Any, sqs: Any, endpoint: str, folder: Path) -> str:
 def test_events_of_a_queue_are_delivered_and_deleted(
     site: Any, sqs: Any, endpoint: str, order: Order, tmp_path: Path
 ) -> None:
-    """The page's example: in both modes, once each, books in balance; an invalid event is a dead letter."""
+    """The page's example: in both modes, once each, reconciled; an invalid event is a dead letter."""
     url = queue_of_the_page(site, sqs, endpoint, tmp_path)
     attributes = {"ce-specversion": "1.0", "ce-type": "order.placed", "ce-source": "/shop", "ce-id": "binary"}
     attributes["content-type"] = "application/json"

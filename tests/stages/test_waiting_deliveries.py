@@ -1,4 +1,5 @@
-"""Deliveries that wait for a time of their own, or for their target's hours: from publish to delivered, and the books.
+"""Deliveries that wait for a time of their own, or for their target's hours: from publish to delivered, and the
+reconciliation.
 
 The clock stands at noon of 1 March 2026, a Sunday, until a test moves it.
 """
@@ -121,9 +122,9 @@ def test_an_event_says_when_it_is_delivered(place: Place, order: Order, clock: A
     place.deliver()
 
     assert place.received() == ["2", "3", "4", "5", "1"]
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["waiting/lines"] == {"matched": 5, "delivered": 5, "dead": 0, "pending": 0}
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def ids_by_customer(requests: list[dict[str, Any]], path: str) -> dict[str, list
 
 @pytest.mark.parametrize("kept", KEPT, ids=[path.name.split(".")[0] for path in KEPT])
 def test_an_older_installation_goes_on(kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What waited, was on hold, died or was not read yet is delivered, in order, by this version; the books balance."""
+    """What waited, was on hold, died or was not read yet is delivered, in order, by this version; all is reconciled."""
     with tarfile.open(kept) as archive:
         archive.extractall(tmp_path, filter="data")
     monkeypatch.chdir(tmp_path)

@@ -46,7 +46,7 @@ def batches(request: Request, limit: _Limit = 50, cursor: Cursor = None) -> Resp
 
 @router.get("/batches/{batch}", summary="Tell one batch")
 def batch(request: Request, batch: Annotated[str, Path(description="The beginning of its id.")]) -> Response:
-    """Return what a batch took, its chunks, how long its stages took and, once it is committed, its books."""
+    """Return what a batch took, its chunks, how long its stages took and, once it is committed, its reconciliation."""
     return document(request, lambda runtime: batch_account(runtime, batch))
 
 

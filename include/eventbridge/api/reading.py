@@ -206,12 +206,13 @@ def event(
     return document(request, lambda runtime: why_seen(request, why_between(runtime, event_id, bus, since, until)))
 
 
-@router.get("/audit", summary="Recompute the books")
+@router.get("/audit", summary="Recompute the reconciliation")
 def audit(
     request: Request,
     batch: Annotated[str | None, Query(description="Only this batch; the beginning of its id.")] = None,
 ) -> Response:
-    """Return the books of every committed batch, recomputed from the store, with every difference; it takes a while.
+    """Return the reconciliation of every committed batch, recomputed from the store, with every difference; it takes a
+    while.
 
     Of all batches only while there are at most 1,000: `eventbridge audit` has no limit.
     """

@@ -1,4 +1,4 @@
-"""`eventbridge audit`: recomputes the books from the store; exit code 1 if anything is missing or too much."""
+"""`eventbridge audit`: recomputes the reconciliation from the store; exit code 1 if anything is missing or too much."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def show_audit(
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Recompute the books of every committed batch from the store and print every difference; changes nothing.
+    """Recompute the reconciliation of every committed batch from the store and print every difference; changes nothing.
 
     Without --batch it also follows all that was ever pending to where it is today, checks that committed offsets
     follow one another without a hole, and that the store holds no batch the ledger does not know.

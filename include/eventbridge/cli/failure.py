@@ -37,7 +37,7 @@ CODES: Final[Mapping[type[errors.EventBridgeError], str]] = {
     errors.LedgerLostError: "ledger_lost",
     errors.OffsetGapError: "offset_gap",
     errors.RuleMovedError: "rule_moved",
-    errors.BooksError: "books_differ",
+    errors.ReconciliationError: "not_reconciled",
     errors.InfrastructureError: "infrastructure_failed",
     errors.StoreError: "store_failed",
     errors.StoreFileMissing: "store_file_missing",

@@ -1,4 +1,6 @@
-"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, rules and targets that are not well."""
+"""`eventbridge status`: lag, batches, chunks, pending deliveries, deferred matches, rules and targets that are not
+well.
+"""
 
 from __future__ import annotations
 

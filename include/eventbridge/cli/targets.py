@@ -95,7 +95,7 @@ def send(
 ) -> None:
     """Send a target what it gets of one event, once, whether its rule matches or not; exit code 1 if it is not taken.
 
-    It is not a delivery: neither books nor breaker know of it.
+    It is not a delivery: neither reconciliation nor breaker know of it.
     """
     from eventbridge.stages.operate.try_target import response_document, send_event
 

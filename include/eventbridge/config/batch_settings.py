@@ -36,7 +36,7 @@ class BatchSettings(BaseModel):
         1 << 30, "bytes", "The most one batch takes, for large events; a replay's or a redrive's takes 64MiB.", ge=MIB
     )
     batch_max_deliveries: Count = _setting(
-        1_000_000, "deliveries", "The most a batch is planned to come to: what settling and its books hold.", ge=1
+        1_000_000, "deliveries", "The most a batch is planned to come to: what settling and reconciliation hold.", ge=1
     )
     batch_max_chunks: Count = _setting(
         64, "push tasks", "The most push tasks of one run: each costs the scheduler about 25 ms.", ge=1, le=1024

@@ -37,7 +37,8 @@ class Take(NamedTuple):
 
 
 def plan_ranges(waiting: Sequence[Waiting], max_events: int, weights: Mapping[str, int] | None = None) -> list[Take]:
-    """Return how much to take of each partition: at most `max_events` in all, the same of every topic, then of every partition.
+    """Return how much to take of each partition: at most `max_events` in all, the same of every topic, then of every
+    partition.
 
     `weights`: a topic of weight 3 gives three times as much as one of weight 1, which is that of one not named.
     What one has less of than its share goes to the others, so that `max_events` are taken if there are as many. So a

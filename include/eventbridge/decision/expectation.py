@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from eventbridge.decision.balance import Books
+from eventbridge.decision.reconciliation import Reconciliation
 from eventbridge.event.ids import Fingerprint
 from eventbridge.rule import RuleSet, Target
 from eventbridge.rule.expect import Bounds, Expect
@@ -24,33 +24,34 @@ class RuleCounts:
     transform_failures: int
 
 
-def failed_expectations(rules: RuleSet, books: Books) -> dict[str, str]:
+def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[str, str]:
     """Return what failed of each rule's `expect` in a batch that routed new events, by rule.
 
     A rule of which a part of the batch is routed later is not judged: its counts are not whole.
     """
     failed = {}
     for rule in rules.with_field("expect"):
-        if rule.expect is None or not rule.enabled or rule.name in books.referred:
+        if rule.expect is None or not rule.enabled or rule.name in reconciliation.referred:
             continue
-        if found := "; ".join(_failures(rule.expect, counts_of(books, rule.name, rule.targets))):
+        if found := "; ".join(_failures(rule.expect, counts_of(reconciliation, rule.name, rule.targets))):
             failed[rule.name] = found
     return failed
 
 
-def counts_of(books: Books, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
-    """Return a rule's counts in the books of a batch; each event that it matched has a delivery for each target.
+def counts_of(reconciliation: Reconciliation, rule: str, targets: Mapping[str, Target]) -> RuleCounts:
+    """Return a rule's counts in the reconciliation of a batch; each event that it matched has a delivery for each
+    target.
 
     A shadow does not count: all of its deliveries are settled, whatever its target responds.
     """
     keys = [f"{rule}/{name}" for name, target in targets.items() if target.shadow_of is None]
-    matched = [books.matched.get(key, _NOTHING).count for key in keys]
+    matched = [reconciliation.matched.get(key, _NOTHING).count for key in keys]
     return RuleCounts(
         matches=max(matched, default=0),
         deliveries=sum(matched),
-        delivered=sum(books.delivered.get(key, _NOTHING).count for key in keys),
-        dead_letters=sum(books.dead.get(key, _NOTHING).count for key in keys),
-        transform_failures=sum(books.transform_failures.get(key, 0) for key in keys),
+        delivered=sum(reconciliation.delivered.get(key, _NOTHING).count for key in keys),
+        dead_letters=sum(reconciliation.dead.get(key, _NOTHING).count for key in keys),
+        transform_failures=sum(reconciliation.transform_failures.get(key, 0) for key in keys),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.errors import BooksError, NotFoundError
+from eventbridge.errors import NotFoundError, ReconciliationError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.figures import add_figures
@@ -37,10 +37,10 @@ class Commits(Database):
         """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up, and
         release the batch that follows it.
 
-        `settlement`: the key of the first one that its books were proved with. `failed`: what failed of the `expect` of
+        `settlement`: the key of the first one that it was reconciled with. `failed`: what failed of the `expect` of
         rules, which are on hold from now on. `figures` are added to those of the minute.
         All in one transaction; False if the batch is committed already.
-        Raises BooksError, and changes nothing, if the batch is not settling or an offset
+        Raises ReconciliationError, and changes nothing, if the batch is not settling or an offset
         does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
         """
         with self._writing() as connection:
@@ -88,5 +88,5 @@ def _refuse(connection: Connection, batch_id: str) -> bool:
     if state is None:
         raise NotFoundError(f"There is no batch {batch_id} in this ledger.")
     if state != "committed":
-        raise BooksError(f"Batch {batch_id} cannot be committed: it is {state}, and must be settled first.")
+        raise ReconciliationError(f"Batch {batch_id} cannot be committed: it is {state}, and must be settled first.")
     return False

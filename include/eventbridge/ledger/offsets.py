@@ -8,7 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.statements import offsets as statements
 from eventbridge.model.batch import Range, ReadRange
@@ -98,7 +98,7 @@ def offsets_of(connection: Connection, group: str | None = None) -> list[Consume
 def move_offset(connection: Connection, group: str, moved: Range, now: datetime) -> None:
     """Move a committed offset from the start of a range to its end, in the transaction of `commit_batch`.
 
-    Raises BooksError if it does not stand at the start; then the transaction must not be committed.
+    Raises ReconciliationError if it does not stand at the start; then the transaction must not be committed.
     """
     partition = moved.partition
     change = {
@@ -112,7 +112,7 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
         "now": now,
     }
     if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:
-        raise BooksError(
+        raise ReconciliationError(
             f"Group {group}, topic {partition.topic}, broker {partition.broker or '-'}, partition {partition.partition_id}: "
             f"the committed offset is not {moved.start}, so it was not moved to {moved.end}. "
             f"`eventbridge status` shows where it stands; nothing was committed."

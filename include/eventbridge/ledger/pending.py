@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, Row
 
 from eventbridge.decision.ordering import is_marked
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.ledger.batches import prove_settled_by, record
 from eventbridge.ledger.chunks import insert_chunks
 from eventbridge.ledger.columns import microseconds, to_spans
@@ -39,8 +39,8 @@ class Pending(Database):
         Rows of a batch that follow from its first `settlement` (its key): raises SettledAnewError, and adds nothing,
         if the batch has another one now.
 
-        A row with `held` is pending on hold; due, if that is what a person said to it. Raises BooksError, and adds
-        nothing, if a row has the name of another one (see PendingDeliveries) but other files: one would be lost.
+        A row with `held` is pending on hold; due, if that is what a person said to it. Raises ReconciliationError, and
+        adds nothing, if a row has the name of another one (see PendingDeliveries) but other files: one would be lost.
         """
         if not rows:
             return 0
@@ -275,7 +275,7 @@ def to_pending(row: Row[Any]) -> PendingDeliveries:
 
 
 def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> None:
-    """Raise BooksError unless every row is in the ledger with the very files that it was to be added with."""
+    """Raise ReconciliationError unless every row is in the ledger with the very files that it was to be added with."""
     there: dict[tuple[Any, ...], set[tuple[str, str]]] = {}
     for batch_id in sorted({row["batch_id"] for row in values}):
         for *name, files in connection.execute(statements.PENDING_NAMES, {"of_batch": batch_id}):
@@ -283,4 +283,4 @@ def _prove_same(connection: Connection, values: Sequence[dict[str, Any]]) -> Non
     for row in values:
         if there.get(tuple(row[column] for column in _NAME_COLUMNS)) != set(row["files"]):
             said = ", ".join(f"{column} {row[column]}" for column in _NAME_COLUMNS)
-            raise BooksError(f"Other deliveries are pending under the same name ({said}); nothing was added.")
+            raise ReconciliationError(f"Other deliveries are pending under the same name ({said}); nothing was added.")

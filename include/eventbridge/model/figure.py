@@ -21,7 +21,8 @@ GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
 DELIVERY_OUTCOMES: Final = ("delivered", "dead_lettered", "pending")
 #: What is counted of the events that batches landed; all but `gap` make up `read`.
 EVENT_OUTCOMES: Final = ("valid", "duplicate", "malformed", "tombstone", "gap")
-#: Deliveries that come into the books without being matched: redriven ones, copies for dead letter queues; of a bus.
+#: Deliveries that come into the reconciliation without being matched: redriven ones, copies for dead letter queues; of
+#: a bus.
 AGAIN: Final = "again"
 #: Parts of a batch's time, each a count and its latencies: planned to routed, to the last push's end, to committed.
 STAGE_OUTCOMES: Final = ("stage_prepare", "stage_push", "stage_settle")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 
 if TYPE_CHECKING:
     from eventbridge.stages.operate.consecutive_batches import Plan
@@ -32,7 +32,7 @@ def planned_in_time(
 
     began = time.monotonic()
     while True:
-        with suppress(BooksError):
+        with suppress(ReconciliationError):
             settle_stale(runtime)
         planned = plan()
         if planned.batch_id is not None or planned.wait_until is None:

@@ -77,12 +77,12 @@ def go_on() -> None:
 
 
 def _refuse_damaged(errors: Iterable[Exception]) -> None:
-    """Raise BooksError, once all other dead letters are taken, if files were passed over that cannot be read."""
-    from eventbridge.errors import BooksError
+    """Raise ReconciliationError, once all other dead letters are taken, if files were passed over that cannot be read."""
+    from eventbridge.errors import ReconciliationError
 
     told = "\n".join(map(str, errors))
     if told:
-        raise BooksError(f"dead letters were passed over; redrive again once their files can be read:\n{told}")
+        raise ReconciliationError(f"dead letters were passed over; redrive again once their files can be read:\n{told}")
 
 
 def redrive_id_of(runtime: Runtime, params: Mapping[str, Any], run: str) -> str | None:

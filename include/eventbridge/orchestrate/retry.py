@@ -56,7 +56,9 @@ def settle_stale() -> None:
 @task(task_id=RESUME_REPLAY, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def resume_replay() -> None:
-    """Trigger `eventbridge_replay_events` for the replay that has been left for longest, unless runs of it wait to begin."""
+    """Trigger `eventbridge_replay_events` for the replay that has been left for longest, unless runs of it wait to
+    begin.
+    """
     from eventbridge.orchestrate.left_behind import left_replay
     from eventbridge.orchestrate.replay import run_of_replay
 

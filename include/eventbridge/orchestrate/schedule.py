@@ -1,4 +1,6 @@
-"""When the DAGs run: when the watcher starts a run, and when `eventbridge_start_waiting_runs` finds what the watcher missed."""
+"""When the DAGs run: when the watcher starts a run, and when `eventbridge_start_waiting_runs` finds what the watcher
+missed.
+"""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _RETRY_DELAY: Final = timedelta(milliseconds=100)
 #: What the DAG of a runner in this mode says of itself.
 STREAMING_GUIDE = """
 Delivers what runner **{runner}** finds on its bus as it comes: task `streaming` stays for {task_seconds:g} s, and
-does the books of its batches itself. A streaming task without events ends sooner; the watcher starts the next one.
+reconciles its batches itself. A streaming task without events ends sooner; the watcher starts the next one.
 
 Near its end a streaming task asks for the next one: the watcher starts a second run, the
 standby, which continues at the end of a

@@ -143,7 +143,7 @@ def schedule_retries(batch_id: str) -> None:
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
 @plainly
 def commit(batch_id: str) -> None:
-    """Prove the books and move the offsets; not downstream of push: a failed push is an everyday thing."""
+    """Reconcile the batch and move the offsets; not downstream of push: a failed push is an everyday thing."""
     from eventbridge.stages.commit.stage import commit as run
 
     if not _has(batch_id):

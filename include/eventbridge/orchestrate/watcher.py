@@ -31,7 +31,9 @@ _begun: SimpleQueue[str] = SimpleQueue()
 
 
 class Watcher(BaseEventTrigger):
-    """Starts runs for one subject: a runner (`eventbridge_deliver_<runner>`) or the retries (`eventbridge_retry_deliveries`)."""
+    """Starts runs for one subject: a runner (`eventbridge_deliver_<runner>`) or the retries
+    (`eventbridge_retry_deliveries`).
+    """
 
     def __init__(self, subject: str) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -1,4 +1,6 @@
-"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a transfer slot in it."""
+"""One event loop over libcurl's multi handle for the transfers of many http targets, each of which has a transfer slot
+in it.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""What a delivery that shares its thread with others does between two responses: it waits, or has a call made in another thread."""
+"""What a delivery that shares its thread with others does between two responses: it waits, or has a call made in
+another thread.
+"""
 
 from __future__ import annotations
 

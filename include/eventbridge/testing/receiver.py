@@ -1,4 +1,5 @@
-"""An HTTP receiver in a process of its own: tests and the demo deliver to it and compare its record with the books.
+"""An HTTP receiver in a process of its own: tests and the demo deliver to it and compare its record with the
+reconciliation.
 
 `python -m eventbridge.testing.receiver --port 0 --log FILE` prints its port and serves on 127.0.0.1 until it is ended.
 `receiver_paths` says what it responds with. Each request is one JSON line in FILE, written before the response is sent:

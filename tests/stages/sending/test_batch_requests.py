@@ -45,7 +45,7 @@ def sizes(requests: list[dict[str, Any]], path: str) -> list[int]:
     return [len(request["webhook_ids"]) for request in requests if request["path"] == path]
 
 
-def books(runtime: Runtime, target: str = "crm") -> dict[str, int]:
+def reconciliation(runtime: Runtime, target: str = "crm") -> dict[str, int]:
     """Return the audit's numbers of a target, having proved them."""
     found = audit(runtime)
     assert found.differences == ()
@@ -72,7 +72,7 @@ def test_only_what_is_not_acknowledged_is_sent_again(sending: Sending) -> None:
         ]
         for name in told
     } == told
-    assert books(runtime)["delivered"] == 30
+    assert reconciliation(runtime)["delivered"] == 30
 
 
 def test_what_one_request_brought_back_travels_together_again(sending: Sending) -> None:
@@ -101,7 +101,7 @@ def test_a_later_batch_takes_up_what_was_left_in_batch_requests_of_its_own(
     sending.deliver()
     assert Counter(map(tuple, statuses(sending.requests(), path).values())) == {(200,): 15, (429, 200): 15}
     assert sizes(sending.requests(), path)[3:] == [10, 5]
-    assert books(runtime)["delivered"] == 30
+    assert reconciliation(runtime)["delivered"] == 30
 
 
 def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
@@ -118,7 +118,7 @@ def test_behind_an_index_nothing_is_counted(sending: Sending) -> None:
     assert Counter(row["outcome"] for row in rows)["delivered"] == 20
     assert {row["error_class"] for row in rows if row["outcome"] == "retry_scheduled"} == {"NotAcknowledged"}
     assert len(rows) < sum(map(len, told.values())), "who was not looked at has no attempt"
-    assert books(runtime)["delivered"] == 20
+    assert reconciliation(runtime)["delivered"] == 20
 
 
 def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None:
@@ -131,7 +131,7 @@ def test_a_request_that_is_too_large_is_sent_in_halves(sending: Sending) -> None
     assert batch_id is not None
     rows = segment_rows(runtime, batch_id)
     assert [(row["outcome"], row["attempt"], row["code"]) for row in rows] == [("delivered", 1, 200)] * 20
-    assert books(runtime)["delivered"] == 20
+    assert reconciliation(runtime)["delivered"] == 20
 
 
 def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Callable[..., bytes]) -> None:
@@ -141,7 +141,7 @@ def test_one_that_is_refused_is_the_only_dead_letter(sending: Sending, order: Ca
     batch_id = sending.deliver_batch()
 
     assert batch_id is not None
-    assert (books(runtime)["delivered"], books(runtime)["dead"]) == (19, 1)
+    assert (reconciliation(runtime)["delivered"], reconciliation(runtime)["dead"]) == (19, 1)
     [letter] = dead_letters(runtime)
     assert (letter["event_id"], letter["reason"]) == ("x", "NonRetryable")
 
@@ -159,7 +159,7 @@ def test_nonsense_delivers_nothing(sending: Sending, said: str) -> None:
     assert {(row["outcome"], row["reason"]) for row in segment_rows(runtime, batch_id)} == {
         ("retry_scheduled", "UnclearResults")
     }
-    assert books(runtime) | {"delivered": 0, "pending": 10} == books(runtime)
+    assert reconciliation(runtime) | {"delivered": 0, "pending": 10} == reconciliation(runtime)
 
 
 def test_a_slow_target_with_batch_requests_delays_nobody(sending: Sending) -> None:
@@ -244,7 +244,7 @@ def test_a_push_may_die_anywhere(sending: Sending, site: Any, tmp_path: Path) ->
         assert len(died.keys() | again.keys()) == 9
         assert {row.verdict for row in verdicts(runtime, batch.batch_id)["crm"]} == {"delivered"}
         assert commit(runtime, batch.batch_id)
-        assert books(runtime)["delivered"] == 9
+        assert reconciliation(runtime)["delivered"] == 9
         wreck.close()
         if code == DONE:
             assert again == {}

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from stages.delivering import REFUSED, Sending, http
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED
 from eventbridge.stages.dead_letters.reader import dead_letters
@@ -60,7 +60,7 @@ def test_an_http_queue_knows_copies_by_ids_of_their_own(sending: Sending) -> Non
 
 
 def test_the_batch_is_committed_before_the_queue_is_asked(sending: Sending) -> None:
-    """A queue that would never respond delays nothing: its copies wait beside the sums of the books."""
+    """A queue that would never respond delays nothing: its copies wait beside the sums of the reconciliation."""
     sending.begin(2, crm=dying(http(REFUSED)))
 
     batch_id = sending.deliver_batch()
@@ -110,12 +110,12 @@ def test_a_queue_that_is_removed_holds_its_copies(sending: Sending) -> None:
 
 
 def test_a_copy_that_was_not_pending_stops_the_commit(sending: Sending) -> None:
-    """The books prove that there is a copy for each dead letter of a target with a queue."""
+    """The reconciliation proves that there is a copy for each dead letter of a target with a queue."""
     batch = sending.routed(1, crm=dying(http(REFUSED)))
     sending.push(batch)
     write_dead_letters(sending.runtime, batch.batch_id)
 
-    with pytest.raises(BooksError, match="dead letters = copies pending"):
+    with pytest.raises(ReconciliationError, match="dead letters = copies pending"):
         commit(sending.runtime, batch.batch_id)
     sending.settle(batch)
     assert commit(sending.runtime, batch.batch_id)

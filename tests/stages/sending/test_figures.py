@@ -1,4 +1,6 @@
-"""Figures: what commit counts, that it is what the books say, and that folding and pruning lose nothing of it."""
+"""Figures: what commit counts, that it is what the reconciliation says, and that folding and pruning lose nothing of
+it.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,7 @@ def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
 
 
 def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
-    """Return the counts of targets, by `<rule>/<target>` and by the books' names of outcomes."""
+    """Return the counts of targets, by `<rule>/<target>` and by the reconciliation's names of outcomes."""
     found: dict[str, dict[str, int]] = {}
     for each in runtime.ledger.figures("target"):
         of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
@@ -44,7 +46,7 @@ def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
     return found
 
 
-def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
+def test_figures_agree_with_the_reconciliation(sending: Sending, clock: RunningClock) -> None:
     """Delivered and dead-lettered over a batch and the retries of it; pending counts each time."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
     runtime = sending.runtime
@@ -54,10 +56,10 @@ def test_figures_are_the_books(sending: Sending, clock: RunningClock) -> None:
     clock.advance(4_000)
     sending.deliver()
 
-    books = audit(runtime)
-    assert books.differences == ()
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
     found = of_targets(runtime)
-    for key, sums in books.deliveries.items():
+    for key, sums in reconciliation.deliveries.items():
         assert {name: found[key][name] for name in ("delivered", "dead")} == {
             name: sums[name] for name in ("delivered", "dead")
         }
@@ -131,7 +133,7 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
 def test_a_commit_that_dies_anywhere_counts_once(
     sending: Sending, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
-    """Killed at any of its points and run again, the figures are those of the books."""
+    """Killed at any of its points and run again, the figures are those of the reconciliation."""
     batch = sending.routed(8, crm="/healthy/crm", bad="/bad/x")
     sending.push(batch)
     sending.settle(batch)

@@ -258,7 +258,9 @@ def test_a_runner_that_is_further_waits_until_the_old_one_has_caught_up(sending:
 
 
 def test_rules_that_two_runners_exchange_meet_where_both_have_come_to(sending: Sending) -> None:
-    """Each has one partition further than the other: both go up to there, and neither misses anything or waits for ever."""
+    """Each has one partition further than the other: both go up to there, and neither misses anything or waits for
+    ever.
+    """
     sending.write(both("one", "two"))
     sending.publish(5)
     for runner in ("one", "two"):

@@ -85,7 +85,9 @@ def sending(sending: Sending, url: str, monkeypatch: pytest.MonkeyPatch) -> Send
 
 
 def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: str) -> None:
-    """Delivered, refused and delivered by a retry, dead-lettered: the books balance, and the receiver has each once."""
+    """Delivered, refused and delivered by a retry, dead-lettered: every event is accounted for, and the receiver has
+    each once.
+    """
     runtime = sending.begin(
         ORDERS, settings={"ledger_url": url}, crm="/healthy/crm", late=REFUSED, bad="/status/400/bad"
     )
@@ -94,11 +96,15 @@ def test_a_batch_passes_all_stages(sending: Sending, clock: RunningClock, url: s
     clock.advance(2 * 3600)
     sending.deliver()
 
-    books = audit(runtime)
+    reconciliation = audit(runtime)
     received = [request["webhook_id"] for request in sending.requests() if request["path"].startswith("/healthy")]
-    assert books.differences == ()
-    assert books.deliveries["orders/crm"]["delivered"] == books.deliveries["orders/late"]["delivered"] == ORDERS
-    assert books.deliveries["orders/bad"]["dead"] == len(list(dead_letters(runtime))) == ORDERS
+    assert reconciliation.differences == ()
+    assert (
+        reconciliation.deliveries["orders/crm"]["delivered"]
+        == reconciliation.deliveries["orders/late"]["delivered"]
+        == ORDERS
+    )
+    assert reconciliation.deliveries["orders/bad"]["dead"] == len(list(dead_letters(runtime))) == ORDERS
     assert len(received) == len(set(received)) == 2 * ORDERS
 
 
@@ -116,7 +122,7 @@ def test_operational_events_of_two_hosts_meet(sending: Sending, url: str, tmp_pa
 
 
 def test_a_streaming_task_delivers_as_events_come(sending: Sending, url: str) -> None:
-    """Its lease, its batches and the bus lie on the server; each event once, and the books balance."""
+    """Its lease, its batches and the bus lie on the server; each event once, and all is reconciled."""
     runtime = sending.begin(settings={"ledger_url": url}, crm="/healthy/crm")
     with a_streaming_task(sending):
         for number in range(1, 11):
@@ -175,14 +181,14 @@ def test_a_server_may_restart_in_the_middle_of_every_stage(
 
     assert restarted == list(STAGES)
     assert runtime.ledger.batch(batch_id).state == "committed"
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len(sending.requests()) == 2 * ORDERS
 
 
 def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tmp_path: Path) -> None:
-    """Both plan for every runner, any worker runs any stage: each delivery and copy is sent once, the books balance."""
+    """Both plan for every runner, any worker runs any stage: each delivery and copy is sent once, all is reconciled."""
     runners = ["north", "south"]
     sending.write(CROWDED + "".join(A_RULE.format(name=name) for name in runners))
     settings = {"ledger_url": url, "batch_max_events": ORDERS // 2, "chunk_max_deliveries": 5}
@@ -207,7 +213,7 @@ def test_two_schedulers_and_eight_workers_at_once(sending: Sending, url: str, tm
 
 
 def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Postgresql, url: str) -> None:
-    """Connections end within responses: a stage goes on by itself, or fails and is run again; the books balance."""
+    """Connections end within responses: a stage goes on by itself, or fails and is run again; all is reconciled."""
     with CutProxy(mortal.port) as proxy:
         through = url.replace(f":{mortal.port}/", f":{proxy.port}/")
         sending.begin(ORDERS, settings={"ledger_url": through}, crm="/healthy/crm", bad="/status/400/bad")
@@ -219,9 +225,9 @@ def test_half_a_response_of_the_server_costs_a_try(sending: Sending, mortal: Pos
         proxy.cut = lambda number: False
 
     ended = sending.site.reopen(ledger_url=url)
-    books = audit(ended)
+    reconciliation = audit(ended)
     assert proxy.done >= 5
     assert {batch.state for batch in ended.ledger.batches()} == {"committed"}
-    assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["orders/crm"] == {"matched": ORDERS, "delivered": ORDERS, "dead": 0, "pending": 0}
     assert len({each["webhook_id"] for each in sending.requests()}) == 2 * ORDERS

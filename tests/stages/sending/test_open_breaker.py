@@ -27,7 +27,7 @@ def standing(sending: Sending, target: str = "crm") -> TargetStatus:
 
 
 def test_a_push_stops_sending_to_a_target_that_fails_and_leaves_the_rest(sending: Sending) -> None:
-    """Ten failures are enough: what was not sent has no attempt and waits in the slow lane; the books balance."""
+    """Ten failures are enough: what was not sent has no attempt and waits in the slow lane; all is reconciled."""
     batch = sending.routed(200, crm=http(REFUSED, max_in_flight=4), note="/healthy/note")
     runtime = sending.runtime
 

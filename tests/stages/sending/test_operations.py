@@ -223,9 +223,9 @@ def test_a_rule_can_alert_on_them(sending: Sending, site: Any) -> None:
     (alert,) = [request for request in sending.requests() if request["path"] == "/bad/pager"]
     assert alert["webhook_id"]
     assert len(told(sending)) == 1
-    books = audit(runtime)
-    assert books.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
-    assert books.differences == ()
+    reconciliation = audit(runtime)
+    assert reconciliation.deliveries["alerts/pager"] == {"matched": 1, "delivered": 0, "dead": 1, "pending": 0}
+    assert reconciliation.differences == ()
 
 
 def test_what_is_old_leaves_the_bus_once_every_runner_has_it(sending: Sending, clock: RunningClock) -> None:

@@ -200,11 +200,11 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
             for step in steps:
                 life.take(step)
             life.heal()
-            books = audit(site.runtime)
+            reconciliation = audit(site.runtime)
         finally:
             site.close()
 
-    assert books.differences == ()
+    assert reconciliation.differences == ()
     assert recorder.early == []
     for key, count in life.published.items():
         got = recorder.got[key]
@@ -214,5 +214,5 @@ def test_order_is_kept_whatever_happens(monkeypatch: pytest.MonkeyPatch, steps: 
         assert got[-1:] == sorted(got)[-1:], steps
         tried = firsts([number for customer, number in recorder.asked if customer == key])
         assert tried == list(range(count)), steps
-    delivered, dead = (sum(row[name] for row in books.deliveries.values()) for name in ("delivered", "dead"))
+    delivered, dead = (sum(row[name] for row in reconciliation.deliveries.values()) for name in ("delivered", "dead"))
     assert delivered + dead == sum(life.published.values())

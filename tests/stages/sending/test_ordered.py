@@ -180,11 +180,11 @@ def test_without_tolerance_a_rule_is_held_and_nobody_else_notices(
     sending.deliver()
     later(sending, clock)
 
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
-    assert books.deliveries["orders/strict"]["dead"] == 0
-    assert books.deliveries["orders/strict"]["pending"] >= 3
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["orders/easy"] == {"matched": 5, "delivered": 4, "dead": 1, "pending": 0}
+    assert reconciliation.deliveries["orders/strict"]["dead"] == 0
+    assert reconciliation.deliveries["orders/strict"]["pending"] >= 3
     (held,) = deliveries_on_hold(runtime, "orders").values()
     assert (held.target, held.reason) == ("strict", "NonRetryable")
 

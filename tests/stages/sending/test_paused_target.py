@@ -51,7 +51,7 @@ def test_it_is_sent_nothing_before_the_time_it_named(sending: Sending) -> None:
 
 
 def test_a_long_pause_ends_the_push_and_what_is_left_has_no_attempt(sending: Sending, clock: RunningClock) -> None:
-    """It waits in the slow lane until the time that was named; then all is delivered, and the books balance."""
+    """It waits in the slow lane until the time that was named; then all is delivered, and all is reconciled."""
     batch = sending.routed(40, crm=http("/throttle/60/long", max_in_flight=1, retry=SOON), note="/healthy/note")
     runtime = sending.runtime
 

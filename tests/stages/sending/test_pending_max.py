@@ -44,7 +44,7 @@ def full(sending: Sending, tmp_path: Path) -> Path:
 
 
 def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Path) -> None:
-    """No more is pending, the other rule goes on, and the books balance."""
+    """No more is pending, the other rule goes on, and all is reconciled."""
     assert waiting(sending) == {PENDING_MAX: 5}
     assert sending.runtime.ledger.pending_by_rule() == {"orders": 3}
     assert len(full.read_text().splitlines()) == 8

@@ -419,7 +419,7 @@ def test_what_cannot_be_sent_is_left_alone_for_a_while(sending: Sending, clock: 
 def test_what_was_in_flight_when_the_budget_ended_comes_again_under_the_same_id(
     sending: Sending, clock: RunningClock
 ) -> None:
-    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and the books balance."""
+    """Recorded as sent, and sent again after its time-out: the receiver has each id twice, and all is reconciled."""
     runtime = sending.begin(3, settings={"push_timeout": 1}, crm=http("/hang/crm", timeout="30s", max_in_flight=2))
     batch_id = sending.deliver_batch()
     assert batch_id is not None

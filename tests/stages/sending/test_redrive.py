@@ -1,4 +1,4 @@
-"""Redrive: dead letters are delivered again, a batch at a time, and their books balance."""
+"""Redrive: dead letters are delivered again, a batch at a time, and all is reconciled."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def outcomes(sending: Sending) -> Counter[str]:
 
 
 def test_letters_are_delivered_again_under_their_ids(sending: Sending) -> None:
-    """The target that came back gets the same requests under the same delivery ids, and the books balance."""
+    """The target that came back gets the same requests under the same delivery ids, and all is reconciled."""
     sending.begin(3, crm=http(REFUSED, retry=NO_RETRY))
     sending.deliver()
     died = {delivery_id_text(record["delivery_id"]) for record in dead_letters(sending.runtime)}

@@ -13,7 +13,7 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http
 from stages.repairing import repair, settled
 from stages.verdict_rows import table_of
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.model.batch import BatchFile
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
@@ -43,7 +43,7 @@ def test_a_file_that_cannot_be_read_is_made_again(sending: Sending, kind: str, d
     runtime.store.delete(file.path)
     if damage == "damaged":
         runtime.store.put(file.path, whole[: len(whole) // 2])
-    with pytest.raises(BooksError, match="eventbridge batch repair"):
+    with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
         commit(runtime, batch.batch_id)
 
     planned = repair(sending, batch, dry_run=True)
@@ -110,7 +110,7 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
     if damage == "damaged":
         runtime.store.put(str(file.path), whole[: len(whole) // 2])
     if not retransform:
-        with pytest.raises(BooksError, match="eventbridge batch repair"):
+        with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
             write_dead_letters(runtime, batch_id)
 
     planned = repair_batch(runtime, batch_id, router, dry_run=True)
@@ -126,7 +126,7 @@ def test_what_a_redrive_begins_with_is_made_again_from_its_letters(
 
 @pytest.mark.parametrize("damage", ["gone", "damaged", "other"])
 def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damage: str) -> None:
-    """From the batch's files, whose books balance; a record in the store names it, and says if it could be read."""
+    """From the batch's files, and it is reconciled; a record in the store names it, and says if it could be read."""
     batch = settled(sending)
     runtime = sending.runtime
     assert commit(runtime, batch.batch_id)
@@ -148,7 +148,7 @@ def test_the_manifest_of_a_committed_batch_is_made_again(sending: Sending, damag
     assert audit(runtime).differences == ()
 
 
-def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
+def test_a_difference_that_no_file_explains_is_told(sending: Sending) -> None:
     """A settlement that can be read and is wrong: nothing can make it again, and the repair says so."""
     batch = settled(sending)
     runtime = sending.runtime
@@ -156,7 +156,7 @@ def test_books_that_no_file_explains_are_told(sending: Sending) -> None:
     (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
     write_table(runtime.store, str(settlement.path), read_table(runtime.store, str(settlement.path)).slice(0, 11))
 
-    with pytest.raises(BooksError, match=r"its books do not balance.*copy of the store"):
+    with pytest.raises(ReconciliationError, match=r"it is not reconciled.*copy of the store"):
         repair(sending, batch)
 
 
@@ -174,7 +174,7 @@ def test_a_batch_that_cannot_be_settled_keeps_no_other_from_it(sending: Sending,
         runtime.store.delete(piece.file)
     clock.advance(120)
 
-    with pytest.raises(BooksError, match=f"eventbridge batch repair {broken}"):
+    with pytest.raises(ReconciliationError, match=f"eventbridge batch repair {broken}"):
         settle_stale(runtime)
 
     assert [runtime.ledger.batch(each).state for each in (broken, sound)] == ["settling", "committed"]
@@ -187,7 +187,7 @@ def test_a_surplus_is_settled_again(sending: Sending) -> None:
     (file,) = runtime.ledger.files(batch.batch_id, "settlement")
     rows = list(read_verdicts(runtime, batch.batch_id))
     publish_settlement(runtime, batch, 1, [table_of([rows[0], rows[-1]])], "000000")
-    with pytest.raises(BooksError, match="names them twice"):
+    with pytest.raises(ReconciliationError, match="names them twice"):
         commit(runtime, batch.batch_id)
 
     done = repair(sending, batch)
@@ -225,14 +225,14 @@ def test_what_nothing_can_make_again_is_refused(sending: Sending) -> None:
 
     settings = runtime.settings.model_copy(update={"event_max_size": 20})  # so what was an event is none
     smaller = replace(runtime, settings=settings)
-    with pytest.raises(BooksError, match=f"{archive.path}, read again.*is not what it was"):
+    with pytest.raises(ReconciliationError, match=f"{archive.path}, read again.*is not what it was"):
         repair_batch(smaller, batch.batch_id, InProcessRouter(runtime.store), dry_run=False)
     assert not runtime.store.exists(str(archive.path))
     runtime.store.put(str(archive.path), whole)
     assert commit(runtime, batch.batch_id)
     (settlement,) = runtime.ledger.files(batch.batch_id, "settlement")
     runtime.store.delete(str(settlement.path))
-    with pytest.raises(BooksError, match="committed"):
+    with pytest.raises(ReconciliationError, match="committed"):
         repair(sending, batch)
 
 
@@ -245,7 +245,7 @@ def test_what_another_batch_has_taken_is_waited_for(sending: Sending) -> None:
     sending.site.clock.advance(5_000)
     assert sending.retry() is not None
 
-    with pytest.raises(BooksError, match="taken by another batch"):
+    with pytest.raises(ReconciliationError, match="taken by another batch"):
         repair(sending, batch)
 
     assert runtime.ledger.files(batch.batch_id, "settlement") == [

@@ -6,7 +6,7 @@ import pytest
 from stages.delivering import REFUSED, Sending
 from stages.repairing import repair, settled
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.model.batch import FileKind
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.dead_letters.files import dead_letter_files
@@ -39,7 +39,7 @@ def test_dead_letters_of_a_committed_batch_are_made_again(sending: Sending, dama
         if damage == "damaged":
             runtime.store.put(path, whole[: len(whole) // 2])
     broken = {layout.batch_of_dead_letters(path) for path in paths}
-    with pytest.raises(BooksError, match="eventbridge batch repair"):
+    with pytest.raises(ReconciliationError, match="eventbridge batch repair"):
         list(dead_letters(runtime))
 
     assert repair(sending, runtime.ledger.batch(min(broken)), dry_run=True).committed
@@ -99,7 +99,7 @@ def test_dead_letters_are_not_made_again_of_what_is_lost(sending: Sending, kind:
     for path in lost:
         runtime.store.delete(path)
 
-    with pytest.raises(BooksError, match=f"{lost[0]}.*Put") as error:
+    with pytest.raises(ReconciliationError, match=f"{lost[0]}.*Put") as error:
         repair(sending, batch)
     assert "nothing was changed" in str(error.value)
     assert not any(runtime.store.exists(path) for path in [*lost, layout.repair(batch.planned_at, batch.batch_id, 0)])
@@ -127,7 +127,7 @@ def test_dead_letters_that_a_redrive_took_are_made_again_where_they_were(sending
 
 
 def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) -> None:
-    """A settlement that is not what it was is found out by the books, though it has as many rows."""
+    """A settlement that is not what it was is found out by the reconciliation, though it has as many rows."""
     runtime = sending.begin(2, crm="/bad/crm")
     sending.deliver()
     (batch,) = runtime.ledger.batches(limit=None)
@@ -137,7 +137,7 @@ def test_dead_letters_that_come_out_as_others_are_no_repair(sending: Sending) ->
     (letters,) = dead_letter_files(runtime)
     runtime.store.delete(letters)
 
-    with pytest.raises(BooksError, match="books do not balance"):
+    with pytest.raises(ReconciliationError, match="not reconciled"):
         repair(sending, batch)
 
 

@@ -9,7 +9,7 @@ import pytest
 from stages.delivering import REFUSED, Sending
 
 from eventbridge import fault_points
-from eventbridge.errors import BooksError, SettledAnewError
+from eventbridge.errors import ReconciliationError, SettledAnewError
 from eventbridge.model.batch import Batch
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
@@ -90,7 +90,7 @@ def test_a_repair_in_between_loses_nothing(
         sending.settle(batch)
         runtime.store.delete(segment)
     _at_create(at, other)
-    with suppress(BooksError, SettledAnewError):
+    with suppress(ReconciliationError, SettledAnewError):
         who(sending, batch)
     fault_points.install(None)
 

@@ -1,4 +1,4 @@
-"""Replay: archived events are delivered again, a batch at a time, and their books balance."""
+"""Replay: archived events are delivered again, a batch at a time, and all is reconciled."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def deliver(sending: Sending, replay: Replay) -> int:
 
 
 def replay(sending: Sending, run: str = "run", **options: Any) -> Replay:
-    """Begin a replay, deliver all of it, and return it as it is then; the books must balance."""
+    """Begin a replay, deliver all of it, and return it as it is then; they must be reconciled."""
     begun = begin(sending, run, **options)
     deliver(sending, begun)
     assert audit(sending.runtime).differences == ()

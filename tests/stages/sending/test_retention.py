@@ -1,4 +1,4 @@
-"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and the books balance."""
+"""Retention: what is past its time goes from store, ledger and bus; what is needed stays, and all is reconciled."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def replay_of(sending: Sending, run: str = "run", **options: Any) -> str:
 
 
 def test_each_kind_of_record_goes_at_its_time(sending: Sending) -> None:
-    """Deliveries and archive after 30 days, dead letters after 90, the manifest after 400, and the books balance."""
+    """Deliveries and archive after 30 days, dead letters after 90, the manifest after 400, and all is reconciled."""
     first = delivered(sending)
     days(sending, 1)
     delivered(sending)

@@ -1,4 +1,4 @@
-"""Retry batches: what is pending comes back when it is due, uses today's rules, and its books balance too."""
+"""Retry batches: what is pending comes back when it is due, uses today's rules, and are reconciled too."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def test_pending_deliveries_come_back_when_they_are_due(sending: Sending, clock:
     clock.advance(2 * 3600)
     sending.deliver()
 
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["orders/crm"] == {"matched": 8, "delivered": 8, "dead": 0, "pending": 0}
     assert len({request["webhook_id"] for request in sending.requests()}) == 8
     assert {row.state for row in runtime.ledger.pending()} == {"closed"}
 
@@ -242,10 +242,10 @@ def test_enabling_a_target_lets_go_of_what_was_held(sending: Sending, clock: Run
     released = enable_target(runtime, "orders", "crm")
     sending.deliver()
 
-    books = audit(runtime).deliveries["orders/crm"]
+    reconciliation = audit(runtime).deliveries["orders/crm"]
     assert released >= 8
-    assert books["delivered"] == released
-    assert books["delivered"] + books["dead"] == 10
+    assert reconciliation["delivered"] == released
+    assert reconciliation["delivered"] + reconciliation["dead"] == 10
 
 
 def test_what_is_held_for_a_target_that_is_gone_ends_at_its_age(sending: Sending, clock: RunningClock) -> None:

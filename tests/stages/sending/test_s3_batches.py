@@ -119,7 +119,7 @@ def test_a_batch_of_12_rules_is_few_puts(
 def test_a_server_that_fails_now_and_then_costs_time_only(
     on_s3: Any, s3_server: S3Server, order: Callable[..., bytes], tmp_path: Path
 ) -> None:
-    """500 and 503 SlowDown on every seventh request, and lost responses: all is delivered, the books balance."""
+    """500 and 503 SlowDown on every seventh request, and lost responses: all is delivered, all is reconciled."""
     numbers, responses = count(1), count(1)
     s3_server.refuse = lambda request: {0: "SlowDown", 7: "InternalError"}.get(next(numbers) % 14)
     s3_server.lose_response = lambda request: request.method == "PUT" and next(responses) % 5 == 0

@@ -1,4 +1,4 @@
-"""Settlement, dead letters, retries and commit: one frozen verdict per delivery, books before offsets."""
+"""Settlement, dead letters, retries and commit: one frozen verdict per delivery, reconciliation before offsets."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stages.delivering import REFUSED, RUNNER, RunningClock, Sending, http, verd
 from stages.verdict_rows import table_of
 
 from eventbridge import fault_points
-from eventbridge.errors import BooksError, BusError
+from eventbridge.errors import BusError, ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import BatchFile
 from eventbridge.model.verdict import Verdict
@@ -32,7 +32,7 @@ Order = Callable[..., bytes]
 
 
 def test_commit_moves_the_offsets_and_writes_the_manifest(sending: Sending, site: Any) -> None:
-    """A batch whose books balance is committed: offsets in the ledger and on the bus, and the manifest."""
+    """A batch that is reconciled is committed: offsets in the ledger and on the bus, and the manifest."""
     batch = sending.routed(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     runtime = sending.runtime
     sending.push(batch)
@@ -231,7 +231,7 @@ def test_a_surplus_stops_the_commit_and_names_the_delivery(sending: Sending) -> 
     sending.settle(batch)
     doubled = delivery_id_text(verdicts(runtime, batch.batch_id)["crm"][0].delivery_id)
 
-    with pytest.raises(BooksError, match=doubled):
+    with pytest.raises(ReconciliationError, match=doubled):
         commit(runtime, batch.batch_id)
 
     assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
@@ -244,13 +244,13 @@ def test_a_verdict_delivered_that_no_outcome_proves_stops_the_commit(sending: Se
     _settle_with(runtime, batch, lambda rows: [replace(row, verdict="delivered") for row in rows])
     sending.settle(batch)
 
-    with pytest.raises(BooksError, match="without a proof"):
+    with pytest.raises(ReconciliationError, match="without a proof"):
         commit(runtime, batch.batch_id)
 
 
 @pytest.mark.parametrize("kind", ["buffer", "delivery", "outcome", "settlement", "dead_letter"])
 def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> None:
-    """Whatever file of the books cannot be read, nothing is committed and the error names it."""
+    """Whatever file of the reconciliation cannot be read, nothing is committed and the error names it."""
     batch = sending.routed(4, bad="/bad/crm")
     runtime = sending.runtime
     sending.push(batch)
@@ -258,7 +258,7 @@ def test_a_file_that_is_gone_stops_the_commit(sending: Sending, kind: str) -> No
     (path, *_) = [file.path for file in runtime.ledger.files(batch.batch_id, kind) if file.path]
     runtime.store.delete(path)
 
-    with pytest.raises(BooksError, match=str(path)):
+    with pytest.raises(ReconciliationError, match=str(path)):
         commit(runtime, batch.batch_id)
 
     assert sum(runtime.ledger.committed_offsets(RUNNER).values()) == 0
@@ -270,7 +270,7 @@ def test_a_commit_without_its_pending_rows_is_refused(sending: Sending) -> None:
     runtime = sending.runtime
     write_dead_letters(runtime, batch.batch_id)
 
-    with pytest.raises(BooksError, match="pending by the settlement"):
+    with pytest.raises(ReconciliationError, match="pending by the settlement"):
         commit(runtime, batch.batch_id)
 
 

@@ -1,4 +1,4 @@
-"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; the books balance."""
+"""`shadow_of`: gets the same events, is tried once, and nothing becomes of its failures; all is reconciled."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def test_whatever_a_shadow_responds_it_is_tried_once(sending: Sending, clock: Ru
         s.state for s in runtime.ledger.target_statuses().values() if s.target == "mirror" and s.state != "ok"
     ] == []
     assert [event for event in told(sending) if event["data"].get("target") == "mirror"] == []
-    books = audit(runtime)
-    assert books.differences == ()
-    assert books.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
+    reconciliation = audit(runtime)
+    assert reconciliation.differences == ()
+    assert reconciliation.deliveries["orders/mirror"] == {"matched": 41, "delivered": 41, "dead": 0, "pending": 0}
     (report,) = shadow_reports(runtime, "orders", "1d", None, 3)
     assert (report.compared, report.other_outputs, report.failed, report.not_sent) == (41, 0, 41, 0)
     assert (report.responded, report.other_responses, len(report.samples)) == (41, 41, 3)

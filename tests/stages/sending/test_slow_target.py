@@ -28,7 +28,7 @@ def received(sending: Sending, path: str) -> Counter[str]:
 
 
 def delivered(sending: Sending) -> dict[str, int]:
-    """Return how many deliveries the books call delivered, by target, having proved them."""
+    """Return how many deliveries the reconciliation calls delivered, by target, having proved them."""
     found = audit(sending.runtime)
     assert found.differences == ()
     return {name.removeprefix("orders/"): numbers["delivered"] for name, numbers in found.deliveries.items()}

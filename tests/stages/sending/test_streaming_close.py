@@ -1,4 +1,4 @@
-"""The close of a batch: events go on in the next one, and the books are done whatever becomes of the committer."""
+"""The close of a batch: events go on in the next one, and the reconciliation is done whatever becomes of the committer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ fault_points.install(
 """
 
 
-def _in_its_books(point: str) -> bool:
+def _while_reconciling(point: str) -> bool:
     return point == "bus.read" and threading.current_thread().name == "close"
 
 
@@ -55,7 +55,7 @@ def _recorded(sending: Sending) -> int:
 def test_events_are_delivered_while_a_batch_is_closed(sending: Sending) -> None:
     """They are the next batch's, which is recorded, and is the runner's once the former is committed."""
     quick_batches(sending, crm="/healthy/crm")
-    with a_close_that_waits(_in_its_books) as (closes, goes_on), a_streaming_task(sending):
+    with a_close_that_waits(_while_reconciling) as (closes, goes_on), a_streaming_task(sending):
         sending.publish(30)
         until(closes.is_set)
         sending.publish(12)
@@ -235,7 +235,7 @@ def committers(pid: int) -> list[psutil.Process]:
 
 
 def test_a_committer_that_is_killed_loses_nothing_and_dies_with_its_streaming_task(sending: Sending) -> None:
-    """The streaming task does those books itself, sends nothing twice, and has another committer for the next."""
+    """The streaming task reconciles those itself, sends nothing twice, and has another committer for the next."""
     quick_batches(sending, crm="/healthy/crm")
     with a_process(sending) as child:
         sending.publish(160)
@@ -257,7 +257,9 @@ def test_a_committer_that_is_killed_loses_nothing_and_dies_with_its_streaming_ta
 
 
 def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sending) -> None:
-    """To import what it needs takes seconds of CPU time, at the priority of books; signals are not for it meanwhile."""
+    """To import what it needs takes seconds of CPU time, at the priority of reconciliation; signals are not for it
+    meanwhile.
+    """
     started = Committer(sending.runtime.settings, Stop())
     before = committers(os.getpid())
     started.start()
@@ -271,7 +273,7 @@ def test_a_committer_lets_events_go_before_it_from_its_beginning(sending: Sendin
 
 
 def test_a_committer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The books are left to who asked for them, its process is ended, and for a while there is no other."""
+    """The reconciliation is left to who asked for it, its process is ended, and for a while there is no other."""
     sending.rules(crm="/healthy/crm")
     sending.publish(1)
     batch_id = sending.deliver_batch()
@@ -280,9 +282,9 @@ def test_a_committer_that_hangs_is_given_up(sending: Sending, monkeypatch: pytes
     before = committers(os.getpid())
 
     given_up = Committer(sending.runtime.settings, Stop())
-    assert not given_up.do_books(batch_id, None)
+    assert not given_up.reconcile(batch_id, None)
     monkeypatch.setattr(committer, "_PATIENCE_SECONDS", 60.0)
-    assert not given_up.do_books(batch_id, None)
+    assert not given_up.reconcile(batch_id, None)
     given_up.start()
 
     assert [each for each in committers(os.getpid()) if each not in before] == []
@@ -305,7 +307,7 @@ def test_a_streaming_task_that_is_to_stop_does_not_wait_for_its_committer(
     asks_to_stop = threading.Timer(0.05, stop.set)
     asks_to_stop.start()
 
-    assert not left.do_books(batch_id, None)
+    assert not left.reconcile(batch_id, None)
     asks_to_stop.join()
-    assert not left.do_books(batch_id, None)
+    assert not left.reconcile(batch_id, None)
     assert [each for each in committers(os.getpid()) if each not in before] == []

@@ -14,7 +14,7 @@ from eventbridge.stages.operate.timeline import (
     Span,
     Step,
     Timeline,
-    books_today,
+    reconciliation_today,
     rule_hours,
     rule_timeline,
     timeline,
@@ -25,11 +25,13 @@ from eventbridge.stages.operate.timeline import (
 def test_a_timeline_counts_each_delivery_in_one_step(
     sending: Sending, clock: RunningClock, span: Span, minutes: int
 ) -> None:
-    """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the books say the same."""
+    """Of all buses, of a rule and of each of its targets, by minute and by half an hour; the reconciliation says the
+    same.
+    """
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x")
     sending.deliver()
     runtime = sending.runtime
-    books = books_today(runtime)
+    reconciliation = reconciliation_today(runtime)
     clock.advance(120)
     (rule,) = runtime.rule_set().rules
     whole = timeline(runtime, span)
@@ -48,18 +50,26 @@ def test_a_timeline_counts_each_delivery_in_one_step(
     }
     assert sum(each.p99_seconds is not None for each in of_rule["crm"].steps) >= 1
     assert all(each.p99_seconds is None for each in of_rule["bad"].steps)
-    assert (books.moved, books.accounted, books.delivered, books.dead_lettered, books.difference) == (21, 21, 20, 20, 0)
+    assert (
+        reconciliation.moved,
+        reconciliation.accounted,
+        reconciliation.delivered,
+        reconciliation.dead_lettered,
+        reconciliation.difference,
+    ) == (21, 21, 20, 20, 0)
 
 
-def test_every_term_of_the_books_is_there_and_they_add_up(sending: Sending, clock: RunningClock) -> None:
-    """Deliveries that wait for a disabled target are pending in the books of the day and, a day later, before it."""
+def test_every_term_of_the_reconciliation_is_there_and_it_adds_up(sending: Sending, clock: RunningClock) -> None:
+    """Deliveries that wait for a disabled target are pending in the reconciliation of the day and, a day later, before
+    it.
+    """
     sending.begin(9, b"not json", crm="/healthy/crm", gone="/gone/x")
     sending.deliver()
     sending.publish(3)  # these find the target disabled
     sending.deliver()
-    first = books_today(sending.runtime)
+    first = reconciliation_today(sending.runtime)
     clock.advance(24 * 3600)
-    second = books_today(sending.runtime)
+    second = reconciliation_today(sending.runtime)
 
     assert (first.moved, first.valid, first.malformed, first.duplicate, first.gap) == (13, 12, 1, 0, 0)
     assert (first.matched, first.delivered, first.difference) == (24, 12, 0)
@@ -67,9 +77,15 @@ def test_every_term_of_the_books_is_there_and_they_add_up(sending: Sending, cloc
     assert first.dead_lettered + first.pending == 12
     assert (first.pending_before, second.pending_before) == (0, first.pending)
     assert (second.matched, second.delivered, second.dead_lettered, second.pending) == (0, 0, 0, first.pending)
-    for books in (first, second):
-        owed = books.pending_before + books.matched + books.again
-        assert owed == books.delivered + books.dead_lettered + books.pending + books.difference
+    for reconciliation in (first, second):
+        owed = reconciliation.pending_before + reconciliation.matched + reconciliation.again
+        assert (
+            owed
+            == reconciliation.delivered
+            + reconciliation.dead_lettered
+            + reconciliation.pending
+            + reconciliation.difference
+        )
 
 
 def test_what_waits_for_a_disabled_target_counts_against_its_rule(sending: Sending, clock: RunningClock) -> None:

@@ -21,7 +21,7 @@ Order = Callable[..., bytes]
 
 
 def test_what_is_there_can_be_reached(sending: Sending, tmp_path: Path, kafka: Kafka, order: Order) -> None:
-    """Nothing is sent and nothing made; then each takes one event, and no book knows of it."""
+    """Nothing is sent and nothing made; then each takes one event, and no reconciliation knows of it."""
     make_topics(kafka, "crm")
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     lines = tmp_path / "made" / "crm.jsonl"

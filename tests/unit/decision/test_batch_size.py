@@ -142,7 +142,9 @@ def test_nothing_available_gives_no_range(waiting: list[Waiting]) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50)), max_size=6), st.integers(1, 60))
 def test_the_limit_holds_and_is_reached(shapes: list[tuple[int, int, int]], limit: int) -> None:
-    """Exactly the smaller of the limit and what is on hold is taken, within each partition, from where the group stands."""
+    """Exactly the smaller of the limit and what is on hold is taken, within each partition, from where the group
+    stands.
+    """
     waiting = [
         Waiting(
             Partition("ab"[number % 2], "", number),

@@ -1,4 +1,4 @@
-"""Whether a batch met what its rules expect follows from its books alone."""
+"""Whether a batch met what its rules expect follows from its reconciliation alone."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from eventbridge.decision.balance import Books
 from eventbridge.decision.expectation import failed_expectations
+from eventbridge.decision.reconciliation import Reconciliation
 from eventbridge.event.ids import Fingerprint
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.expect import Bounds, Expect
@@ -25,11 +25,11 @@ def rules(expect: Expect | None, shadows: Mapping[str, str] | None = None, **fie
     return RuleSet(buses={}, rules={"r": rule})
 
 
-def books(**numbers: tuple[int, int]) -> Books:
-    """Return books with so many of `r/a` and of `r/b` in each field."""
+def reconciliation(**numbers: tuple[int, int]) -> Reconciliation:
+    """Return a reconciliation with so many of `r/a` and of `r/b` in each field."""
     pairs = {name: {"r/a": Fingerprint(a, 0, 0), "r/b": Fingerprint(b, 0, 0)} for name, (a, b) in numbers.items()}
     failures = {key: value.count for key, value in pairs.pop("transform_failures", {}).items()}
-    return Books(**pairs, transform_failures=failures)  # type: ignore[arg-type]
+    return Reconciliation(**pairs, transform_failures=failures)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def books(**numbers: tuple[int, int]) -> Books:
 )
 def test_counts_are_compared_with_both_bounds(expect: Expect | None, failed: str | None) -> None:
     """10 events for two targets: 12 delivered, 4 dead letters, one for its transform, 4 pending."""
-    found = books(matched=(10, 10), delivered=(10, 2), pending=(0, 4), dead=(0, 4), transform_failures=(0, 1))
+    found = reconciliation(matched=(10, 10), delivered=(10, 2), pending=(0, 4), dead=(0, 4), transform_failures=(0, 1))
 
     assert failed_expectations(rules(expect), found) == ({} if failed is None else {"r": failed})
 
@@ -59,21 +59,21 @@ def test_a_rule_without_a_match_has_rates_of_nothing() -> None:
     """0 matches fail a lower bound of matches, and no upper bound of a rate."""
     expect = Expect(matches=Bounds(at_least=1), dead_letter_rate=Bounds(at_most=0))
 
-    assert failed_expectations(rules(expect), Books()) == {"r": "matches is 0, expected at least 1"}
+    assert failed_expectations(rules(expect), Reconciliation()) == {"r": "matches is 0, expected at least 1"}
 
 
 def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
     """Nothing is matched of the one, and a part of the other's events is routed later."""
     expect = Expect(matches=Bounds(at_least=1))
 
-    assert failed_expectations(rules(expect, enabled=False), Books()) == {}
-    assert failed_expectations(rules(expect), Books(referred={"r": Fingerprint(1, 0, 0)})) == {}
+    assert failed_expectations(rules(expect, enabled=False), Reconciliation()) == {}
+    assert failed_expectations(rules(expect), Reconciliation(referred={"r": Fingerprint(1, 0, 0)})) == {}
 
 
 def test_shadows_do_not_count() -> None:
     """All deliveries of one are settled, whatever its target responds: it would halve the rate of the real ones."""
     expect = Expect(dead_letter_rate=Bounds(at_most=0.6))
-    found = books(matched=(10, 10), delivered=(0, 10), dead=(10, 0))
+    found = reconciliation(matched=(10, 10), delivered=(0, 10), dead=(10, 0))
     shadowed = rules(expect, shadows={"b": "a"})
 
     assert failed_expectations(shadowed, found) == {"r": "dead_letter_rate is 1, expected at most 0.6"}

@@ -1,4 +1,6 @@
-"""What was fetched of a partition ahead: a reader takes ranges of it, stops anywhere, and what lies behind it is let go."""
+"""What was fetched of a partition ahead: a reader takes ranges of it, stops anywhere, and what lies behind it is let
+go.
+"""
 
 from __future__ import annotations
 

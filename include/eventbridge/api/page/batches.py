@@ -1,4 +1,4 @@
-"""Batches and their chunks: what each moved, its books, and the runs of Airflow's DAGs that moved it."""
+"""Batches and their chunks: what each moved, its reconciliation, and the runs of Airflow's DAGs that moved it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ def batches(request: Request, found: _Viewer, cursor: str = "") -> Response:
 
 @router.get("/batches/{batch_id}")
 def batch(request: Request, found: _Viewer, batch_id: str) -> Response:
-    """Return one batch: what it took, its chunks, its books recomputed from the store, and the runs that moved it."""
+    """Return one batch: what it took, its chunks, its reconciliation recomputed from the store, and the runs that moved
+    it.
+    """
     account = run_for_caller(request, lambda runtime: batch_account(runtime, batch_id))
     runs = _gate(request).runs_of(account.batch)
     return render(request, "batch", {"viewer": found, "runs": runs, "push": _push} | vars(account))

@@ -36,7 +36,7 @@ from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
 from eventbridge.stages.operate.status import Status, rules_on_hold, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
-from eventbridge.stages.operate.timeline import Span, books_today, rule_hours, rule_timeline, timeline
+from eventbridge.stages.operate.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.why.explain import why
@@ -68,18 +68,24 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
     """Return how everything stands, and how it went for an hour or a day."""
     found = status(runtime, batches=_NEWEST_BATCHES)
     found = replace(found, rules_on_hold=tuple(rule_on_hold_seen(request, each) for each in found.rules_on_hold))
-    values: dict[str, Any] = {"status": found, "waiting": _waiting(found), "books": None, "charts": [], "span": span}
+    values: dict[str, Any] = {
+        "status": found,
+        "waiting": _waiting(found),
+        "reconciliation": None,
+        "charts": [],
+        "span": span,
+    }
     # the most that wait first; of many the page of targets tells the others
     values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
     values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
-    if runtime.owners is not None:  # the figures of a bus, and its books, are of all rules on it
+    if runtime.owners is not None:  # the figures of a bus, and its reconciliation, are of all rules on it
         return values
     went = timeline(runtime, span)
     charts = [
         counts_chart(went, "counts", "Events and deliveries"),
         latency_chart(went, "times", "Publish to delivered"),
     ]
-    return values | {"books": books_today(runtime), "charts": charts}
+    return values | {"reconciliation": reconciliation_today(runtime), "charts": charts}
 
 
 def _newest_reasons(runtime: Runtime) -> list[tuple[str, int]]:

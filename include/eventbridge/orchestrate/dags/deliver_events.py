@@ -39,7 +39,7 @@ dies is finished by the next one, so clearing or failing a run by hand loses not
 | write_dead_letters | settles: one verdict a delivery; writes dead letters |
 | schedule_retries | makes pending what is to be tried again; `eventbridge_retry_deliveries` takes it up when it is due
 |
-| commit | proves the books, then moves the offsets; fails if they do not balance |
+| commit | reconciles the batch, then moves the offsets; fails if there is a difference |
 
 The watcher, a trigger in Airflow's triggerer, starts a run when events wait; `eventbridge_start_waiting_runs` starts
 what it misses.

@@ -1,4 +1,5 @@
-"""The Airflow DAG `eventbridge_retry_deliveries`: takes up what is pending and due, in the slow lane, and delivers it again.
+"""The Airflow DAG `eventbridge_retry_deliveries`: takes up what is pending and due, in the slow lane, and delivers it
+again.
 
 Its own tasks are in eventbridge.orchestrate.retry, those that it shares in eventbridge.orchestrate.tasks.
 """

@@ -19,7 +19,7 @@ Sends one event each minute to the address that the connection of `EVENTBRIDGE_H
 that setting it runs only when it is triggered, and fails.
 
 A service that misses it calls you: then Airflow's scheduler, its workers or the ledger stand still. `healthy` is true
-only if the books balance, every runner with events moves, and new events are taken; otherwise the event goes to the
+only if all is reconciled, every runner with events moves, and new events are taken; otherwise the event goes to the
 connection's `failure_url`, if it has one.
 """
 

@@ -1,1 +1,1 @@
-"""Proves the books of a batch and moves the offsets."""
+"""Reconciles the events of a batch and moves the offsets."""

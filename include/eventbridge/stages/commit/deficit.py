@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import numpy.typing as npt
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch
 from eventbridge.model.row_vectors import Rows
@@ -28,7 +28,7 @@ def close_deficit(runtime: Runtime, batch: Batch, first: str) -> bool:
     """Give unknown, in a supplement settlement, to exactly the deliveries that the settlement does not name.
 
     Returns whether there were any. A delivery it names twice, or that the batch never had, is a surplus: raises
-    BooksError with the ids.
+    ReconciliationError with the ids.
     """
     named = _named(runtime, batch)
     judge = Judge(runtime, batch)
@@ -90,7 +90,7 @@ def _named(runtime: Runtime, batch: Batch) -> _Named:
     return named
 
 
-def _surplus(runtime: Runtime, batch: Batch, places: set[tuple[str, int]]) -> BooksError:
+def _surplus(runtime: Runtime, batch: Batch, places: set[tuple[str, int]]) -> ReconciliationError:
     ids = set()
     for _, table in settlements(runtime, batch.batch_id, ["file", "row", "delivery_id"]):
         ids |= {
@@ -98,7 +98,7 @@ def _surplus(runtime: Runtime, batch: Batch, places: set[tuple[str, int]]) -> Bo
         }
     found = sorted(ids)
     more = f" and {len(found) - _IDS_SHOWN} more" if len(found) > _IDS_SHOWN else ""
-    return BooksError(
+    return ReconciliationError(
         f"batch {batch.batch_id} cannot be committed: its settlement names deliveries that the batch does not have, "
         f"or names them twice: {', '.join(found[:_IDS_SHOWN])}{more}. Nothing was committed. "
         f"`eventbridge batch repair {batch.batch_id} --dry-run` shows how it is settled again"

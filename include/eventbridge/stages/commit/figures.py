@@ -1,4 +1,4 @@
-"""The figures of a batch: what commit adds to those of its minute, counted from the files of its books."""
+"""The figures of a batch: what commit adds to those of its minute, counted from the files of its reconciliation."""
 
 from __future__ import annotations
 
@@ -192,7 +192,9 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
 
 
 def _again(runtime: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
-    """Yield what comes into the books without being matched: what is redriven, and copies for dead letter queues."""
+    """Yield what comes into the reconciliation without being matched: what is redriven, and copies for dead letter
+    queues.
+    """
     if batch.kind == "redrive" and not batch.routes:
         for figure in found:
             yield figure.key.bus, _counted(figure.count)

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 import pyarrow as pa
 
-from eventbridge.decision.balance import Fingerprints
+from eventbridge.decision.reconciliation import Fingerprints
 from eventbridge.event.fingerprints import fingerprints_by
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import row_vectors
@@ -40,7 +40,7 @@ def of_pending(runtime: Runtime, pending: Iterable[PendingDeliveries]) -> Finger
 
 def _of_rows(runtime: Runtime, file: str, named: list[tuple[str, Rows]]) -> Fingerprints:
     targets = {target: number for number, target in enumerate(dict.fromkeys(target for target, _ in named))}
-    # a row that is named twice counts twice: a doubled delivery must show in the books
+    # a row that is named twice counts twice: a doubled delivery must show in the reconciliation
     rows = np.concatenate([its_rows for _, its_rows in named])
     groups = np.repeat([targets[target] for target, _ in named], [len(its_rows) for _, its_rows in named])
     wanted = np.unique(rows)

@@ -1,4 +1,4 @@
-"""Stage commit: proves the books, writes the manifest, moves the offsets, and only then tells the bus."""
+"""Stage commit: reconciles the batch, writes the manifest, moves the offsets, and only then tells the bus."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from eventbridge.decision.balance import Books, Fingerprints, differences, settles_all
 from eventbridge.decision.expectation import failed_expectations
-from eventbridge.errors import BooksError, BusError, OffsetGapError
+from eventbridge.decision.reconciliation import Fingerprints, Reconciliation, differences, settles_all
+from eventbridge.errors import BusError, OffsetGapError, ReconciliationError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch, BatchFile, FileKind, ReadRange
 from eventbridge.model.deferred_match import DeferredMatch
@@ -19,9 +19,9 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
 from eventbridge.model.routed import RoutedSlice
-from eventbridge.stages.commit.books import books_of
 from eventbridge.stages.commit.deficit import close_deficit
 from eventbridge.stages.commit.figures import figures_of
+from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.traces import tell_traces
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
@@ -45,7 +45,7 @@ _Files = Mapping[FileKind, list[BatchFile]]
 def commit(runtime: Runtime, batch_id: str) -> bool:
     """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
 
-    Raises BooksError, and moves nothing, when the books do not balance or a file cannot be read.
+    Raises ReconciliationError, and moves nothing, when the reconciliation has a difference or a file cannot be read.
     A bus that cannot be told is an alarm, no failure: the ledger is the truth, the next listen repeats it.
     """
     batch = runtime.ledger.batch(batch_id)
@@ -82,21 +82,21 @@ def tell_bus(runtime: Runtime, batch: Batch) -> bool:
 def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
     first = first_settlement(runtime, batch)
     with naming_the_repair(batch.batch_id, "committed"):
-        books = books_of(runtime, batch)
-        if not settles_all(books) and close_deficit(runtime, batch, first):
-            books = books_of(runtime, batch)
-    wrong = differences(books)
+        reconciliation = reconciliation_of(runtime, batch)
+        if not settles_all(reconciliation) and close_deficit(runtime, batch, first):
+            reconciliation = reconciliation_of(runtime, batch)
+    wrong = differences(reconciliation)
     if wrong:
         runtime.ledger.prove_settled_by(batch.batch_id, first)  # else what was read is of two settlements
-        raise BooksError(
-            f"batch {batch.batch_id} cannot be committed, its books do not balance: "
+        raise ReconciliationError(
+            f"batch {batch.batch_id} cannot be committed, it is not reconciled: "
             + "; ".join(map(str, wrong))
             + ". Nothing was committed; clear the tasks write_dead_letters and schedule_retries of this run, "
             + f"and if it stays, run `eventbridge audit --batch {batch.batch_id}`"
         )
     files = _files(runtime, batch)
-    _write_manifest(runtime, batch, books, first, files)
-    failed = failed_expectations(runtime.rules_of(batch), books) if batch.kind == "normal" else {}
+    _write_manifest(runtime, batch, reconciliation, first, files)
+    failed = failed_expectations(runtime.rules_of(batch), reconciliation) if batch.kind == "normal" else {}
     for rule, detail in failed.items():
         log.error("ALARM the rule %s is on hold from batch %s on: %s", rule, batch.batch_id, detail)
     ranges = _ranges(runtime, batch)
@@ -117,9 +117,9 @@ def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:
     return [ReadRange(span.partition, span.start, span.end, last.get(span.partition)) for span in ranges]
 
 
-def _write_manifest(runtime: Runtime, batch: Batch, books: Books, first: str, files: _Files) -> None:
+def _write_manifest(runtime: Runtime, batch: Batch, reconciliation: Reconciliation, first: str, files: _Files) -> None:
     path = layout.manifest(batch.planned_at, batch.batch_id)
-    manifest = manifest_of(runtime, batch, books, files)
+    manifest = manifest_of(runtime, batch, reconciliation, files)
     text = as_text(manifest)
     if runtime.store.create(path, text) or (written := runtime.store.get(path)) == text:
         return
@@ -127,8 +127,8 @@ def _write_manifest(runtime: Runtime, batch: Batch, books: Books, first: str, fi
     if _settlements(path, written)[:1] != manifest["files"]["settlement"][:1]:
         runtime.store.put(path, text)  # of a commit that was under way, or died, before the batch was settled again
         return
-    raise BooksError(
-        f"{path} exists and contradicts the books of batch {batch.batch_id}: "
+    raise ReconciliationError(
+        f"{path} exists and contradicts the reconciliation of batch {batch.batch_id}: "
         "two ledgers write into one store. Stop the other one before this runner goes on"
     )
 
@@ -147,7 +147,9 @@ def _files(runtime: Runtime, batch: Batch) -> _Files:
     return {kind: runtime.ledger.files(batch.batch_id, kind) for kind in FILE_KINDS}
 
 
-def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | None = None) -> dict[str, Any]:
+def manifest_of(
+    runtime: Runtime, batch: Batch, reconciliation: Reconciliation, files: _Files | None = None
+) -> dict[str, Any]:
     """Return the audit of record of a batch, as JSON: what it took, from where, and what became of it.
 
     `files`: those of the batch by kind, where they are known.
@@ -176,8 +178,10 @@ def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | No
             for start, end in file.detail.gaps
         ],
         "files": {kind: [file.path for file in found if file.path] for kind, found in files.items()},
-        "counts": _counts(books),
-        "fingerprints": {name: _as_json(getattr(books, name)) for name in ("matched", "delivered", "pending", "dead")},
+        "counts": _counts(reconciliation),
+        "fingerprints": {
+            name: _as_json(getattr(reconciliation, name)) for name in ("matched", "delivered", "pending", "dead")
+        },
     }
     # Named only if there are any: a manifest of a version that knew none must still be what the audit makes of it.
     if_any = {
@@ -187,15 +191,15 @@ def manifest_of(runtime: Runtime, batch: Batch, books: Books, files: _Files | No
         "replay_id": batch.replay_id if batch.kind == "replay" else "",
         "taken_events": _events(runtime, batch) if batch.kind == "replay" else [],
         "deferred_matches": _deferred_matches(runtime.ledger.deferred_matches_of(batch.batch_id)),
-        "rejected": _as_json(books.rejected),
+        "rejected": _as_json(reconciliation.rejected),
     }
     return manifest | {name: value for name, value in if_any.items() if value}
 
 
-def _counts(books: Books) -> dict[str, int]:
+def _counts(reconciliation: Reconciliation) -> dict[str, int]:
     names = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "rows_in", "unroutable")
-    if_any = {"tombstone": books.tombstone} if books.tombstone else {}
-    return {name: getattr(books, name) for name in names} | if_any
+    if_any = {"tombstone": reconciliation.tombstone} if reconciliation.tombstone else {}
+    return {name: getattr(reconciliation, name) for name in names} | if_any
 
 
 def as_text(manifest: Mapping[str, Any]) -> bytes:

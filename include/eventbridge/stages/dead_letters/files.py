@@ -7,7 +7,7 @@ from datetime import datetime
 
 import pyarrow as pa
 
-from eventbridge.errors import BooksError, NewerFormatError, StoreFileUnreadable
+from eventbridge.errors import NewerFormatError, ReconciliationError, StoreFileUnreadable
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
 from eventbridge.stages.runtime.newest_files import newest_files
 from eventbridge.stages.runtime.runtime import Runtime
@@ -16,7 +16,7 @@ from eventbridge.store.parquet import read_rows, read_table
 from eventbridge.store.protocol import Store
 
 #: Why dead letter files cannot be read that were passed over, by file.
-Damaged = dict[str, BooksError | NewerFormatError | StoreFileUnreadable]
+Damaged = dict[str, ReconciliationError | NewerFormatError | StoreFileUnreadable]
 
 
 def dead_letter_files(runtime: Runtime, *, before: datetime | None = None) -> list[str]:
@@ -30,7 +30,7 @@ def read_dead_letters(
 ) -> pa.Table:
     """Return the rows that a row set names, or all of a dead letter file, of the named columns or of all.
 
-    Raises BooksError, which names the repair of the file's batch, if it cannot be read.
+    Raises ReconciliationError, which names the repair of the file's batch, if it cannot be read.
     """
     with naming_the_repair(layout.batch_of_dead_letters(file), "read"):
         return read_table(store, file, columns) if rows is None else read_rows(store, file, rows, columns)
@@ -49,6 +49,6 @@ def read_unless_damaged(
         return None
     try:
         return read_dead_letters(store, file, rows, columns)
-    except (BooksError, NewerFormatError, StoreFileUnreadable) as error:
+    except (ReconciliationError, NewerFormatError, StoreFileUnreadable) as error:
         damaged[file] = error
         return None

@@ -57,7 +57,9 @@ def read_deliveries(
 
 
 def pending_copies(runtime: Runtime, batch: Batch) -> list[PendingDeliveries]:
-    """Return the pending rows of a batch's dead letters whose targets have a partition: due at once, whenever asked for."""
+    """Return the pending rows of a batch's dead letters whose targets have a partition: due at once, whenever asked
+    for.
+    """
     rules = runtime.rules_of(batch)
     return [
         pending

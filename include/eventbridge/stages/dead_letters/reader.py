@@ -82,7 +82,7 @@ def letters(
 ) -> Iterator[DeadLetter]:
     """Yield the selected dead letters, those of the newest batch first; `whole` = with event, request and attempts.
 
-    A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises BooksError.
+    A file that cannot be read is passed over and added to `damaged`; without `damaged` it raises ReconciliationError.
     Raises UserError if the selection's SQL is not a condition.
     """
     selection = selection or Selection()
@@ -150,7 +150,7 @@ def _dead_letters_of(
 class Chosen:
     """Which rows of some dead letter files a selection chooses; SQL is asked once, about all of them.
 
-    A file that cannot be read has no rows, and is added to `damaged`; without `damaged` it raises BooksError.
+    A file that cannot be read has no rows, and is added to `damaged`; without `damaged` it raises ReconciliationError.
     """
 
     def __init__(
@@ -192,8 +192,8 @@ def find_dead_letters(runtime: Runtime, name: str, damaged: Damaged | None = Non
 
     `name` is what `name_of` returns; or a delivery id or its beginning, or where the event lies,
     `<bus>/<topic>/<partition>/<offset>`: the bus may be left out. A file that cannot be read is passed over and added
-    to `damaged`; without `damaged` it raises BooksError. Raises UserError for what is no name, NotFoundError if
-    nothing, or more than one delivery, has it.
+    to `damaged`; without `damaged` it raises ReconciliationError. Raises UserError for what is no name, NotFoundError
+    if nothing, or more than one delivery, has it.
     """
     found = list(_named(runtime, checked_name(name), damaged))
     subjects = {each.subject for each in found}
@@ -223,7 +223,7 @@ def whole_dead_letters(runtime: Runtime, found: Sequence[DeadLetter], damaged: D
 
 
 def read_dead_letter(runtime: Runtime, file: str, row: int) -> dict[str, Any]:
-    """Return one dead letter whole; raises BooksError if its file cannot be read."""
+    """Return one dead letter whole; raises ReconciliationError if its file cannot be read."""
     (record,) = plain_rows(read_dead_letters(runtime.store, file, rowset.encode([row])))
     return record
 

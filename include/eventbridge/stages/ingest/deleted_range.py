@@ -63,4 +63,4 @@ def _tell(bus: Bus, partition: Partition, offset: int, earliest: int) -> None:
             f"{what[:1].upper()}{what[1:]}, its offset_reset is fail. To go on, write offset_reset: earliest, which "
             "takes what is left, or latest, which takes only what comes from now on; give the topic more retention"
         )
-    log.error("ALARM: %s: a gap in the books; offset_reset is %s", what, bus.source.offset_reset)
+    log.error("ALARM: %s: a gap in the reconciliation; offset_reset is %s", what, bus.source.offset_reset)

@@ -174,7 +174,9 @@ def _registered(
     arriving: Sequence[Arrival],
     known: Mapping[Partition, int],
 ) -> Mapping[Partition, int]:
-    """Return where the group stands in each partition of its bus, having registered the partitions that are not `known`."""
+    """Return where the group stands in each partition of its bus, having registered the partitions that are not
+    `known`.
+    """
     claim_runner(runtime, runner)
     new = [partition for partition in source.partitions() if partition not in known]
     if known:

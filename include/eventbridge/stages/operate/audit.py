@@ -1,4 +1,6 @@
-"""Recomputes the books of committed batches from the store, and follows every pending delivery to where it is today."""
+"""Recomputes the reconciliation of committed batches from the store, and follows every pending delivery to where it is
+today.
+"""
 
 from __future__ import annotations
 
@@ -7,17 +9,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from eventbridge.decision.balance import Books, differences
-from eventbridge.errors import BooksError, NewerFormatError, NotFoundError, StoreError
+from eventbridge.decision.reconciliation import Reconciliation, differences
+from eventbridge.errors import NewerFormatError, NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.partition import Partition
 from eventbridge.model.pending import PendingDeliveries
-from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stage import FILE_KINDS
-from eventbridge.stages.operate.manifest import books_of_manifest, manifest_differences
+from eventbridge.stages.operate.manifest import manifest_differences, reconciliation_of_manifest
 from eventbridge.stages.replay.account import coverage_differences
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.store.parquet import count_rows, read_table
@@ -56,19 +58,19 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
     """Audit one batch, or all of them with offsets, pending generations and manifests; changes nothing.
 
     `whole`: their files are read to the last byte, also what no sum is made of, such as events and requests.
-    Batches that are not committed yet are counted and left out: their books are still open. What is committed while it
-    looks is no difference: of two facts it reads first the one that follows from the other.
+    Batches that are not committed yet are counted and left out: their reconciliation is still open. What is committed
+    while it looks is no difference: of two facts it reads first the one that follows from the other.
     """
     batches = [runtime.ledger.batch(batch_id)] if batch_id else runtime.ledger.batches(limit=None)
     committed = [batch for batch in batches if batch.state == "committed"]
     found: list[str] = []
-    books = []
+    reconciliation = []
     for batch in committed:
-        its_books, wrong = _audited(runtime, batch)
+        its_reconciliation, wrong = _audited(runtime, batch)
         wrong += _damaged(runtime, batch, " ".join(wrong)) if whole else []
         found += [f"batch {batch.batch_id}: {each}" for each in wrong]
-        if its_books is not None:
-            books.append((batch, its_books))
+        if its_reconciliation is not None:
+            reconciliation.append((batch, its_reconciliation))
     if batch_id is None:
         found += _offset_differences(runtime, committed)
         found += _pending_differences(runtime)
@@ -79,24 +81,26 @@ def audit(runtime: Runtime, batch_id: str | None = None, *, whole: bool = False)
         batches=len(committed),
         open_batches=len(batches) - len(committed),
         pruned=sum(batch.kept != "all" for batch in committed),
-        events=_event_sums(books),
-        deliveries=_delivery_sums(runtime, books, None if batch_id else committed),
+        events=_event_sums(reconciliation),
+        deliveries=_delivery_sums(runtime, reconciliation, None if batch_id else committed),
         differences=tuple(found),
     )
 
 
-def _audited(runtime: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
-    """Return the books of a committed batch, None if they cannot be read, and what is wrong with it.
+def _audited(runtime: Runtime, batch: Batch) -> tuple[Reconciliation | None, list[str]]:
+    """Return the reconciliation of a committed batch, None if it cannot be read, and what is wrong with it.
 
     Of one that retention took files of the manifest stands for them.
     """
     if batch.kept == "nothing":  # and its row goes in a moment
         return None, []
     try:
-        books = books_of(runtime, batch) if batch.kept == "all" else books_of_manifest(runtime, batch)
+        reconciliation = (
+            reconciliation_of(runtime, batch) if batch.kept == "all" else reconciliation_of_manifest(runtime, batch)
+        )
     except NewerFormatError as error:
         return None, [str(error)]
-    except (StoreError, BooksError) as error:  # also of dead letters that it took from another batch
+    except (StoreError, ReconciliationError) as error:  # also of dead letters that it took from another batch
         try:
             today = runtime.ledger.batch(batch.batch_id)
         except NotFoundError:
@@ -105,14 +109,14 @@ def _audited(runtime: Runtime, batch: Batch) -> tuple[Books | None, list[str]]:
             return _audited(runtime, today)
         cannot = f"a file cannot be read: {error}" if isinstance(error, StoreError) else str(error)
         return None, [cannot, *_also_missing(runtime, batch, str(error))]
-    wrong = [str(each) for each in differences(books)]
+    wrong = [str(each) for each in differences(reconciliation)]
     if batch.kept != "all":
-        return books, [*wrong, *_also_missing(runtime, batch, "")]
+        return reconciliation, [*wrong, *_also_missing(runtime, batch, "")]
     try:
-        wrong += manifest_differences(runtime, batch, books)
+        wrong += manifest_differences(runtime, batch, reconciliation)
     except NewerFormatError as error:
         wrong.append(str(error))
-    return books, wrong
+    return reconciliation, wrong
 
 
 def _also_missing(runtime: Runtime, batch: Batch, told: str) -> Iterator[str]:
@@ -220,23 +224,23 @@ def _unknown_manifests(runtime: Runtime) -> Iterator[str]:
             yield f"{path}: this ledger does not know the batch; another ledger wrote into this store"
 
 
-def _event_sums(books: list[tuple[Batch, Books]]) -> dict[str, int]:
+def _event_sums(reconciliation: list[tuple[Batch, Reconciliation]]) -> dict[str, int]:
     """Return sums that add up: offsets taken + events taken from the archive = gaps + read."""
     names = ("gaps", "read", "malformed", "duplicate", "tombstone", "valid")
     # A batch of a replay, or of dead letters that are routed again, takes events of the archive and no offset.
     taken = {
-        "range_total": sum(each.range_total for batch, each in books if batch.kind == "normal"),
-        "from_archive": sum(each.range_total for batch, each in books if batch.kind != "normal"),
+        "range_total": sum(each.range_total for batch, each in reconciliation if batch.kind == "normal"),
+        "from_archive": sum(each.range_total for batch, each in reconciliation if batch.kind != "normal"),
     }
-    return taken | {name: sum(getattr(each, name) for _, each in books) for name in names}
+    return taken | {name: sum(getattr(each, name) for _, each in reconciliation) for name in names}
 
 
 def _delivery_sums(
-    runtime: Runtime, books: list[tuple[Batch, Books]], committed: list[Batch] | None
+    runtime: Runtime, reconciliation: list[tuple[Batch, Reconciliation]], committed: list[Batch] | None
 ) -> dict[str, dict[str, int]]:
     """Return per `<rule>/<target>`: matched, delivered, dead, and pending today; of one batch what it left pending."""
     sums: dict[str, dict[str, int]] = defaultdict(lambda: {"matched": 0, "delivered": 0, "dead": 0, "pending": 0})
-    for batch, each in books:
+    for batch, each in reconciliation:
         columns: list[tuple[str, Mapping[str, Fingerprint]]] = [("delivered", each.delivered), ("dead", each.dead)]
         columns.append(("matched", each.copies))
         if batch.routes or batch.kind == "redrive":
@@ -247,7 +251,7 @@ def _delivery_sums(
             for key, value in fingerprints.items():
                 sums[key][name] += value.count
     if committed is not None:
-        summed = {batch.batch_id for batch, _ in books}
+        summed = {batch.batch_id for batch, _ in reconciliation}
         rows = runtime.ledger.pending()
         since = {batch.batch_id for batch in _committed_since(runtime, committed)}
         for row in rows:  # what closed one meanwhile is not among the sums

@@ -1,4 +1,4 @@
-"""Batches page by page, and one whole: what it moved, how long its stages took, its chunks and its books."""
+"""Batches page by page, and one whole: what it moved, how long its stages took, its chunks and its reconciliation."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class StageTime:
 
 @dataclass(frozen=True)
 class BatchAccount:
-    """One batch; `stages` and `books`, recomputed from the store, once it is committed."""
+    """One batch; `stages` and `reconciliation`, recomputed from the store, once it is committed."""
 
     batch: Batch
     ranges: tuple[Range, ...]
     chunks: tuple[Chunk, ...]
     stages: tuple[StageTime, ...]
-    books: Audit | None
+    reconciliation: Audit | None
 
 
 def batch_page(runtime: Runtime, limit: int, after: str | None = None) -> BatchPage:
@@ -69,5 +69,5 @@ def batch_account(runtime: Runtime, name: str) -> BatchAccount:
             StageTime(name.removeprefix("stage_"), begin, (end - begin).total_seconds())
             for name, (begin, end) in times.items()
         ),
-        books=audit(runtime, batch.batch_id) if batch.state == "committed" else None,
+        reconciliation=audit(runtime, batch.batch_id) if batch.state == "committed" else None,
     )

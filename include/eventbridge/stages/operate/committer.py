@@ -1,4 +1,4 @@
-"""The committer of a streaming task: a process that does the books of its batches, so that they take no turns with the
+"""The committer of a streaming task: a process that reconciles its batches, so that they take no turns with the
 loop.
 
 A thread that does them and the one that delivers hold one interpreter in turns, which is what events then wait for.
@@ -42,19 +42,19 @@ log = logging.getLogger(__name__)
 
 Pools = Mapping[str, PoolSlots] | None
 
-#: How long books may take: a second, but for the first ones, before which a busy machine starts the process in half a
-#: minute. Given up, it is not tried again for a while: to start it takes as long as the books of three batches.
-#: A streaming task that is to stop waits less: its own process has nothing else to do then, and what ends it waits for
-#: that.
+#: How long a reconciliation may take: a second, but for the first ones, before which a busy machine starts the process
+#: in half a minute. Given up, it is not tried again for a while: to start it takes as long as the reconciliation of
+#: three batches. A streaming task that is to stop waits less: its own process has nothing else to do then, and what
+#: ends it waits for that.
 _PATIENCE_SECONDS: Final = 120.0
 _REST_SECONDS: Final = 300.0
 _STOPPED_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.1
-#: Its niceness, added to the loop's, before anything else is imported: events go before books. To start and to do the
-#: first books takes seconds of CPU time, for which 9,000 events a second waited up to three seconds on two cores. Much
-#: more niceness, and a busy machine starves it.
+#: Its niceness, added to the loop's, before anything else is imported: events go before reconciliation. To start and to
+#: do the first reconciliation takes seconds of CPU time, for which 9,000 events a second waited up to three seconds on
+#: two cores. Much more niceness, and a busy machine starves it.
 _NICENESS: Final = 5
-#: Signals are the streaming task's, which may ask for its last books then.
+#: Signals are the streaming task's, which may ask for its last reconciliation then.
 _PROGRAM: Final = f"""
 import os, signal
 os.nice({_NICENESS})
@@ -69,7 +69,7 @@ ALREADY: Final = Stop()
 ALREADY.set()
 
 
-def do_books(
+def reconcile(
     runtime: Runtime,
     batch_id: str,
     pools: Pools,
@@ -88,7 +88,7 @@ def do_books(
 
 
 class Committer:
-    """Does books in a process of its own, started with the first of them; one thread at a time asks it.
+    """Reconciles windows in a process of its own, started with the first of them; one thread at a time asks it.
 
     Once `stop` is set it takes none any more, and what it is at is not waited for long.
     """
@@ -115,11 +115,11 @@ class Committer:
             self._starting.start()
 
     def _start(self) -> None:
-        with self._turn, suppress(OSError):  # then it is started, or not, with its first books
+        with self._turn, suppress(OSError):  # then it is started, or not, with its first reconciliation
             self._process = self._process or _started(self._settings)
 
-    def do_books(self, batch_id: str, pools: Pools) -> bool:
-        """Do the books of a batch that is planned, and send nothing; False: it did not, for whatever reason."""
+    def reconcile(self, batch_id: str, pools: Pools) -> bool:
+        """Reconcile a batch that is planned, and send nothing; False: it did not, for whatever reason."""
         if self._rests or self._stop.is_set():
             return False
         try:
@@ -185,8 +185,8 @@ def _no_connection(name: str) -> Connection:
 
 
 def response() -> None:
-    """Do books as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task is no
-    more.
+    """Reconcile windows as they are asked for; ends at once, whatever it is at, when the pipe does: its streaming task
+    is no more.
     """
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s %(message)s")
     responses = os.fdopen(os.dup(1), "wb")
@@ -198,7 +198,7 @@ def response() -> None:
         compile_ahead()
         while True:
             try:
-                do_books(runtime, *asked.get(), check=check_compiled)
+                reconcile(runtime, *asked.get(), check=check_compiled)
             except EventBridgeError as error:
                 _put(responses, str(error))
             else:

@@ -1,4 +1,5 @@
-"""All stages in a row in this process: what a run of `eventbridge_deliver_<runner>` and of `eventbridge_retry_deliveries` does, no Airflow.
+"""All stages in a row in this process: what a run of `eventbridge_deliver_<runner>` and of
+`eventbridge_retry_deliveries` does, no Airflow.
 
 Called by `eventbridge deliver` and by tests; the DAGs call the same stages one by one.
 """

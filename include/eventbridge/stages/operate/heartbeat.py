@@ -34,7 +34,7 @@ class Heartbeat:
     lag: Mapping[str, int]
     pending: int
     targets_not_ok: int
-    books_difference: int
+    reconciliation_difference: int
     trouble: tuple[str, ...]
 
     def body(self) -> bytes:
@@ -45,7 +45,7 @@ class Heartbeat:
             "lag": dict(self.lag),
             "pending": self.pending,
             "targets_not_ok": self.targets_not_ok,
-            "books_difference": self.books_difference,
+            "reconciliation_difference": self.reconciliation_difference,
         }
         event = {
             "specversion": "1.0",
@@ -105,11 +105,11 @@ def send_heartbeat(url: str, beat: Heartbeat) -> None:
 
 
 def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
-    difference = int(_sum(families["books_difference"]))
+    difference = int(_sum(families["reconciliation_difference"]))
     down = [sample.labels[0] for sample in families["bus_up"].samples if not sample.value]
     trouble = [f"the bus {bus} does not respond" for bus in down]
     if difference:
-        trouble.insert(0, f"the books do not balance: {difference} deliveries are neither ended nor pending")
+        trouble.insert(0, f"the reconciliation has a difference: {difference} deliveries are neither ended nor pending")
     if _sum(families["intake_stopped"]):
         trouble.append("no new events are taken: the store has no room")
     trouble += standing_still(at, families)
@@ -118,7 +118,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
         lag={sample.labels[0]: int(sample.value) for sample in families["lag_events"].samples},
         pending=int(_sum(families["pending_deliveries"])),
         targets_not_ok=int(sum(s.value for s in families["targets"].samples if s.labels[0] != "paused")),
-        books_difference=difference,
+        reconciliation_difference=difference,
         trouble=tuple(trouble),
     )
 

@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from eventbridge.decision.balance import Books
-from eventbridge.errors import BooksError, StoreError, StoreFileDamaged, StoreFileMissing
+from eventbridge.decision.reconciliation import Reconciliation
+from eventbridge.errors import ReconciliationError, StoreError, StoreFileDamaged, StoreFileMissing
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model.batch import Batch
 from eventbridge.stages.commit.stage import as_text, manifest_of
@@ -19,7 +19,7 @@ _COUNTS = ("range_total", "gaps", "read", "malformed", "duplicate", "valid", "ro
 _PRINTS = ("matched", "delivered", "pending", "dead")
 
 
-def manifest_differences(runtime: Runtime, batch: Batch, books: Books) -> Iterator[str]:
+def manifest_differences(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> Iterator[str]:
     """Yield what is wrong with the manifest of a committed batch: it is lost, damaged, or says other than its files.
 
     Raises NewerFormatError for one that a newer version wrote: it may say what this version cannot read.
@@ -31,7 +31,7 @@ def manifest_differences(runtime: Runtime, batch: Batch, books: Books) -> Iterat
         yield str(error)
         return
     require_known_format(path, written.get("format"))
-    now = json.loads(json.dumps(manifest_of(runtime, batch, books)))
+    now = json.loads(json.dumps(manifest_of(runtime, batch, reconciliation)))
     written.setdefault("format", now["format"])  # one that names none was written before there were formats
     for name in sorted(set(written) | set(now)):
         if written.get(name) != now.get(name):
@@ -47,11 +47,11 @@ def is_manifest_readable(runtime: Runtime, batch: Batch) -> bool:
     return True
 
 
-def books_of_manifest(runtime: Runtime, batch: Batch) -> Books:
-    """Return the books of a batch whose files retention took, as its manifest has them.
+def reconciliation_of_manifest(runtime: Runtime, batch: Batch) -> Reconciliation:
+    """Return the reconciliation of a batch whose files retention took, as its manifest has them.
 
-    Raises StoreError if the manifest cannot be read, BooksError if it is damaged or of other ranges than the ledger's,
-    NewerFormatError for one that a newer version wrote.
+    Raises StoreError if the manifest cannot be read, ReconciliationError if it is damaged or of other ranges than the
+    ledger's, NewerFormatError for one that a newer version wrote.
     """
     path = layout.manifest(batch.planned_at, batch.batch_id)
     try:
@@ -64,10 +64,12 @@ def books_of_manifest(runtime: Runtime, batch: Batch) -> Books:
         }
         ranges = [[*part.partition, part.start, part.end] for part in runtime.ledger.ranges(batch.batch_id)]
         if (written["batch_id"], written["ranges"]) != (batch.batch_id, ranges):
-            raise BooksError(f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}")
+            raise ReconciliationError(
+                f"{path} is of batch {written['batch_id']}, ranges {written['ranges']}, not {ranges}"
+            )
     except (ValueError, KeyError, TypeError):
-        raise BooksError(f"{path} is damaged. Put it back from a copy of the store") from None
-    return Books(
+        raise ReconciliationError(f"{path} is damaged. Put it back from a copy of the store") from None
+    return Reconciliation(
         **counts,
         malformed_records=counts["malformed"],
         unroutable_records=counts["unroutable"],
@@ -81,9 +83,11 @@ def books_of_manifest(runtime: Runtime, batch: Batch) -> Books:
     )
 
 
-def write_manifest_again(runtime: Runtime, batch: Batch, books: Books) -> None:
-    """Replace the manifest of a committed batch by what its files say; its books must balance."""
-    runtime.store.put(layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(runtime, batch, books)))
+def write_manifest_again(runtime: Runtime, batch: Batch, reconciliation: Reconciliation) -> None:
+    """Replace the manifest of a committed batch by what its files say; they must be reconciled."""
+    runtime.store.put(
+        layout.manifest(batch.planned_at, batch.batch_id), as_text(manifest_of(runtime, batch, reconciliation))
+    )
 
 
 def _written(runtime: Runtime, path: str) -> dict[str, Any]:

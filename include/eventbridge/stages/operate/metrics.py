@@ -241,15 +241,15 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
         [Sample((each.rule, each.target, state), 1.0) for each, state in shown if state != "ok"],
     )
     yield _family(
-        "books_difference",
+        "reconciliation_difference",
         "gauge",
         "Matched deliveries that are neither delivered nor dead letters nor pending: not 0 is an error.",
         (),
-        [Sample((), books_difference(moment))],
+        [Sample((), reconciliation_difference(moment))],
     )
 
 
-def books_difference(moment: Moment) -> int:
+def reconciliation_difference(moment: Moment) -> int:
     """Return how many deliveries that were matched, or taken up again, are neither ended nor pending."""
     owed = 0
     for each in moment.figures:

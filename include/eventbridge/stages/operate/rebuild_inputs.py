@@ -12,7 +12,7 @@ from datetime import datetime
 import pyarrow.compute as pc
 from msgspec import structs
 
-from eventbridge.errors import BooksError, StoreError
+from eventbridge.errors import ReconciliationError, StoreError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.landed import LandedRange
 from eventbridge.stages.dead_letters import batch_files as of_dead_letters
@@ -30,7 +30,9 @@ def begins_batch(batch: Batch, file: BatchFile) -> bool:
 
 
 def rebuild_inputs(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> list[str]:
-    """Return the paths of files that are made again, under other names; raises BooksError where that cannot be."""
+    """Return the paths of files that are made again, under other names; raises ReconciliationError where that cannot
+    be.
+    """
     landed = _all_landed_again(runtime, batch, [file for file in files if isinstance(file.detail, LandedRange)])
     return [landed[file.key] if file.key in landed else _taken_again(runtime, batch, file) for file in files]
 
@@ -53,7 +55,7 @@ def _all_landed_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]
             if (path := _landed_again(runtime, batch, file, made)) is not None:
                 made[file.key] = path
         if len(made) == before:
-            raise BooksError(
+            raise ReconciliationError(
                 f"batch {batch.batch_id}: {left[0].path}, read again from the bus {batch.bus}, is not what it was: "
                 "nothing else can make it again. Put it back from a copy of the store; nothing was changed"
             )

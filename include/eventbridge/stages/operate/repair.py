@@ -13,13 +13,13 @@ from dataclasses import asdict, dataclass, field, replace
 import pyarrow as pa
 from msgspec import structs
 
-from eventbridge.decision.balance import differences
-from eventbridge.errors import BooksError, StoreFileDamaged, StoreFileMissing, UserError
+from eventbridge.decision.reconciliation import differences
+from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileMissing, UserError
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.model.batch import Batch, BatchFile, FileKind
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.routing.job import Router, Slice
-from eventbridge.stages.commit.books import books_of
+from eventbridge.stages.commit.reconciliation import reconciliation_of
 from eventbridge.stages.commit.stage import FILE_KINDS, commit
 from eventbridge.stages.ingest.open_batch import closed
 from eventbridge.stages.operate.manifest import is_manifest_readable, manifest_differences, write_manifest_again
@@ -65,7 +65,7 @@ def repair_batch(runtime: Runtime, batch_id: str, router: Router, *, dry_run: bo
     committed batch from all of these. With an outcome segment or a settlement that cannot be read, or a surplus, a
     batch that is not committed is settled again from what its readable segments show: a delivery without a response is
     unknown and tried again under the same id.
-    Raises BooksError for what cannot be made again: put that file back from a copy of the store.
+    Raises ReconciliationError for what cannot be made again: put that file back from a copy of the store.
     """
     if (batch := runtime.ledger.batch(batch_id)).kept != "all":
         raise UserError(
@@ -127,7 +127,7 @@ def _refuse(batch: Batch, unreadable: dict[FileKind, list[BatchFile]]) -> None:
     elif batch.state in ("open", "planned", "buffered"):
         lost += unreadable["delivery"]
     if lost:
-        raise BooksError(
+        raise ReconciliationError(
             f"batch {batch.batch_id}, {batch.state}: nothing can make these files again: "
             + ", ".join(str(file.path) for file in lost)
             + ". Put them back from a copy of the store; nothing was changed"
@@ -155,14 +155,14 @@ def _make_again(runtime: Runtime, batch: Batch, files: Sequence[BatchFile], rout
 
 
 def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bool) -> Repair:
-    """Prove the books of a committed batch and make its manifest again if that is lost, damaged or wrong."""
-    books = books_of(runtime, batch)
-    if wrong := differences(books):
-        raise BooksError(
-            f"batch {batch.batch_id}: all its files can be read, but its books do not balance: "
+    """Reconcile a committed batch and make its manifest again if that is lost, damaged or wrong."""
+    reconciliation = reconciliation_of(runtime, batch)
+    if wrong := differences(reconciliation):
+        raise ReconciliationError(
+            f"batch {batch.batch_id}: all its files can be read, but it is not reconciled: "
             f"{'; '.join(map(str, wrong))}. One of its files is not what it was: put that back from a copy of the store"
         )
-    if not list(manifest_differences(runtime, batch, books)):
+    if not list(manifest_differences(runtime, batch, reconciliation)):
         return known
     path = layout.manifest(batch.planned_at, batch.batch_id)
     found = replace(known, made_again=(*known.made_again, path), unreadable=(*known.unreadable, path))
@@ -171,7 +171,7 @@ def _with_manifest(runtime: Runtime, batch: Batch, known: Repair, *, dry_run: bo
     if dry_run:
         return found
     record = found.record or _write_record(runtime, batch, found)
-    write_manifest_again(runtime, batch, books)
+    write_manifest_again(runtime, batch, reconciliation)
     return replace(found, record=record)
 
 
@@ -181,19 +181,21 @@ def _wrong_dead_letters(runtime: Runtime, batch: Batch) -> list[BatchFile]:
     try:
         again = dead_letters_again(runtime, batch, files)
         return [file for file, table in again if not read_table(runtime.store, str(file.path)).equals(table)]
-    except (StoreFileMissing, StoreFileDamaged, BooksError):
-        return []  # of another batch, which cannot be read: nothing to compare with; the books are proved in any case
+    except (StoreFileMissing, StoreFileDamaged, ReconciliationError):
+        return []  # of another batch, which cannot be read: nothing to compare with; it is reconciled in any case
 
 
 def _letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iterator[tuple[str, pa.Table]]:
-    """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises BooksError."""
+    """Yield what dead letter files are made again as: same verdicts, so the same dead letters; raises
+    ReconciliationError.
+    """
     try:
         for file, table in dead_letters_again(runtime, batch, files):
             if table.num_rows != file.rows:
                 raise _other_rows(batch, file)
             yield str(file.path), table
     except (StoreFileMissing, StoreFileDamaged) as error:
-        raise BooksError(
+        raise ReconciliationError(
             f"batch {batch.batch_id}: its dead letters cannot be made again, because what they are made of "
             f"cannot be read. {error} Put it back from a copy of the store, or, if it is another batch's, "
             "repair that one; then run this again"
@@ -201,7 +203,9 @@ def _letters(runtime: Runtime, batch: Batch, files: Sequence[BatchFile]) -> Iter
 
 
 def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> str:
-    """Return what a delivery file is made again as: same events, same rules, so the same rows; raises BooksError."""
+    """Return what a delivery file is made again as: same events, same rules, so the same rows; raises
+    ReconciliationError.
+    """
     had = file.detail
     assert isinstance(had, RoutedSlice)  # see _refuse
     task = Slice(file.key, had.file, had.row_from, had.row_to)
@@ -219,8 +223,8 @@ def _routed(runtime: Runtime, batch: Batch, file: BatchFile, router: Router) -> 
     return made.path
 
 
-def _other_rows(batch: Batch, file: BatchFile) -> BooksError:
-    return BooksError(
+def _other_rows(batch: Batch, file: BatchFile) -> ReconciliationError:
+    return ReconciliationError(
         f"batch {batch.batch_id}: {file.path}, made again, has other rows than it had. "
         "Put it back from a copy of the store, then run this again"
     )
@@ -257,7 +261,7 @@ def _settled_anew(
     if batch.state == "settling":
         settlement = _write_settlement(runtime, batch, verdicts)
     if not runtime.ledger.set_aside(batch.batch_id, batch.state, aside, old, settlement):
-        raise BooksError(
+        raise ReconciliationError(
             f"batch {batch.batch_id} cannot be settled again: its pending deliveries were taken by another batch, "
             "or it has moved on. Wait until `eventbridge status` shows no open retry batch, then run this again"
         )

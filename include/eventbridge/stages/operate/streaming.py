@@ -1,4 +1,4 @@
-"""Streaming mode in this process: events are delivered as they come, in batches; the stages do the books of each.
+"""Streaming mode in this process: events are delivered as they come, in batches; the stages reconcile each.
 
 Its batch is open. What comes to the bus goes through memory: checked, matched and transformed by the
 engine of the stages, sent by that of push. Segments record the responses with how far the bus was read. At its end the
@@ -26,7 +26,7 @@ from eventbridge.routing.warm_up import compile_ahead
 from eventbridge.stages.ingest.listen import listen, repeat_bus_commits
 from eventbridge.stages.ingest.open_batch import end_open, open_following
 from eventbridge.stages.ingest.taken_messages import TakenMessages
-from eventbridge.stages.operate.committer import ALREADY, Committer, do_books
+from eventbridge.stages.operate.committer import ALREADY, Committer, reconcile
 from eventbridge.stages.operate.deliver import anything_waits_for_retry, deliver_deferred_matches, deliver_retries
 from eventbridge.stages.operate.streaming_batch import StreamingBatch
 from eventbridge.stages.operate.streaming_bus import StreamingBus
@@ -49,7 +49,7 @@ _RETRY_SECONDS = 1.0
 _POOLS_SECONDS = 5.0
 #: Events a second that a streaming task delivers at least, as long as it has not measured more.
 _EVENTS_A_SECOND = 2_000.0
-#: How soon a thread that does the books gives way to the one that delivers: 5 ms, as is usual, is what events wait.
+#: How soon a thread that reconciles gives way to the one that delivers: 5 ms, as is usual, is what events wait.
 _SWITCH_SECONDS = 0.0005
 #: How long the close of a batch sends what was left to it.
 _LEFT_SECONDS = 5.0
@@ -254,7 +254,7 @@ class _Loop:
         self._is_behind = not self._lease.over and self._is_backlog()
 
     def _close_batch(self, open_batch: StreamingBatch) -> None:
-        """Do the books of a batch and send what was left to this, for some seconds; the rest is pending, due now."""
+        """Reconcile a batch and send what was left to this, for some seconds; the rest is pending, due now."""
         batch = open_batch.batch
         left = left_to_close(self._runtime.rules_of(batch)) if open_batch.waits else None
         if left:
@@ -262,7 +262,7 @@ class _Loop:
         elif (
             open_batch.is_large
             and Committer.can_do(self._runtime, batch)
-            and self._committer.do_books(batch.batch_id, self._pools)
+            and self._committer.reconcile(batch.batch_id, self._pools)
         ):
             self._done.batches += 1
         else:
@@ -275,7 +275,7 @@ class _Loop:
         return replace(self._runtime, settings=self._runtime.settings.model_copy(update={"push_timeout": budget}))
 
     def _close(self, runtime: Runtime, batch_id: str, stop: Stop, only: Collection[Key] | None = None) -> None:
-        do_books(runtime, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
+        reconcile(runtime, batch_id, self._pools, stop, only, taken=self._taken.get(batch_id))
         self._taken.pop(batch_id, None)
         self._done.batches += 1
 

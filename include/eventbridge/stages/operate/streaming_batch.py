@@ -44,8 +44,8 @@ _LAST_SEGMENT_SECONDS, _AGAIN_SECONDS = 10.0, 0.2
 _WRITTEN_SECONDS = 0.2
 #: Events of one partition that are taken at a time.
 _AT_ONCE = 1_000
-#: Of so many events or responses a second the committer does the books; of fewer a thread, which holds the loop for a
-#: moment only. Ten targets of an event are ten responses, and books cost by them.
+#: Of so many events or responses a second the committer reconciles; of fewer a thread, which holds the loop for a
+#: moment only. Ten targets of an event are ten responses, and reconciliation costs by them.
 _LARGE_RATE = 150
 
 
@@ -144,7 +144,7 @@ class StreamingBatch:
 
     @property
     def is_large(self) -> bool:
-        """Whether its books take so long that a process of its own is to do them."""
+        """Whether its reconciliation takes so long that a process of its own is to do it."""
         return max(self.events, self._responded) >= _LARGE_RATE * self._seconds
 
     @property

@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 #: Of so many targets the code, the connection and the address are looked at ahead; that of others is at their first.
 _TARGETS_AHEAD: Final = 100
 #: How long the former streaming task may take to close its batch: it waits for responses until their time-outs, of 30
-#: s at most, are over, and then does the books.
+#: s at most, are over, and then reconciles.
 _CLOSE_SECONDS = 75.0
 _LOOK_SECONDS = 0.05
 

@@ -12,7 +12,7 @@ from eventbridge.decision.latency import quantile_seconds
 from eventbridge.model.figure import AGAIN, BUCKETS, EVENT_OUTCOMES, Figure, FigureStep
 from eventbridge.rule import Rule
 from eventbridge.stages.operate.find import find_rule
-from eventbridge.stages.operate.metrics import books_difference
+from eventbridge.stages.operate.metrics import reconciliation_difference
 from eventbridge.stages.runtime.runtime import Runtime
 
 Span = Literal["hour", "day"]
@@ -61,8 +61,8 @@ class RuleHour:
 
 
 @dataclass(frozen=True)
-class BooksToday:
-    """The books since midnight (UTC): events that offsets moved over, by what they are, and deliveries.
+class ReconciliationToday:
+    """The reconciliation since midnight (UTC): events that offsets moved over, by what they are, and deliveries.
 
     Both sides of the deliveries add up: `pending_before` + `matched` + `again` = `delivered` + `dead_lettered` +
     `pending` + `difference`. `pending_before` waited at midnight, `again` were redriven or are copies for dead letter
@@ -123,8 +123,8 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
     }
 
 
-def books_today(runtime: Runtime) -> BooksToday:
-    """Return the books of today, in UTC."""
+def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
+    """Return the reconciliation of today, in UTC."""
     since = runtime.clock().replace(hour=0, minute=0, second=0, microsecond=0)
     moved, figures = runtime.ledger.moved_since(since)
     counts: Counter[str] = Counter()
@@ -132,9 +132,9 @@ def books_today(runtime: Runtime) -> BooksToday:
         counts[each.figure.key.outcome] += each.figure.count
     matched = sum(each.figure.matched for each in figures)
     moment = runtime.ledger.moment(of_targets=False)
-    pending, difference = sum(each.count for each in moment.pending), books_difference(moment)
+    pending, difference = sum(each.count for each in moment.pending), reconciliation_difference(moment)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
-    return BooksToday(
+    return ReconciliationToday(
         since=since,
         moved=moved,
         **{outcome: counts[outcome] for outcome in EVENT_OUTCOMES},

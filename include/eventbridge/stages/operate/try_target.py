@@ -1,6 +1,6 @@
 """Tries one target by hand: whether it can be reached, and what it says to one event. Called by `eventbridge targets`.
 
-Nothing of it is in the books: it is not a delivery, and no breaker hears of it.
+Nothing of it is in the reconciliation: it is not a delivery, and no breaker hears of it.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ def _keys(runtime: Runtime, waiting: Iterable[PendingDeliveries]) -> Iterator[tu
 
 
 def _referred(runtime: Runtime, batch: Batch, rule: str) -> Iterator[Place]:
-    """Yield where the events begin, by partition, that deferred matches of a rule name, but for those taken by this batch.
+    """Yield where the events begin, by partition, that deferred matches of a rule name, but for those taken by this
+    batch.
 
     A deferred match that does not say so, as its rule became ordered later, costs a read of each of its files.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from eventbridge.decision.archive_cover import Span, take_once
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.model.replay import ArchiveFile, Replay, ReplayPart, ReplayPosition
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -32,7 +32,7 @@ def files_from(runtime: Runtime, replay: Replay, position: ReplayPosition) -> It
         if each[0].path == position.file:
             break
     else:
-        raise BooksError(
+        raise ReconciliationError(
             f"replay {replay.replay_id} has come to {position.file}, which the ledger no longer knows. "
             f"Cancel it (`eventbridge replay cancel {replay.replay_id[:8]}`) and begin another one"
         )

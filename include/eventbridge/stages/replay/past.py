@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import settlements
@@ -82,7 +82,7 @@ class Past:
 
     def _settled(self, batch_id: str) -> Iterator[dict[str, Any]]:
         if self._runtime.ledger.batch(batch_id).kept != "all":
-            raise BooksError(
+            raise ReconciliationError(
                 f"what became of the deliveries of batch {batch_id} is past its retention: no replay can choose by it. "
                 "Begin one without --sql and --skip-delivered, and cancel this one"
             )

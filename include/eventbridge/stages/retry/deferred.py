@@ -74,7 +74,9 @@ def plan_deferred_matches(
 
 
 def plan_due(runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None) -> str | None:
-    """Plan one batch of what is due, pending deliveries or deferred matches, whichever has waited longer; return its id."""
+    """Plan one batch of what is due, pending deliveries or deferred matches, whichever has waited longer; return its
+    id.
+    """
     pending = min(
         (each.first_due_at for each in runtime.ledger.due_targets(runtime.ledger.now(), runner)), default=None
     )

@@ -16,7 +16,7 @@ from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.deadline import missed_before, told_before
 from eventbridge.decision.hold_reason import delivery_hold_reason
 from eventbridge.decision.operational_event import of_running_late
-from eventbridge.errors import BooksError
+from eventbridge.errors import ReconciliationError
 from eventbridge.event.ids import new_batch_id
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch, BatchKind
@@ -99,15 +99,15 @@ def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
 
     Nothing of them is sent again here. Deferred matches that such a batch took up and did not route are deferred
-    matches again. One that cannot be settled keeps no other from it: its BooksError, the first of them, is raised at
-    the end.
+    matches again. One that cannot be settled keeps no other from it: its ReconciliationError, the first of them, is
+    raised at the end.
     """
     batches = stale_batches(runtime, runner)
-    wrong: list[BooksError] = []
+    wrong: list[ReconciliationError] = []
     for batch in batches:
         try:
             _settle_and_commit(runtime, batch)
-        except BooksError as error:
+        except ReconciliationError as error:
             log.error("ALARM %s", error)
             wrong.append(error)
     if wrong:

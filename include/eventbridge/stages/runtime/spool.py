@@ -49,7 +49,8 @@ _AHEAD_EVENTS: Final = 20_000
 
 
 class Spool:
-    """A log source of one partition (0) for each topic: the messages that came, at offsets in the order in which they came.
+    """A log source of one partition (0) for each topic: the messages that came, at offsets in the order in which they
+    came.
 
     `take_in` fills it; the end of a partition, as `ends` has it, counts what still waits to be taken in, about.
     A message's time is when its file was recorded, where offsets are asked for by time.

@@ -54,7 +54,7 @@ def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     """Settle a routed batch and write a record for each dead_lettered delivery and each malformed or unroutable event.
 
     Does nothing before the batch is routed or after it is committed; running it again writes the same files.
-    Raises BooksError for a file that cannot be read.
+    Raises ReconciliationError for a file that cannot be read.
     """
     with naming_the_repair(batch_id, "settled"):
         batch = settle(runtime, runtime.ledger.batch(batch_id))
@@ -69,7 +69,7 @@ def dead_letters_again(
     """Yield dead letter files of a settled batch with what they held, made again, one file at a time.
 
     One that nothing comes out for has no rows. Raises StoreFileMissing or StoreFileDamaged for what they are made of
-    and cannot be read, BooksError for dead letters of another batch that this one delivered again.
+    and cannot be read, ReconciliationError for dead letters of another batch that this one delivered again.
     """
     wanted = {file.key: file for file in files}
     for key, rows in _numbered(runtime, batch, first_settlement(runtime, batch)) if wanted else ():

@@ -37,7 +37,7 @@ def batch_deliveries(runtime: Runtime, batch: Batch, columns: Sequence[str]) -> 
         numbers = np.concatenate([row_vectors.decode(piece.rows) for _, piece in pieces])
         wanted = np.unique(numbers)
         table = read_deliveries(runtime.store, path, row_vectors.encode(wanted), columns, coded=coded)
-        # a row that is named twice is there twice: a doubled delivery must show in the books
+        # a row that is named twice is there twice: a doubled delivery must show in the reconciliation
         yield path, numbers, table.take(column_of(np.searchsorted(wanted, numbers), pa.int64()))
 
 

@@ -47,7 +47,8 @@ def schedule_retries(runtime: Runtime, batch_id: str) -> None:
 
 
 def _on_hold_events(runtime: Runtime, batch: Batch, pending: Sequence[PendingDeliveries]) -> list[OperationalEvent]:
-    """Return an event for each delivery that a rule is on hold at: when it was last responded, or found without payload.
+    """Return an event for each delivery that a rule is on hold at: when it was last responded, or found without
+    payload.
 
     What they say follows from the settlement alone, however often they are made.
     """

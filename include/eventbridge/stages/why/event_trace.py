@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from eventbridge.errors import BooksError, NotFoundError, StoreError
+from eventbridge.errors import NotFoundError, ReconciliationError, StoreError
 from eventbridge.event.ids import delivery_id, delivery_id_text
 from eventbridge.model import rowset
 from eventbridge.model.batch import Batch
@@ -90,7 +90,7 @@ class EventTrace:
         for read in (self._known_ids, self._settled, self._letters):
             try:
                 read(batch)
-            except (StoreError, BooksError) as error:
+            except (StoreError, ReconciliationError) as error:
                 self.unreadable.append(f"batch {batch_id}: {error}")
         self._pending(batch_id)
         self._deferred_matches(batch)

@@ -1,4 +1,6 @@
-"""What shadows did not take: in the books it is dealt with as if it were delivered, and a person is told otherwise."""
+"""What shadows did not take: in the reconciliation it is dealt with as if it were delivered, and a person is told
+otherwise.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The books of a batch: what must hold before its offsets may move. Pure: facts in, differences out.
+"""The reconciliation of a batch: what must hold before its offsets may move. Pure: facts in, differences out.
 
 The equations are design invariant 1, in every kind of batch:
 
@@ -22,7 +22,7 @@ Fingerprints = Mapping[str, Fingerprint]
 
 
 @dataclass(frozen=True)
-class Books:
+class Reconciliation:
     """What the files of one batch say, each number counted from the files themselves.
 
     Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `referred`,
@@ -71,15 +71,19 @@ class Difference:
         return f"{self.subject}: expected {self.expected}, found {self.found}"
 
 
-def differences(books: Books) -> list[Difference]:
-    """Return every equation of the books that does not hold; an empty list = every event is accounted for."""
-    return [*_event_differences(books), *_reference_differences(books), *_delivery_differences(books)]
+def differences(reconciliation: Reconciliation) -> list[Difference]:
+    """Return every equation of the reconciliation that does not hold; an empty list = every event is accounted for."""
+    return [
+        *_event_differences(reconciliation),
+        *_reference_differences(reconciliation),
+        *_delivery_differences(reconciliation),
+    ]
 
 
-def settles_all(books: Books) -> bool:
+def settles_all(reconciliation: Reconciliation) -> bool:
     """Return whether the settlement gives exactly the deliveries that the batch's files name a verdict each."""
-    settled = _sums(books.delivered, books.pending_by_settlement, books.dead_by_settlement)
-    return settled in (_sums(books.matched), _sums(books.recorded))
+    settled = _sums(reconciliation.delivered, reconciliation.pending_by_settlement, reconciliation.dead_by_settlement)
+    return settled in (_sums(reconciliation.matched), _sums(reconciliation.recorded))
 
 
 def _sums(*parts: Fingerprints) -> dict[str, Fingerprint]:
@@ -90,28 +94,38 @@ def _sums(*parts: Fingerprints) -> dict[str, Fingerprint]:
     return {key: value for key, value in sums.items() if value != nothing}
 
 
-def _event_differences(books: Books) -> Iterator[Difference]:
-    landed = books.malformed + books.duplicate + books.tombstone + books.valid
+def _event_differences(reconciliation: Reconciliation) -> Iterator[Difference]:
+    landed = reconciliation.malformed + reconciliation.duplicate + reconciliation.tombstone + reconciliation.valid
     equations = [
-        ("events in the ranges = read + gaps", books.range_total, books.read + books.gaps),
-        ("read = malformed + duplicate + tombstones + valid", books.read, landed),
-        ("valid = routed + unroutable", books.valid, books.rows_in + books.unroutable),
-        ("malformed = dead letters Malformed", books.malformed, books.malformed_records),
-        ("unroutable = dead letters RouteFailed", books.unroutable, books.unroutable_records),
-        ("delivered without a proof", 0, books.unproven),
+        ("events in the ranges = read + gaps", reconciliation.range_total, reconciliation.read + reconciliation.gaps),
+        ("read = malformed + duplicate + tombstones + valid", reconciliation.read, landed),
+        ("valid = routed + unroutable", reconciliation.valid, reconciliation.rows_in + reconciliation.unroutable),
+        ("malformed = dead letters Malformed", reconciliation.malformed, reconciliation.malformed_records),
+        ("unroutable = dead letters RouteFailed", reconciliation.unroutable, reconciliation.unroutable_records),
+        ("delivered without a proof", 0, reconciliation.unproven),
     ]
     for subject, expected, found in equations:
         if expected != found:
             yield Difference(subject, str(expected), str(found))
 
 
-def _reference_differences(books: Books) -> Iterator[Difference]:
+def _reference_differences(reconciliation: Reconciliation) -> Iterator[Difference]:
     nothing = Fingerprint()
-    for rule in sorted(set(books.candidate_events) | set(books.routed) | set(books.admitted) | set(books.referred)):
-        routed = books.routed.get(rule, nothing)
+    for rule in sorted(
+        set(reconciliation.candidate_events)
+        | set(reconciliation.routed)
+        | set(reconciliation.admitted)
+        | set(reconciliation.referred)
+    ):
+        routed = reconciliation.routed.get(rule, nothing)
         equations = [
-            ("candidate events = routed + referred", books.candidate_events, routed, books.referred),
-            ("routed = admitted + rejected", books.routed, books.admitted.get(rule, nothing), books.rejected),
+            ("candidate events = routed + referred", reconciliation.candidate_events, routed, reconciliation.referred),
+            (
+                "routed = admitted + rejected",
+                reconciliation.routed,
+                reconciliation.admitted.get(rule, nothing),
+                reconciliation.rejected,
+            ),
         ]
         for subject, whole, part, rest in equations:
             expected, found = whole.get(rule, nothing), part + rest.get(rule, nothing)
@@ -119,28 +133,38 @@ def _reference_differences(books: Books) -> Iterator[Difference]:
                 yield Difference(f"{rule}: {subject}", _show(expected), _show(found))
 
 
-def _delivery_differences(books: Books) -> Iterator[Difference]:
+def _delivery_differences(reconciliation: Reconciliation) -> Iterator[Difference]:
     nothing = Fingerprint()
-    keys = set(books.matched) | set(books.recorded) | set(books.delivered) | set(books.pending) | set(books.dead)
-    for key in sorted(set(books.copies_due) | set(books.copies)):
-        due, copies = books.copies_due.get(key, nothing), books.copies.get(key, nothing)
+    keys = (
+        set(reconciliation.matched)
+        | set(reconciliation.recorded)
+        | set(reconciliation.delivered)
+        | set(reconciliation.pending)
+        | set(reconciliation.dead)
+    )
+    for key in sorted(set(reconciliation.copies_due) | set(reconciliation.copies)):
+        due, copies = reconciliation.copies_due.get(key, nothing), reconciliation.copies.get(key, nothing)
         if due != copies:
             yield Difference(f"{key}: dead letters = copies pending", _show(due), _show(copies))
-    for key in sorted(keys | set(books.pending_by_settlement) | set(books.dead_by_settlement)):
-        matched = books.matched.get(key, nothing)
-        pending, dead = books.pending.get(key, nothing), books.dead.get(key, nothing)
+    for key in sorted(keys | set(reconciliation.pending_by_settlement) | set(reconciliation.dead_by_settlement)):
+        matched = reconciliation.matched.get(key, nothing)
+        pending, dead = reconciliation.pending.get(key, nothing), reconciliation.dead.get(key, nothing)
         equations = [
-            ("matched = recorded by route", matched, books.recorded.get(key, nothing)),
+            ("matched = recorded by route", matched, reconciliation.recorded.get(key, nothing)),
             (
                 "pending by the settlement = pending in the ledger",
-                books.pending_by_settlement.get(key, nothing),
+                reconciliation.pending_by_settlement.get(key, nothing),
                 pending,
             ),
-            ("dead-lettered by the settlement = dead letters", books.dead_by_settlement.get(key, nothing), dead),
+            (
+                "dead-lettered by the settlement = dead letters",
+                reconciliation.dead_by_settlement.get(key, nothing),
+                dead,
+            ),
             (
                 "matched = delivered + pending + dead-lettered",
                 matched,
-                books.delivered.get(key, nothing) + pending + dead,
+                reconciliation.delivered.get(key, nothing) + pending + dead,
             ),
         ]
         for subject, expected, found in equations:

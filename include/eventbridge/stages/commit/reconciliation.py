@@ -1,4 +1,4 @@
-"""Reads the books of a batch out of its files: nothing here trusts a counter kept on the side."""
+"""Reads the reconciliation of a batch out of its files: nothing here trusts a counter kept on the side."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from eventbridge.decision.balance import Books, Fingerprints
+from eventbridge.decision.reconciliation import Fingerprints, Reconciliation
 from eventbridge.event.fingerprints import Ids, fingerprint
 from eventbridge.event.ids import Fingerprint
 from eventbridge.model import rowset
@@ -30,17 +30,18 @@ from eventbridge.store.columns import codes_of, flag_column, ids_of, valid_of
 from eventbridge.store.parquet import read_table
 
 
-def books_of(runtime: Runtime, batch: Batch) -> Books:
-    """Return the books of a settled or committed batch.
+def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
+    """Return the reconciliation of a settled or committed batch.
 
-    Raises StoreError if a file cannot be read; BooksError for a file of dead letters that it took from another batch.
+    Raises StoreError if a file cannot be read; ReconciliationError for a file of dead letters that it took from another
+    batch.
     """
     numbers = _event_numbers(runtime, batch)
     verdicts, delivered = _verdicts(runtime, batch)
     dead, records, transform_failures = _dead_letters(runtime, batch)
     pending = runtime.ledger.pending_of(batch.batch_id)
     shares = _shares(runtime, batch)
-    return Books(
+    return Reconciliation(
         **numbers,
         malformed_records=records["Malformed"],
         unroutable_records=records["RouteFailed"],
