@@ -1,7 +1,7 @@
 """`make bench-page`: how long each page of `eventbridge serve` takes over a month of events and 10,000 rules.
 
 The archive is landed day by day, in ledger and store, as `buffer` lands it; and on each day some events go through all
-stages, on that day's clock, some to no avail, so that figures, dead letters and reconciliation have a month behind
+stages, on that day's clock, some to no avail, so that stats, dead letters and reconciliation have a month behind
 them. Then `maintain` indexes and folds. A tenth of a million events a day by default: the growth over the month is
 shown. Each page is asked for over HTTP, from a server process, with the browser's cookie; beside it the same page of an
 installation with one rule and one event.
@@ -48,8 +48,8 @@ from eventbridge.stages.replay.plan import begin_replay
 from eventbridge.stages.replay.request import WrittenReplayRequest
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.upkeep.event_index import index_events
-from eventbridge.stages.upkeep.figures import fold_figures
 from eventbridge.stages.upkeep.run import Run
+from eventbridge.stages.upkeep.stats import fold_stats
 
 #: Milliseconds of a page, the 95th of a hundred, warm; and times the same page of an installation that is empty.
 GOAL: Final = 150.0
@@ -140,7 +140,7 @@ def main() -> int:
                 _land(place, day, options)
             with closing(place.open()) as runtime:
                 _request(runtime, len(columns))
-                for tend in (index_events, fold_figures):
+                for tend in (index_events, fold_stats):
                     tend(Run(runtime, 86_400.0, dry_run=False))
             _report(place, _REQUESTS)
             columns[f"{days} days"] = _measured(place, options.rounds, f"old-{options.events // 2:012d}")

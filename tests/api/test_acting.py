@@ -72,7 +72,7 @@ def test_lists_come_some_at_a_time(acting: httpx.Client) -> None:
         "/rules": lambda found: sorted(found["rules"]),
         "/targets": lambda found: [(each["rule"], each["target"]) for each in found],
         "/rule-changes": lambda found: [(each["rule"], each["version"]) for each in found],
-        "/figures": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
+        "/stats": lambda found: [(each["rule"], each["day"]) for each in found["rules"]],
     }
     for path, names_in in told_of.items():
         names = []
@@ -97,7 +97,7 @@ def test_a_body_that_says_not_what_it_is_is_told_so(acting: httpx.Client) -> Non
 
 
 def test_what_else_is_looked_at(acting: httpx.Client) -> None:
-    """Groups of dead letters, figures, pools, schemas, checked hours."""
+    """Groups of dead letters, stats, pools, schemas, checked hours."""
     groups = acting.get("/dead-letter-groups").json()["groups"]
     (schema,) = acting.get("/schemas/order.placed").json()
     first = acting.get("/schemas", params={"limit": 1}).json()
@@ -111,7 +111,7 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
         assert len(acting.get("/dead-letters", params=chosen).json()["dead_letters"]) == each["count"]
     assert schema["sampled"] == 3
     assert ([each["type"] for each in first["schemas"]], first["cursor"]) == (["order.placed"], None)
-    assert {each["rule"] for each in acting.get("/figures").json()["rules"]} >= {"all-orders"}
+    assert {each["rule"] for each in acting.get("/stats").json()["rules"]} >= {"all-orders"}
     assert (acting.get("/pools").status_code, acting.get("/quality").json()) == (200, [])
     assert acting.get("/quality/2020-01-01T00:00:00Z").status_code == 404
     assert acting.get("/quality/9999-12-31T23:59:59Z").status_code == 400

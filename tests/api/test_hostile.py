@@ -75,7 +75,7 @@ def test_no_value_in_the_address_of_a_page_is_a_fault_of_the_server(told: Server
     "path",
     [
         *("/batches", "/events", "/dead-letters", "/replays", "/redrives", "/schemas", "/actions"),
-        *("/rules", "/targets", "/rule-changes", "/pools", "/quality", "/figures"),
+        *("/rules", "/targets", "/rule-changes", "/pools", "/quality", "/stats"),
     ],
 )
 def test_no_cursor_is_a_fault_of_the_server(path: str, everything: httpx.Client) -> None:

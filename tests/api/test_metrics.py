@@ -49,7 +49,7 @@ def values(response: httpx.Response) -> dict[tuple[str, ...], float]:
     }
 
 
-def test_no_token_no_figures(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
+def test_no_token_no_stats(server: Server, scraper: httpx.Client, client: httpx.Client) -> None:
     """Without a token 401, with one for something else 403; the scraper's publishes nothing."""
     with server.client() as nobody:
         assert nobody.get("/metrics").status_code == 401
@@ -109,7 +109,7 @@ def test_every_metric_is_on_the_page(scraper: httpx.Client) -> None:
 
 
 def test_a_process_that_was_killed_loses_nothing(tmp_path: Path) -> None:
-    """The figures are the ledger's: another server tells what the first one told."""
+    """The stats are the ledger's: another server tells what the first one told."""
     made = Installation(tmp_path)
     token = made.token("prometheus", "metrics", "publish:orders")
     with Server(made) as server, server.client(token) as scraper:

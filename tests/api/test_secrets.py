@@ -36,7 +36,7 @@ CALLS = (
         "/pools",
         "/actions",
         "/audit",
-        "/figures",
+        "/stats",
         "/schemas",
         "/batches",
         "/chunks",

@@ -338,7 +338,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "scopes": ["str"],
         "expires_at": "str",
     },
-    ("figures",): {
+    ("stats",): {
         "since": "str",
         "until": "str",
         "rules": [

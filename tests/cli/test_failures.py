@@ -200,7 +200,7 @@ def test_json_before_the_command_gets_the_command_line_that_was_meant(
         ("schemas list --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("why o1 --bus nope", "there is no bus 'nope'. Buses: orders"),
         ("tokens revoke nope", "there is no token 'nope'. Tokens: none"),
-        ("figures --rule nope", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
+        ("stats --rule nope", "no rule file names a rule 'nope'. Rules: all-orders, big-orders"),
         ("bus publish orders x --topic nope", "the bus 'orders' has no topic 'nope'. Topics: paid, placed"),
     ],
 )

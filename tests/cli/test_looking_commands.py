@@ -429,7 +429,7 @@ LOOKING = [
     "status --failures",
     "audit",
     "why o1",
-    "figures",
+    "stats",
     "dead-letters list",
     "dead-letters show 0123",
     "dead-letters redrives",

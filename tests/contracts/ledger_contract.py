@@ -14,7 +14,6 @@ from contracts.ledger_batches_contract import BatchesContract
 from contracts.ledger_chunks_contract import ChunksContract
 from contracts.ledger_commits_contract import CommitsContract
 from contracts.ledger_deferred_matches_contract import DeferredMatchesContract
-from contracts.ledger_figures_contract import FiguresContract
 from contracts.ledger_holding_contract import HoldingContract
 from contracts.ledger_order_contract import OrderContract
 from contracts.ledger_pending_contract import PendingContract
@@ -24,6 +23,7 @@ from contracts.ledger_retention_contract import RetentionContract
 from contracts.ledger_route_tries_contract import RouteTriesContract
 from contracts.ledger_samples import Clock
 from contracts.ledger_schemas_contract import SchemasContract
+from contracts.ledger_stats_contract import StatsContract
 from contracts.ledger_streaming_leases_contract import StreamingLeasesContract
 from contracts.ledger_targets_contract import TargetsContract
 
@@ -35,7 +35,7 @@ class LedgerContract(
     BatchesContract,
     ChunksContract,
     CommitsContract,
-    FiguresContract,
+    StatsContract,
     HoldingContract,
     OrderContract,
     PendingContract,

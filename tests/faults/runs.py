@@ -25,7 +25,7 @@ from eventbridge.stages.replay.account import account_of
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.why.explain import why
 
-#: What figures and reconciliation call the same.
+#: What stats and reconciliation call the same.
 OUTCOMES = {"delivered": "delivered", "dead": "dead_lettered"}
 
 #: A recovery that a streaming task begins, before the stages and the retries go on.
@@ -104,7 +104,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
             *_replayed_wrong(runtime),
             *_left_behind(runtime),
             *_not_indexed(runtime),
-            *_figured_wrong(runtime, reconciliation),
+            *_stats_wrong(runtime, reconciliation),
         ],
         "open": reconciliation.open_batches,
         "events": reconciliation.events,
@@ -112,22 +112,22 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
     }
 
 
-def _figured_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
-    """Yield where the figures of rules' targets, or of buses, say something else than the reconciliation."""
+def _stats_wrong(runtime: World, reconciliation: Audit) -> Iterator[str]:
+    """Yield where the stats of rules' targets, or of buses, say something else than the reconciliation."""
     counts: Counter[tuple[str, str, str]] = Counter()
-    for each in runtime.ledger.figures("target"):
+    for each in runtime.ledger.stats("target"):
         key = each.key
         counts[key.rule, key.target, key.outcome] += each.count
     for key, sums in reconciliation.deliveries.items():
         rule, _, target = key.partition("/")
         found = {name: counts[rule, target, outcome] for name, outcome in OUTCOMES.items()}
         if found != (wanted := {name: sums[name] for name in OUTCOMES}):
-            yield f"figures of {key} are {found}, the reconciliation {wanted}"
+            yield f"stats of {key} are {found}, the reconciliation {wanted}"
     if difference := reconciliation_difference(runtime.ledger.moment(of_targets=False)):
-        yield f"{difference} deliveries are neither ended nor pending, by the figures"
+        yield f"{difference} deliveries are neither ended nor pending, by the stats"
     for outcome in OUTCOMES.values():
         of_targets = sum(count for (_, _, name), count in counts.items() if name == outcome)
-        of_buses = sum(each.count for each in runtime.ledger.figures("bus") if each.key.outcome == outcome)
+        of_buses = sum(each.count for each in runtime.ledger.stats("bus") if each.key.outcome == outcome)
         if of_targets != of_buses:
             yield f"{of_targets} are {outcome} by target, and {of_buses} by bus"
 

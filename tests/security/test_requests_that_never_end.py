@@ -158,7 +158,7 @@ def test_other_calls_get_a_response_while_costly_ones_fill_their_places(busy: Se
         began = until(lambda: len(asked(busy)) == MOST_RUNNING)
         more = leave(busy, headers, MOST_WAITING)
         times = []
-        for path in ("/status", "/rules", "/health", "/targets", "/figures", "/batches"):
+        for path in ("/status", "/rules", "/health", "/targets", "/stats", "/batches"):
             before = time.monotonic()
             assert client.get(path, follow_redirects=True).status_code == 200
             times.append(time.monotonic() - before)

@@ -18,8 +18,8 @@ from eventbridge.stages.ingest.buffer import buffer
 from eventbridge.stages.ingest.listen import listen
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_batch
-from eventbridge.stages.operate.figures import daily_figures
 from eventbridge.stages.operate.manifest import reconciliation_of_manifest
+from eventbridge.stages.operate.stats import daily_stats
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.store.parquet import read_table
@@ -257,7 +257,7 @@ def test_a_tombstone_is_counted_and_no_dead_letter(site: Any, clock: Any, order:
 
 
 def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, order: Order, tmp_path: Path) -> None:
-    """The batch commits, nothing is a dead letter, and audit, manifest and figures count them."""
+    """The batch commits, nothing is a dead letter, and audit, manifest and stats count them."""
     site.write_rules(
         "buses:\n  orders: {source: {type: embedded, topics: [placed], start_at: earliest}}\n"
         "rules:\n  all: {bus: orders, runner: orders, pattern: {}, "
@@ -280,7 +280,7 @@ def test_tombstones_are_in_the_reconciliation_of_a_batch(site: Any, clock: Any, 
     assert audit(runtime).differences == ()
     assert [letter["reason"] for letter in dead_letters(runtime)] == ["Malformed"]
     clock.advance(60)
-    (bus,) = daily_figures(runtime, 1).buses
+    (bus,) = daily_stats(runtime, 1).buses
     assert (bus.valid, bus.malformed, bus.tombstone) == (2, 1, 2)
     assert reconciliation_of_manifest(runtime, runtime.ledger.batch(batch_id or "")).tombstone == 2
 

@@ -17,7 +17,7 @@ _TARGET = "/targets/{rule}/{target}"
 #: What leaves out what is of other owners. Whatever is not here tells of everybody, and is refused.
 NARROWED = frozenset(
     {
-        *("/status", "/buses", "/buses/{bus}", "/figures", "/schemas", "/schemas/{type:path}"),
+        *("/status", "/buses", "/buses/{bus}", "/stats", "/schemas", "/schemas/{type:path}"),
         *(
             "/rules",
             _RULE,

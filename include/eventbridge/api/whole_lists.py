@@ -12,9 +12,9 @@ from eventbridge.api.payloads import selection_seen
 from eventbridge.api.reading import RESPONSES, Cursor
 from eventbridge.api.token_first import TokenFirst
 from eventbridge.event.json_document import parse_document
-from eventbridge.stages.operate.figures import figure_page
 from eventbridge.stages.operate.quality import checked_hour_page
 from eventbridge.stages.operate.rule_history import rule_change_page
+from eventbridge.stages.operate.stats import stats_page
 from eventbridge.stages.operate.target_status import target_list
 from eventbridge.stages.redrive.account import redrive_document, seen_redrives
 from eventbridge.stages.redrive.marks import Marks
@@ -88,8 +88,8 @@ def quality(request: Request, limit: Limit = 24, cursor: Cursor = None) -> Respo
     return page(request, lambda runtime: checked_hour_page(runtime, limit, cursor))
 
 
-@router.get("/figures", summary="Tell what each rule cost")
-def figures(
+@router.get("/stats", summary="Tell what each rule cost")
+def stats(
     request: Request,
     days: Annotated[int, Query(ge=1, le=800, description="How many days, today included.")] = 7,
     rule: Annotated[str | None, Query(description="Only this rule.")] = None,
@@ -97,4 +97,4 @@ def figures(
     cursor: Cursor = None,
 ) -> Response:
     """Return by day and rule deliveries, bytes and CPU time, of so many rules; and by day and bus the events landed."""
-    return page(request, lambda runtime: figure_page(runtime, days, rule, limit, cursor))
+    return page(request, lambda runtime: stats_page(runtime, days, rule, limit, cursor))

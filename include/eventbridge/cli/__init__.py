@@ -19,7 +19,6 @@ from eventbridge.cli import (
     compile,
     dead_letters,
     deliver,
-    figures,
     heartbeat,
     init_airflow,
     ledger,
@@ -29,6 +28,7 @@ from eventbridge.cli import (
     rules,
     schemas,
     serve,
+    stats,
     status,
     targets,
     tokens,
@@ -75,7 +75,7 @@ app.add_typer(dead_letters.app, name="dead-letters")
 app.add_typer(replay.app, name="replay")
 app.add_typer(schemas.app, name="schemas")
 app.add_typer(quality.app, name="quality")
-app.command("figures", short_help="Show what each rule cost, day by day.")(figures.figures)
+app.command("stats", short_help="Show what each rule cost, day by day.")(stats.stats)
 app.command("heartbeat", short_help="Send one event that says how all stands, each minute.")(heartbeat.heartbeat)
 app.add_typer(targets.app, name="targets")
 app.command("serve", short_help="Serve the HTTP API: publish events.")(serve.serve)

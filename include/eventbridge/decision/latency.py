@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from eventbridge.model.figure import BOUNDS_MS
+from eventbridge.model.stat import BOUNDS_MS
 
 
 def quantile_seconds(buckets: Sequence[int], part: float, total_seconds: float) -> float | None:

@@ -10,15 +10,15 @@ from sqlalchemy import Connection
 from eventbridge.errors import NotFoundError, ReconciliationError
 from eventbridge.ledger.batches import prove_settled_by, to_batch
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.figures import add_figures
 from eventbridge.ledger.offsets import move_offset
 from eventbridge.ledger.quality import hold_by_expectation
 from eventbridge.ledger.statements import batches as statements
 from eventbridge.ledger.statements import deferred_matches as deferred_match_statements
 from eventbridge.ledger.statements import pending as pending_statements
 from eventbridge.ledger.statements import streaming_leases as streaming_lease_statements
+from eventbridge.ledger.stats import add_stats
 from eventbridge.model.batch import Batch, Range
-from eventbridge.model.figure import Figure
+from eventbridge.model.stat import Stat
 
 
 class Commits(Database):
@@ -32,13 +32,13 @@ class Commits(Database):
         now: datetime,
         settlement: str,
         failed: Mapping[str, str] | None = None,
-        figures: Sequence[Figure] = (),
+        stats: Sequence[Stat] = (),
     ) -> bool:
         """Commit a settled batch: move the runner's offsets over its ranges, close what it had taken up, and
         release the batch that follows it.
 
         `settlement`: the key of the first one that it was reconciled with. `failed`: what failed of the `expect` of
-        rules, which are on hold from now on. `figures` are added to those of the minute.
+        rules, which are on hold from now on. `stats` are added to those of the minute.
         All in one transaction; False if the batch is committed already.
         Raises ReconciliationError, and changes nothing, if the batch is not settling or an offset
         does not stand where its range starts; SettledAnewError if it has another settlement now; NotFoundError.
@@ -53,7 +53,7 @@ class Commits(Database):
             connection.execute(pending_statements.CLOSE_PENDING, {"of_batch": batch_id})
             connection.execute(deferred_match_statements.CLOSE_DEFERRED_MATCHES, {"of_batch": batch_id})
             hold_by_expectation(connection, failed or {}, batch_id, now)
-            add_figures(connection, figures, now)
+            add_stats(connection, stats, now)
             _release_following(connection, runner, batch_id)
             return True
 

@@ -14,7 +14,6 @@ from eventbridge.ledger.deadlines import Deadlines
 from eventbridge.ledger.deferred_matches import DeferredMatches
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
-from eventbridge.ledger.figures import Figures
 from eventbridge.ledger.intake import Intake
 from eventbridge.ledger.kept_responses import KeptResponses
 from eventbridge.ledger.moments import Moments
@@ -36,6 +35,7 @@ from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.schemas import Schemas
 from eventbridge.ledger.spool import Spool
+from eventbridge.ledger.stats import Stats
 from eventbridge.ledger.store_sizes import StoreSizes
 from eventbridge.ledger.streaming_leases import StreamingLeases
 from eventbridge.ledger.targets import Targets
@@ -68,7 +68,7 @@ class Ledger(
     Rules,
     Retention,
     EventIndex,
-    Figures,
+    Stats,
     Quality,
     Intake,
     StoreSizes,

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 
 from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.figures import figures_ever
 from eventbridge.ledger.offsets import offsets_of
 from eventbridge.ledger.statements import intake as intake_statements
 from eventbridge.ledger.statements import moment as statements
 from eventbridge.ledger.statements import targets as target_statements
+from eventbridge.ledger.stats import stats_ever
 from eventbridge.model.batch import Range
-from eventbridge.model.figure import Scope
 from eventbridge.model.moment import Moment, PendingSum
 from eventbridge.model.partition import Partition
+from eventbridge.model.stat import Scope
 from eventbridge.model.target_state import TargetStatus
 
 
@@ -24,7 +24,7 @@ class Moments(Database):
     def moment(self, *, of_targets: bool) -> Moment:
         """Return the ledger at one moment: whatever is changed meanwhile, its numbers fit together.
 
-        `of_targets`: with the figures of each target.
+        `of_targets`: with the stats of each target.
         """
         now, host_now = self.now(), datetime.now(UTC)
         scopes: tuple[Scope, ...] = ("bus", "target") if of_targets else ("bus",)
@@ -32,7 +32,7 @@ class Moments(Database):
             return Moment(
                 now=now,
                 host_now=host_now,
-                figures=tuple(each for scope in scopes for each in figures_ever(connection, scope)),
+                stats=tuple(each for scope in scopes for each in stats_ever(connection, scope)),
                 pending=tuple(
                     PendingSum(row.rule, row.target, row.state, int(row.waiting))
                     for row in connection.execute(statements.PENDING_SUMS)

@@ -26,7 +26,6 @@ from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId,
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.event_index_tables import event_index as event_index
-from eventbridge.ledger.figure_table import figure as figure
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
 from eventbridge.ledger.operator_tables import operator_state as operator_state
 from eventbridge.ledger.pending_table import ON_HOLD as ON_HOLD
@@ -54,6 +53,7 @@ from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.schema_table import event_schema as event_schema
 from eventbridge.ledger.spool_table import spooled as spooled
+from eventbridge.ledger.stat_table import stat as stat
 from eventbridge.ledger.store_size_tables import batch_size as batch_size
 from eventbridge.ledger.store_size_tables import store_size as store_size
 from eventbridge.ledger.streaming_lease_table import streaming_lease as streaming_lease

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.consumer_offset import ConsumerOffset
-from eventbridge.model.figure import Figure
+from eventbridge.model.stat import Stat
 from eventbridge.model.target_state import TargetStatus
 
 
@@ -23,14 +23,14 @@ class PendingSum:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What one transaction read. `figures`: sums since ever, of buses and, if asked for, of targets.
+    """What one transaction read. `stats`: sums since ever, of buses and, if asked for, of targets.
 
     `now` is the ledger's time, `host_now` that of the host which read it, just after.
     """
 
     now: datetime
     host_now: datetime
-    figures: tuple[Figure, ...]
+    stats: tuple[Stat, ...]
     pending: tuple[PendingSum, ...]
     offsets: tuple[ConsumerOffset, ...]
     open_batches: tuple[Batch, ...]

@@ -27,7 +27,7 @@ def route_task(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -> Sl
 
 
 def _with_cpu(result: SliceResult, seconds: float) -> SliceResult:
-    """Note what a task took, for the figures; a share may have counted a process of its own."""
+    """Note what a task took, for the stats; a share may have counted a process of its own."""
     detail = result.detail
     if isinstance(detail, Routed):
         detail = structs.replace(detail, cpu=detail.cpu + round(seconds * 1e6))

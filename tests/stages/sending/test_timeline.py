@@ -1,4 +1,4 @@
-"""How it went over an hour and a day is what the figures count, by step."""
+"""How it went over an hour and a day is what the stats count, by step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from stages.delivering import RunningClock, Sending
 
 from eventbridge.api.page.chart import counts_chart, latency_chart, success_chart
-from eventbridge.stages.operate.figures import daily_figures, rule_days
+from eventbridge.stages.operate.stats import daily_stats, rule_days
 from eventbridge.stages.operate.timeline import (
     RuleHour,
     Span,
@@ -38,7 +38,7 @@ def test_a_timeline_counts_each_delivery_in_one_step(
     of_rule = rule_timeline(runtime, rule, span)
 
     assert rule_hours(runtime, list(runtime.rule_set().rules.values())) == {rule: RuleHour(20, 20, 0)}
-    assert rule_days(runtime, rule, 7) == list(daily_figures(runtime, 7, rule).rules)
+    assert rule_days(runtime, rule, 7) == list(daily_stats(runtime, 7, rule).rules)
     assert [round(sum(getattr(each, name) for each in whole.steps) * minutes) for name in ("events", "delivered")] == [
         21,
         20,

@@ -29,11 +29,11 @@ from eventbridge.model.why import EventResult
 from eventbridge.stages.dead_letters.reader import DeadLetter, dead_letter_page, read_dead_letter
 from eventbridge.stages.dead_letters.selection import REASONS, Selection
 from eventbridge.stages.operate.event_body import archived_body
-from eventbridge.stages.operate.figures import rule_days
 from eventbridge.stages.operate.find import find_target
 from eventbridge.stages.operate.recent_responses import recent_responses
 from eventbridge.stages.operate.rule_history import rule_versions
 from eventbridge.stages.operate.rule_text import rule_text
+from eventbridge.stages.operate.stats import rule_days
 from eventbridge.stages.operate.status import Status, rules_on_hold, status
 from eventbridge.stages.operate.target_status import target_lines, target_page
 from eventbridge.stages.operate.timeline import Span, reconciliation_today, rule_hours, rule_timeline, timeline
@@ -78,7 +78,7 @@ def overview(runtime: Runtime, request: Request, span: Span) -> dict[str, Any]:
     # the most that wait first; of many the page of targets tells the others
     values["pending"] = sorted(found.pending, key=lambda each: -each.count)[:_STANDING]
     values |= {"unwell": found.targets[:_STANDING], "dead": _newest_reasons(runtime)}
-    if runtime.owners is not None:  # the figures of a bus, and its reconciliation, are of all rules on it
+    if runtime.owners is not None:  # the stats of a bus, and its reconciliation, are of all rules on it
         return values
     went = timeline(runtime, span)
     charts = [

@@ -20,8 +20,8 @@ from eventbridge.model.last_message import LastMessage
 from eventbridge.model.partition import Partition
 from eventbridge.model.routed import RoutedSlice
 from eventbridge.stages.commit.deficit import close_deficit
-from eventbridge.stages.commit.figures import figures_of
 from eventbridge.stages.commit.reconciliation import reconciliation_of
+from eventbridge.stages.commit.stats import stats_of
 from eventbridge.stages.commit.traces import tell_traces
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
@@ -101,9 +101,9 @@ def _prove_and_commit(runtime: Runtime, batch: Batch) -> None:
         log.error("ALARM the rule %s is on hold from batch %s on: %s", rule, batch.batch_id, detail)
     ranges = _ranges(runtime, batch)
     now = runtime.clock()
-    figures = figures_of(runtime, batch, now, files["outcome"])
+    stats = stats_of(runtime, batch, now, files["outcome"])
     count_batch(runtime, batch)
-    runtime.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, figures)
+    runtime.ledger.commit_batch(batch.batch_id, batch.runner, ranges, now, first, failed, stats)
 
 
 def _ranges(runtime: Runtime, batch: Batch) -> list[ReadRange]:

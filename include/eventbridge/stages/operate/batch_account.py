@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from eventbridge.model.batch import Batch, Range
 from eventbridge.model.chunk import Chunk
 from eventbridge.model.cursor import Place, read_cursor, write_cursor
-from eventbridge.stages.commit.figures import stage_times
+from eventbridge.stages.commit.stats import stage_times
 from eventbridge.stages.operate.audit import Audit, audit, find_batch
 from eventbridge.stages.runtime.runtime import Runtime
 

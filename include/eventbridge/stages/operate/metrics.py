@@ -12,18 +12,18 @@ from itertools import accumulate
 
 from eventbridge.decision.breaker import shown_state
 from eventbridge.errors import BusError, StoreError, UserError
-from eventbridge.model.figure import (
+from eventbridge.model.metric import Family, MetricKind, Sample
+from eventbridge.model.moment import Moment
+from eventbridge.model.partition import Partition
+from eventbridge.model.stat import (
     AGAIN,
     BOUNDS_MS,
     DELIVERY_OUTCOMES,
     EVENT_OUTCOMES,
     STAGE_OUTCOMES,
-    Figure,
-    FigureKey,
+    Stat,
+    StatKey,
 )
-from eventbridge.model.metric import Family, MetricKind, Sample
-from eventbridge.model.moment import Moment
-from eventbridge.model.partition import Partition
 from eventbridge.rule import RuleSet
 from eventbridge.stages.operate.owner_metrics import owner_metrics
 from eventbridge.stages.runtime.runtime import Runtime
@@ -50,7 +50,7 @@ def metrics(runtime: Runtime, *, of_targets: bool = False) -> list[Family]:
     return [
         _family("info", "gauge", "The version of the product.", ("version",), [Sample((__version__,), 1.0)]),
         *_of_buses(_with_zeros(moment, rules)),
-        *_of_targets([each for each in moment.figures if each.key.scope == "target"], asked_for=of_targets),
+        *_of_targets([each for each in moment.stats if each.key.scope == "target"], asked_for=of_targets),
         *_of_runners(moment, rules, ends),
         *_of_waiting(moment, rules),
         *_of_installation(runtime, moment),
@@ -81,19 +81,19 @@ def _family(name: str, kind: MetricKind, text: str, labels: tuple[str, ...], sam
     return Family(_PREFIX + name, kind, text, labels, tuple(samples))
 
 
-def _with_zeros(moment: Moment, rules: RuleSet) -> list[Figure]:
-    """Return the figures of buses, with a zero of each outcome that none had: a rate would not see the first one."""
-    found = {each.key: each for each in moment.figures if each.key.scope == "bus"}
+def _with_zeros(moment: Moment, rules: RuleSet) -> list[Stat]:
+    """Return the stats of buses, with a zero of each outcome that none had: a rate would not see the first one."""
+    found = {each.key: each for each in moment.stats if each.key.scope == "bus"}
     for bus in set(rules.runners().values()):
         for outcome in (*DELIVERY_OUTCOMES, *EVENT_OUTCOMES, *STAGE_OUTCOMES):
-            key = FigureKey("bus", bus, "", "", outcome)
-            found.setdefault(key, Figure(key))
+            key = StatKey("bus", bus, "", "", outcome)
+            found.setdefault(key, Stat(key))
     return sorted(found.values(), key=lambda each: (each.key.bus, each.key.outcome))
 
 
-def _of_buses(figures: list[Figure]) -> Iterator[Family]:
-    deliveries = [each for each in figures if each.key.outcome in DELIVERY_OUTCOMES]
-    events = [each for each in figures if each.key.outcome in EVENT_OUTCOMES]
+def _of_buses(stats: list[Stat]) -> Iterator[Family]:
+    deliveries = [each for each in stats if each.key.outcome in DELIVERY_OUTCOMES]
+    events = [each for each in stats if each.key.outcome in EVENT_OUTCOMES]
     yield _family(
         "events_total",
         "counter",
@@ -127,25 +127,25 @@ def _of_buses(figures: list[Figure]) -> Iterator[Family]:
         ("bus", "stage"),
         [
             _histogram((each.key.bus, each.key.outcome.removeprefix("stage_")), each)
-            for each in figures
+            for each in stats
             if each.key.outcome in STAGE_OUTCOMES
         ],
     )
 
 
-def _summed(name: str, text: str, figures: Iterable[Figure], field: str, unit: float = 1.0) -> Family:
+def _summed(name: str, text: str, stats: Iterable[Stat], field: str, unit: float = 1.0) -> Family:
     sums: Counter[str] = Counter()
-    for each in figures:
+    for each in stats:
         sums[each.key.bus] += getattr(each, field)
     return _family(name, "counter", text, ("bus",), [Sample((bus,), sum_ * unit) for bus, sum_ in sorted(sums.items())])
 
 
-def _histogram(labels: tuple[str, ...], figure: Figure) -> Sample:
-    buckets = tuple(zip(_BOUNDS, accumulate(figure.buckets), strict=True))
-    return Sample(labels, figure.latency / 1e6, buckets)
+def _histogram(labels: tuple[str, ...], stat: Stat) -> Sample:
+    buckets = tuple(zip(_BOUNDS, accumulate(stat.buckets), strict=True))
+    return Sample(labels, stat.latency / 1e6, buckets)
 
 
-def _of_targets(figures: list[Figure], *, asked_for: bool) -> Iterator[Family]:
+def _of_targets(stats: list[Stat], *, asked_for: bool) -> Iterator[Family]:
     if not asked_for:
         return
     labels = ("bus", "rule", "target", "status")
@@ -153,7 +153,7 @@ def _of_targets(figures: list[Figure], *, asked_for: bool) -> Iterator[Family]:
     def of(name: str, text: str, field: str, unit: float = 1.0) -> Family:
         samples = [
             Sample((each.key.bus, each.key.rule, each.key.target, each.key.outcome), getattr(each, field) * unit)
-            for each in figures
+            for each in stats
         ]
         return _family(name, "counter", text, labels, samples)
 
@@ -252,7 +252,7 @@ def _of_waiting(moment: Moment, rules: RuleSet) -> Iterator[Family]:
 def reconciliation_difference(moment: Moment) -> int:
     """Return how many deliveries that were matched, or taken up again, are neither ended nor pending."""
     owed = 0
-    for each in moment.figures:
+    for each in moment.stats:
         if each.key.scope == "bus":
             owed += each.matched + (each.count if each.key.outcome == AGAIN else 0)
             owed -= each.count if each.key.outcome in ("delivered", "dead_lettered") else 0

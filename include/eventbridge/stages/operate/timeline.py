@@ -1,4 +1,4 @@
-"""How an installation, a rule or a target went over the last hour and day: what the page draws, from the figures."""
+"""How an installation, a rule or a target went over the last hour and day: what the page draws, from the stats."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Literal
 
 from eventbridge.decision.latency import quantile_seconds
-from eventbridge.model.figure import AGAIN, BUCKETS, EVENT_OUTCOMES, Figure, FigureStep
+from eventbridge.model.stat import AGAIN, BUCKETS, EVENT_OUTCOMES, Stat, StatsStep
 from eventbridge.rule import Rule
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.operate.metrics import reconciliation_difference
@@ -93,17 +93,17 @@ class ReconciliationToday:
 def timeline(runtime: Runtime, span: Span) -> Timeline:
     """Return how all buses went."""
     times, step = _times(runtime.clock(), span)
-    return _timeline(span, times, step, runtime.ledger.figure_timeline("bus", times, step))
+    return _timeline(span, times, step, runtime.ledger.stat_timeline("bus", times, step))
 
 
 def rule_timeline(runtime: Runtime, rule: str, span: Span) -> dict[str, Timeline]:
     """Return how each target of a rule went, and under "" the rule itself; raises NotFoundError."""
     found = find_rule(runtime.rule_set(), rule)
     times, step = _times(runtime.clock(), span)
-    steps = runtime.ledger.figure_timeline("target", times, step, (found.bus, rule))
+    steps = runtime.ledger.stat_timeline("target", times, step, (found.bus, rule))
     timelines = {"": _timeline(span, times, step, steps)}
     for target in found.destinations:
-        of = [each for each in steps if each.figure.key.target == target]
+        of = [each for each in steps if each.stat.key.target == target]
         timelines[target] = _timeline(span, times, step, of)
     return timelines
 
@@ -126,11 +126,11 @@ def rule_hours(runtime: Runtime, rules: Sequence[Rule]) -> dict[str, RuleHour]:
 def reconciliation_today(runtime: Runtime) -> ReconciliationToday:
     """Return the reconciliation of today, in UTC."""
     since = runtime.clock().replace(hour=0, minute=0, second=0, microsecond=0)
-    moved, figures = runtime.ledger.moved_since(since)
+    moved, stats = runtime.ledger.moved_since(since)
     counts: Counter[str] = Counter()
-    for each in figures:
-        counts[each.figure.key.outcome] += each.figure.count
-    matched = sum(each.figure.matched for each in figures)
+    for each in stats:
+        counts[each.stat.key.outcome] += each.stat.count
+    matched = sum(each.stat.matched for each in stats)
     moment = runtime.ledger.moment(of_targets=False)
     pending, difference = sum(each.count for each in moment.pending), reconciliation_difference(moment)
     came, ended = matched + counts[AGAIN], counts["delivered"] + counts["dead_lettered"]
@@ -156,19 +156,19 @@ def _times(now: datetime, span: Span) -> tuple[list[datetime], timedelta]:
     return [until - _MINUTE * back for back in range(minutes, 0, -1)], step
 
 
-def _timeline(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[FigureStep]) -> Timeline:
-    by_step: dict[int, list[Figure]] = defaultdict(list)
+def _timeline(span: Span, times: Sequence[datetime], step: timedelta, found: Sequence[StatsStep]) -> Timeline:
+    by_step: dict[int, list[Stat]] = defaultdict(list)
     for each in found:
-        by_step[each.step].append(each.figure)
+        by_step[each.step].append(each.stat)
     count = _STEPS[span][0]
     steps = (_step(times[0] + step * number, by_step[number], step / _MINUTE) for number in range(count))
     return Timeline(span, tuple(steps))
 
 
-def _step(at: datetime, figures: Sequence[Figure], minutes: float) -> Step:
+def _step(at: datetime, stats: Sequence[Stat], minutes: float) -> Step:
     counts: dict[str, int] = defaultdict(int)
     buckets, seconds = [0] * BUCKETS, 0.0
-    for each in figures:
+    for each in stats:
         counts[each.key.outcome] += each.count
         if each.key.outcome == "delivered":
             seconds += each.latency / 1e6

@@ -17,11 +17,11 @@ from eventbridge.stages.runtime.told import told
 from eventbridge.stages.upkeep.batches import prune_batches
 from eventbridge.stages.upkeep.buses import trim_buses
 from eventbridge.stages.upkeep.event_index import index_events
-from eventbridge.stages.upkeep.figures import fold_figures
 from eventbridge.stages.upkeep.history import prune_history
 from eventbridge.stages.upkeep.lost_files import sweep_expired, sweep_lost
 from eventbridge.stages.upkeep.retentions import Retentions
 from eventbridge.stages.upkeep.run import Maintained, Run
+from eventbridge.stages.upkeep.stats import fold_stats
 
 
 @told("maintain", of="")
@@ -36,7 +36,7 @@ def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | Non
     seconds = runtime.settings.maintain_timeout if budget is None else budget.total_seconds()
     run = Run(runtime, seconds, dry_run=dry_run)
     retentions = Retentions(runtime, run.now)
-    fold_figures(run)  # first: it is quick, and what is pruned may take all the time there is
+    fold_stats(run)  # first: it is quick, and what is pruned may take all the time there is
     prune_batches(run, retentions)
     prune_history(run, retentions)
     sweep_lost(run)

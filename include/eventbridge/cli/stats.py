@@ -1,4 +1,4 @@
-"""`eventbridge figures`: what each rule cost, day by day."""
+"""`eventbridge stats`: what each rule cost, day by day."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
 if TYPE_CHECKING:
-    from eventbridge.stages.operate.figures import Figures
+    from eventbridge.stages.operate.stats import Stats
 
 
-def figures(
+def stats(
     days: Annotated[
         int, typer.Option("--days", min=1, max=800, metavar="N", help="How many days, today included.")
     ] = 7,
@@ -26,14 +26,14 @@ def figures(
 ) -> None:
     """Show what each rule cost, by day in UTC: deliveries, payload bytes, CPU time of routing and pushing.
 
-    The figures are written as batches are committed, and stay when these are pruned.
+    The stats are written as batches are committed, and stay when these are pruned.
     """
-    from eventbridge.stages.operate.figures import daily_figures
+    from eventbridge.stages.operate.stats import daily_stats
 
     if as_csv and as_json:
         raise typer.BadParameter("give --csv or --json, not both", param_hint="--csv")
     with open_runtime(looking=True) as runtime:
-        found = daily_figures(runtime, days, rule)
+        found = daily_stats(runtime, days, rule)
     if as_json:
         show_json(found)
     elif as_csv:
@@ -42,7 +42,7 @@ def figures(
         _show(found)
 
 
-def _show(found: Figures) -> None:
+def _show(found: Stats) -> None:
     rows = [
         [
             f"{each.day:%Y-%m-%d}",
@@ -74,7 +74,7 @@ def _show(found: Figures) -> None:
     )
 
 
-def _show_csv(found: Figures) -> None:
+def _show_csv(found: Stats) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(

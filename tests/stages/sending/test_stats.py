@@ -1,4 +1,4 @@
-"""Figures: what commit counts, that it is what the reconciliation says, and that folding and pruning lose nothing of
+"""Stats: what commit counts, that it is what the reconciliation says, and that folding and pruning lose nothing of
 it.
 """
 
@@ -12,17 +12,17 @@ from typing import Any
 import pytest
 from stages.delivering import RunningClock, Sending, http
 
-from eventbridge.model.figure import BOUNDS_MS, Scope
 from eventbridge.model.spent import Spent
+from eventbridge.model.stat import BOUNDS_MS, Scope
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.figures import daily_figures
+from eventbridge.stages.operate.stats import daily_stats
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.upkeep import figures as upkeep
+from eventbridge.stages.upkeep import stats as upkeep
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.stages.upkeep.run import Run
 
@@ -32,7 +32,7 @@ OUTCOMES = {"delivered": "delivered", "dead_lettered": "dead", "pending": "pendi
 def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
     """Return the counts of a scope by outcome, those of no delivery included."""
     found: Counter[str] = Counter()
-    for each in runtime.ledger.figures(scope):
+    for each in runtime.ledger.stats(scope):
         found[each.key.outcome] += each.count
     return dict(found)
 
@@ -40,13 +40,13 @@ def counted(runtime: Runtime, scope: Scope) -> dict[str, int]:
 def of_targets(runtime: Runtime) -> dict[str, dict[str, int]]:
     """Return the counts of targets, by `<rule>/<target>` and by the reconciliation's names of outcomes."""
     found: dict[str, dict[str, int]] = {}
-    for each in runtime.ledger.figures("target"):
+    for each in runtime.ledger.stats("target"):
         of = found.setdefault(f"{each.key.rule}/{each.key.target}", dict.fromkeys(OUTCOMES.values(), 0))
         of[OUTCOMES[each.key.outcome]] += each.count
     return found
 
 
-def test_figures_agree_with_the_reconciliation(sending: Sending, clock: RunningClock) -> None:
+def test_stats_agree_with_the_reconciliation(sending: Sending, clock: RunningClock) -> None:
     """Delivered and dead-lettered over a batch and the retries of it; pending counts each time."""
     sending.begin(20, b"not json", crm="/healthy/crm", bad="/bad/x", late=http("/flaky/late"))
     runtime = sending.runtime
@@ -64,7 +64,7 @@ def test_figures_agree_with_the_reconciliation(sending: Sending, clock: RunningC
             name: sums[name] for name in ("delivered", "dead")
         }
         matched = sum(
-            each.matched for each in runtime.ledger.figures("target") if f"{each.key.rule}/{each.key.target}" == key
+            each.matched for each in runtime.ledger.stats("target") if f"{each.key.rule}/{each.key.target}" == key
         )
         assert matched == sums["matched"]
     buses = counted(runtime, "bus")
@@ -77,10 +77,10 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     sending.begin(30, crm="/healthy/crm")
     sending.deliver()
 
-    (figure,) = sending.runtime.ledger.figures("target")
-    assert sum(figure.buckets) == figure.count == figure.matched == 30
-    assert 0 < figure.latency < 30 * BOUNDS_MS[-1] * 1_000
-    assert figure.size == sum(len(sending.order(number)) for number in range(1, 31))
+    (stat,) = sending.runtime.ledger.stats("target")
+    assert sum(stat.buckets) == stat.count == stat.matched == 30
+    assert 0 < stat.latency < 30 * BOUNDS_MS[-1] * 1_000
+    assert stat.size == sum(len(sending.order(number)) for number in range(1, 31))
     (batch,) = sending.runtime.ledger.batches()
     routing = sum(file.detail.cpu for file in sending.runtime.ledger.files(batch.batch_id, "delivery"))
     pushing = sum(chunk.cpu for chunk in sending.runtime.ledger.chunks(batch.batch_id))
@@ -89,8 +89,8 @@ def test_latency_bytes_and_cpu_are_counted(sending: Sending) -> None:
     sending_in_streaming_task = sum(detail.cpu for detail in details if isinstance(detail, Spent))
     assert pushing + sending_in_streaming_task > 0
     assert (sending_in_streaming_task > 0) == (sending.mode == "streaming")
-    assert figure.cpu == routing + pushing + sending_in_streaming_task
-    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.figures("bus")}
+    assert stat.cpu == routing + pushing + sending_in_streaming_task
+    stages = {each.key.outcome: sum(each.buckets) for each in sending.runtime.ledger.stats("bus")}
     assert stages["stage_prepare"] == stages["stage_push"] == stages["stage_settle"] == 1
 
 
@@ -111,7 +111,7 @@ def test_what_is_delivered_again_is_told_apart_from_what_matched(sending: Sendin
 
     assert copies == 3
     assert counted(runtime, "bus")["again"] == 6
-    matched = sum(each.matched for each in runtime.ledger.figures("target") if each.key.target == "bad")
+    matched = sum(each.matched for each in runtime.ledger.stats("target") if each.key.target == "bad")
     assert (matched, len(sending.requests())) == (3, 6)
 
 
@@ -125,7 +125,7 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
     sending.settle(batch)
     commit(runtime, batch.batch_id)
 
-    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.figures("bus") if each.latency}
+    took = {each.key.outcome: each.latency / 1e6 for each in runtime.ledger.stats("bus") if each.latency}
     assert took["stage_prepare"] < 10 <= took["stage_push"] < 1_000
     assert 1_000 <= took["stage_settle"] < 1_060
 
@@ -133,7 +133,7 @@ def test_the_time_of_each_part_of_a_batch_is_counted(sending: Sending, clock: Ru
 def test_a_commit_that_dies_anywhere_counts_once(
     sending: Sending, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
-    """Killed at any of its points and run again, the figures are those of the reconciliation."""
+    """Killed at any of its points and run again, the stats are those of the reconciliation."""
     batch = sending.routed(8, crm="/healthy/crm", bad="/bad/x")
     sending.push(batch)
     sending.settle(batch)
@@ -156,13 +156,13 @@ def test_folding_keeps_every_sum(sending: Sending, clock: RunningClock, days: in
     clock.advance(90)
     sending.publish(2)
     sending.deliver()
-    before = {scope: sending.runtime.ledger.figures(scope) for scope in upkeep.KEPT}
+    before = {scope: sending.runtime.ledger.stats(scope) for scope in upkeep.KEPT}
 
     clock.advance(timedelta(days=days).total_seconds())
     maintain(sending.runtime)
 
-    assert {scope: sending.runtime.ledger.figures(scope) for scope in upkeep.KEPT} == before
-    kept = sending.runtime.ledger.figures_between("target", clock() - timedelta(days=2_000), clock())
+    assert {scope: sending.runtime.ledger.stats(scope) for scope in upkeep.KEPT} == before
+    kept = sending.runtime.ledger.stats_between("target", clock() - timedelta(days=2_000), clock())
     assert {each.grain for each in kept} == {1: {"hour"}, 9: {"day"}, 100: {"day"}, 1_000: set()}[days]
 
 
@@ -175,13 +175,13 @@ def test_the_table_is_bounded(sending: Sending, clock: RunningClock) -> None:
         clock.advance(120)
     clock.advance(3_600)
     runtime = sending.runtime
-    assert runtime.ledger.figure_rows("target") == 4
-    before = runtime.ledger.figures("target")
+    assert runtime.ledger.stat_rows("target") == 4
+    before = runtime.ledger.stats("target")
 
-    upkeep.fold_figures(Run(runtime, 60, dry_run=False), most_rows=2)
+    upkeep.fold_stats(Run(runtime, 60, dry_run=False), most_rows=2)
 
-    assert runtime.ledger.figure_rows("target") <= 2
-    assert runtime.ledger.figures("target") == before
+    assert runtime.ledger.stat_rows("target") <= 2
+    assert runtime.ledger.stats("target") == before
 
 
 def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
@@ -189,10 +189,10 @@ def test_a_day_of_a_rule_is_what_was_delivered(sending: Sending) -> None:
     sending.begin(5, b"not json", crm="/healthy/crm")
     sending.deliver()
 
-    found = daily_figures(sending.runtime, 1, "orders")
+    found = daily_stats(sending.runtime, 1, "orders")
     (day,) = found.rules
     assert (day.rule, day.matched, day.delivered, day.pending, day.dead_lettered) == ("orders", 5, 5, 0, 0)
     assert day.cpu_seconds > 0
     assert day.mean_seconds is not None
-    (bus,) = daily_figures(sending.runtime, 1).buses
+    (bus,) = daily_stats(sending.runtime, 1).buses
     assert (bus.bus, bus.valid, bus.malformed) == ("orders", 5, 1)

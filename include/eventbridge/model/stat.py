@@ -1,4 +1,4 @@
-"""Figures: what was counted, by minute, hour or day, of buses and of rules' targets."""
+"""Stats: what was counted, by minute, hour or day, of buses and of rules' targets."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Literal
 
-#: Of what a figure is: of everything of a bus, or of one target of a rule. Both count the same deliveries.
+#: Of what a stat is: of everything of a bus, or of one target of a rule. Both count the same deliveries.
 Scope = Literal["bus", "target"]
-#: How long a figure's time is. Each delivery is in one row of a scope: folding moves it to a longer one.
+#: How long a stat's time is. Each delivery is in one row of a scope: folding moves it to a longer one.
 Grain = Literal["minute", "hour", "day", "ever"]
 
 GRAIN_LENGTHS: Final[dict[Grain, timedelta]] = {
@@ -36,8 +36,8 @@ BUCKETS: Final = len(BOUNDS_MS) + 1
 
 
 @dataclass(frozen=True, slots=True)
-class FigureKey:
-    """What a figure counts; `rule` and `target` are "" of a bus."""
+class StatKey:
+    """What a stat counts; `rule` and `target` are "" of a bus."""
 
     scope: Scope
     bus: str
@@ -47,14 +47,14 @@ class FigureKey:
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Stat:
     """What came to one key in some time.
 
     `matched`: those of `count` that a rule matched in this batch, not before. `size`: payload bytes, or bytes of
     events. `cpu`: microseconds of routing and pushing. `latency`: the sum of what the buckets count, in microseconds.
     """
 
-    key: FigureKey
+    key: StatKey
     count: int = 0
     matched: int = 0
     size: int = 0
@@ -64,17 +64,17 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class FigureAt:
-    """A figure of a time that begins at `at`."""
+class StatAt:
+    """A stat of a time that begins at `at`."""
 
     grain: Grain
     at: datetime
-    figure: Figure
+    stat: Stat
 
 
 @dataclass(frozen=True, slots=True)
-class FigureStep:
-    """A figure of one of the equal steps that a span of time is shown in, counted from 0."""
+class StatsStep:
+    """A stat of one of the equal steps that a span of time is shown in, counted from 0."""
 
     step: int
-    figure: Figure
+    stat: Stat

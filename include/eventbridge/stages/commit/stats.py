@@ -1,4 +1,4 @@
-"""The figures of a batch: what commit adds to those of its minute, counted from the files of its reconciliation."""
+"""The stats of a batch: what commit adds to those of its minute, counted from the files of its reconciliation."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ import pyarrow as pa
 
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk
-from eventbridge.model.figure import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Figure, FigureKey, Scope
 from eventbridge.model.landed import LandedRange
 from eventbridge.model.routed import Routed
 from eventbridge.model.row_vectors import Rows
 from eventbridge.model.spent import Spent
+from eventbridge.model.stat import AGAIN, BOUNDS_MS, BUCKETS, EVENT_OUTCOMES, Scope, Stat, StatKey
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import COPY
 from eventbridge.stages.runtime.runtime import Runtime
@@ -38,7 +38,7 @@ _Outcome = tuple[str, str, str]  # and what became of it
 
 
 class _Sums:
-    """Sums of one key, in plain numbers: those of `Figure` without its key."""
+    """Sums of one key, in plain numbers: those of `Stat` without its key."""
 
     __slots__ = ("buckets", "count", "cpu", "latency", "matched", "size")
 
@@ -61,13 +61,13 @@ class _Sums:
         self.latency += micros
         self.buckets[int(np.searchsorted(_BOUNDS, micros))] += 1
 
-    def figure(self, scope: Scope, bus: str, named: _Outcome) -> Figure:
-        key = FigureKey(scope, bus, *named)
-        return Figure(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
+    def stat(self, scope: Scope, bus: str, named: _Outcome) -> Stat:
+        key = StatKey(scope, bus, *named)
+        return Stat(key, self.count, self.matched, self.size, self.cpu, self.latency, tuple(self.buckets))
 
 
-def figures_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Figure]:
-    """Return the figures of a settled batch that is committed at a time, and has these segments.
+def stats_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable[BatchFile]) -> list[Stat]:
+    """Return the stats of a settled batch that is committed at a time, and has these segments.
 
     One of each target and outcome, and what they and the batch's events come to by bus. Raises StoreError.
     """
@@ -80,13 +80,13 @@ def figures_of(runtime: Runtime, batch: Batch, now: datetime, segments: Iterable
     found = []
     for named, sums in by_outcome.items():
         bus = batch.bus if batch.kind == "normal" else _bus_of(rules, named[0], batch.bus)  # of its runner: one bus
-        found.append(sums.figure("target", bus, named))
+        found.append(sums.stat("target", bus, named))
         buses[bus, named[2]].add(sums)
     for bus, sums in _again(runtime, batch, found, rules):
         buses[bus, AGAIN].add(sums)
     for outcome, sums in [*_events(runtime, batch, unmatched), *_stages(runtime, batch, chunks, now)]:
         buses[batch.bus, outcome].add(sums)
-    return found + [sums.figure("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
+    return found + [sums.stat("bus", bus, ("", "", outcome)) for (bus, outcome), sums in buses.items()]
 
 
 def _bus_of(rules: RuleSet, rule: str, otherwise: str) -> str:
@@ -191,13 +191,13 @@ def _share_out(by_outcome: Mapping[_Outcome, _Sums], sizes: Mapping[_Of, int], c
             each.size, each.cpu = size, took
 
 
-def _again(runtime: Runtime, batch: Batch, found: Iterable[Figure], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
+def _again(runtime: Runtime, batch: Batch, found: Iterable[Stat], rules: RuleSet) -> Iterator[tuple[str, _Sums]]:
     """Yield what comes into the reconciliation without being matched: what is redriven, and copies for dead letter
     queues.
     """
     if batch.kind == "redrive" and not batch.routes:
-        for figure in found:
-            yield figure.key.bus, _counted(figure.count)
+        for stat in found:
+            yield stat.key.bus, _counted(stat.count)
     for row in runtime.ledger.pending_of(batch.batch_id):
         if row.reason == COPY:
             yield _bus_of(rules, row.rule, batch.bus), _counted(row.count)

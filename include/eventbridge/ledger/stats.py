@@ -1,4 +1,4 @@
-"""Figures in the ledger: added by commit, folded into hours and days by upkeep, summed for pages and metrics."""
+"""Stats in the ledger: added by commit, folded into hours and days by upkeep, summed for pages and metrics."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sqlalchemy import Connection, Row
 
 from eventbridge.ledger.columns import microseconds
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.figure_table import SUMS, figure
-from eventbridge.ledger.statements import figures as statements
-from eventbridge.model.figure import GRAIN_LENGTHS, Figure, FigureAt, FigureKey, FigureStep, Grain, Scope
+from eventbridge.ledger.stat_table import SUMS, stat
+from eventbridge.ledger.statements import stats as statements
+from eventbridge.model.stat import GRAIN_LENGTHS, Grain, Scope, Stat, StatAt, StatKey, StatsStep
 
 #: Rows that one transaction folds: other writers wait for it, some milliseconds.
 ROWS_AT_ONCE = 500
@@ -22,21 +22,21 @@ _LONG = timedelta(days=30)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def add_figures(connection: Connection, figures: Sequence[Figure], now: datetime) -> None:
-    """Add figures to those of the minute; in the order of their keys, so that two commits wait in no circle.
+def add_stats(connection: Connection, stats: Sequence[Stat], now: datetime) -> None:
+    """Add stats to those of the minute; in the order of their keys, so that two commits wait in no circle.
 
     By the driver itself: of 10,000 rules SQLAlchemy would take four times as long to fill in the statement as the
     database to run it.
     """
-    if not figures:
+    if not stats:
         return
     at = microseconds(start_of("minute", now))
-    rows = sorted(_row(each, at) for each in figures)
-    compiled = statements.ADD_FIGURES.compile(dialect=connection.dialect)
+    rows = sorted(_row(each, at) for each in stats)
+    compiled = statements.ADD_STATS.compile(dialect=connection.dialect)
     if compiled.positional:
         connection.exec_driver_sql(str(compiled), rows)
     else:
-        names = figure.columns.keys()
+        names = stat.columns.keys()
         connection.exec_driver_sql(str(compiled), [dict(zip(names, row, strict=True)) for row in rows])
 
 
@@ -46,10 +46,10 @@ def start_of(grain: Grain, at: datetime) -> datetime:
     return _EPOCH if length is None else at - (at - _EPOCH) % length
 
 
-class Figures(Database):
-    """The part of the ledger about figures."""
+class Stats(Database):
+    """The part of the ledger about stats."""
 
-    def fold_figures(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
+    def fold_stats(self, scope: Scope, grain: Grain, to: Grain, before: datetime) -> int | None:
         """Add the oldest time of a grain to the longer one that holds it; return its rows, None: none is so old.
 
         Some rows at a time, each transaction so that every delivery is counted in one row of its scope at any moment.
@@ -70,48 +70,48 @@ class Figures(Database):
                 connection.execute(statements.FOLD, of | last)
                 folded += connection.execute(statements.DROP_FOLDED, of | last).rowcount
 
-    def figure_rows(self, scope: Scope) -> int:
-        """Return how many rows the figures of a scope take."""
+    def stat_rows(self, scope: Scope) -> int:
+        """Return how many rows the stats of a scope take."""
         with self._reading() as connection:
             return int(connection.execute(statements.ROWS, {"of_scope": scope}).scalar_one())
 
-    def figures(self, scope: Scope) -> list[Figure]:
+    def stats(self, scope: Scope) -> list[Stat]:
         """Return the sums since ever of each key of a scope: they only grow."""
         with self._reading() as connection:
-            return figures_ever(connection, scope)
+            return stats_ever(connection, scope)
 
-    def figures_between(self, scope: Scope, since: datetime, until: datetime) -> list[FigureAt]:
-        """Return the figures that begin from a time on, before another: by minute, hour or day, as they are kept."""
+    def stats_between(self, scope: Scope, since: datetime, until: datetime) -> list[StatAt]:
+        """Return the stats that begin from a time on, before another: by minute, hour or day, as they are kept."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         with self._reading() as connection:
             rows = connection.execute(statements.summed(scope, by, ranged=True), {"since": since, "until": until})
-            return [FigureAt(row.grain, row.at, _figure(scope, row)) for row in rows]
+            return [StatAt(row.grain, row.at, _stat(scope, row)) for row in rows]
 
-    def rules_with_figures(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
-        """Return the first names, at most so many, of rules behind one that have figures in a time."""
+    def rules_with_stats(self, since: datetime, until: datetime, after: str, most: int) -> list[str]:
+        """Return the first names, at most so many, of rules behind one that have stats in a time."""
         of = {"since": since, "until": until, "after": after, "most": most}
         with self._reading() as connection:
             return list(connection.scalars(statements.RULES_BEHIND, of))
 
-    def figures_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[FigureAt]:
+    def stats_by_day(self, since: datetime, until: datetime, first: str, last: str) -> list[StatAt]:
         """Return what the rules from one name to another came to on each day, by outcome, over all of their targets."""
         of = {"since": since, "until": until, "first": first, "last": last}
         with self._reading() as connection:
             return [
-                FigureAt("day", _EPOCH + timedelta(days=row.day), _of(_of_rule(row), row))
+                StatAt("day", _EPOCH + timedelta(days=row.day), _of(_of_rule(row), row))
                 for row in connection.execute(statements.BY_DAY, of)
             ]
 
-    def figures_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[FigureAt]:
-        """Return the figures of a rule's targets that begin at some times: by minute, hour or day, as they are kept."""
+    def stats_of_rule(self, bus: str, rule: str, times: Sequence[datetime]) -> list[StatAt]:
+        """Return the stats of a rule's targets that begin at some times: by minute, hour or day, as they are kept."""
         with self._reading() as connection:
             rows = connection.execute(statements.of_rule(times), {"of_bus": bus, "of_rule": rule})
-            return [FigureAt(row.grain, row.at, _figure("target", row)) for row in rows]
+            return [StatAt(row.grain, row.at, _stat("target", row)) for row in rows]
 
-    def figure_timeline(
+    def stat_timeline(
         self, scope: Scope, times: Sequence[datetime], step: timedelta, rule: tuple[str, str] | None = None
-    ) -> list[FigureStep]:
-        """Return the figures that begin at or between some times, by step from the first on, and by outcome.
+    ) -> list[StatsStep]:
+        """Return the stats that begin at or between some times, by step from the first on, and by outcome.
 
         `rule`: only of this bus and rule, then by target too.
         """
@@ -119,7 +119,7 @@ class Figures(Database):
         bus, name = rule or ("", "")
         with self._reading() as connection:
             return [
-                FigureStep(int(row.slot), _of(FigureKey(scope, bus, name, row.target, row.outcome), row))
+                StatsStep(int(row.slot), _of(StatKey(scope, bus, name, row.target, row.outcome), row))
                 for row in connection.execute(query)
             ]
 
@@ -130,38 +130,38 @@ class Figures(Database):
         with self._reading() as connection:
             return {(row.rule, row.outcome): int(row.deliveries) for row in connection.execute(query)}
 
-    def moved_since(self, since: datetime) -> tuple[int, list[FigureAt]]:
-        """Return how many events batches moved their offsets over since a time, and the figures of buses since then."""
+    def moved_since(self, since: datetime) -> tuple[int, list[StatAt]]:
+        """Return how many events batches moved their offsets over since a time, and the stats of buses since then."""
         by = ("grain", "at", "bus", "rule", "target", "outcome")
         until = since + _LONG
         with self._reading() as connection:
             moved = connection.execute(statements.MOVED_SINCE, {"planned": since - _LONG, "since": since}).scalar_one()
             rows = connection.execute(statements.summed("bus", by, ranged=True), {"since": since, "until": until})
-            return int(moved), [FigureAt(row.grain, row.at, _figure("bus", row)) for row in rows]
+            return int(moved), [StatAt(row.grain, row.at, _stat("bus", row)) for row in rows]
 
 
-def figures_ever(connection: Connection, scope: Scope) -> list[Figure]:
+def stats_ever(connection: Connection, scope: Scope) -> list[Stat]:
     """Return the sums since ever of each key of a scope, in a transaction of the caller."""
     rows = connection.execute(statements.summed(scope, ("bus", "rule", "target", "outcome")))
-    return [_figure(scope, row) for row in rows]
+    return [_stat(scope, row) for row in rows]
 
 
-def _row(each: Figure, at: int) -> tuple[str | int, ...]:
-    """Return a figure as the columns of its table, in their order."""
+def _row(each: Stat, at: int) -> tuple[str | int, ...]:
+    """Return a stat as the columns of its table, in their order."""
     key = each.key
     named = (key.scope, "minute", at, key.bus, key.rule, key.target, key.outcome)
     return (*named, each.count, each.matched, each.size, each.cpu, each.latency, *each.buckets)
 
 
-def _of_rule(row: Row[Any]) -> FigureKey:
-    return FigureKey("target", row.bus, row.rule, "", row.outcome)
+def _of_rule(row: Row[Any]) -> StatKey:
+    return StatKey("target", row.bus, row.rule, "", row.outcome)
 
 
-def _figure(scope: Scope, row: Row[Any]) -> Figure:
-    return _of(FigureKey(scope, row.bus, row.rule, row.target, row.outcome), row)
+def _stat(scope: Scope, row: Row[Any]) -> Stat:
+    return _of(StatKey(scope, row.bus, row.rule, row.target, row.outcome), row)
 
 
-def _of(key: FigureKey, row: Row[Any]) -> Figure:
+def _of(key: StatKey, row: Row[Any]) -> Stat:
     values = row._mapping
     count, matched, size, cpu, latency, *buckets = (int(values[name]) for name in SUMS)
-    return Figure(key, count, matched, size, cpu, latency, tuple(buckets))
+    return Stat(key, count, matched, size, cpu, latency, tuple(buckets))

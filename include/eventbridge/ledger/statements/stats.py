@@ -1,4 +1,4 @@
-"""Statements about figures: adding them up, folding them into longer times, reading them."""
+"""Statements about stats: adding them up, folding them into longer times, reading them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 from sqlalchemy import BigInteger, Select, Text, bindparam, delete, func, literal, select, tuple_, type_coerce
 
 from eventbridge.ledger.columns import UtcTime, microseconds
-from eventbridge.ledger.figure_table import SUMS, figure
+from eventbridge.ledger.stat_table import SUMS, stat
 from eventbridge.ledger.statements.inserts import insert_or_add
 from eventbridge.ledger.tables import batch, batch_range
 
-_c = figure.c
+_c = stat.c
 
-#: Adds figures to what is there of their keys.
-ADD_FIGURES = insert_or_add(figure, SUMS)
+#: Adds stats to what is there of their keys.
+ADD_STATS = insert_or_add(stat, SUMS)
 
 _NAMES = (_c.bus, _c.rule, _c.target, _c.outcome)
 _AT = (_c.scope == bindparam("of_scope")) & (_c.grain == bindparam("of_grain")) & (_c.at == bindparam("of_at"))
@@ -28,9 +28,9 @@ OLDEST = select(func.min(_c.at)).where(_c.scope == bindparam("of_scope"), _c.gra
 #: The first rows of one time.
 FIRST_ROWS = select(*_NAMES).where(_AT).order_by(*_NAMES).limit(bindparam("most"))
 
-#: Adds the figures of one time, up to a row, to a longer one that holds it.
+#: Adds the stats of one time, up to a row, to a longer one that holds it.
 FOLD = insert_or_add(
-    figure,
+    stat,
     SUMS,
     select(
         _c.scope,
@@ -40,11 +40,11 @@ FOLD = insert_or_add(
     ).where(_OLD),
 )
 
-#: Drops the figures of one time, up to a row.
-DROP_FOLDED = delete(figure).where(_OLD)
+#: Drops the stats of one time, up to a row.
+DROP_FOLDED = delete(stat).where(_OLD)
 
 #: How many rows a scope has.
-ROWS = select(func.count()).select_from(figure).where(_c.scope == bindparam("of_scope"))
+ROWS = select(func.count()).select_from(stat).where(_c.scope == bindparam("of_scope"))
 
 _DAY = 86_400_000_000
 
@@ -56,7 +56,7 @@ _OF_TARGETS = (
     _c.grain.in_(["minute", "hour", "day"]),
 )
 
-#: The names of the first rules behind one that have figures in a time.
+#: The names of the first rules behind one that have stats in a time.
 RULES_BEHIND = (
     select(_c.rule)
     .distinct()
@@ -123,7 +123,7 @@ def outcomes(times: Sequence[datetime], buses: Sequence[str], rules: Sequence[st
 
 
 def of_rule(times: Sequence[datetime]) -> Select[Any]:
-    """Return the query for the figures of a rule's targets that begin at some times, however long they are.
+    """Return the query for the stats of a rule's targets that begin at some times, however long they are.
 
     Each time is looked up, so that other rules cost nothing.
     """

@@ -1,4 +1,4 @@
-"""What rules and buses came to by day: the cost of each rule, from the figures of the ledger."""
+"""What rules and buses came to by day: the cost of each rule, from the stats of the ledger."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from eventbridge.model.cursor import read_name_cursor, write_name_cursor
-from eventbridge.model.figure import EVENT_OUTCOMES, FigureAt
+from eventbridge.model.stat import EVENT_OUTCOMES, StatAt
 from eventbridge.stages.operate.find import find_rule
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.visibility import visibility_of
@@ -51,8 +51,8 @@ class BusDay:
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What `eventbridge figures` shows; days in UTC, the last one until now."""
+class Stats:
+    """What `eventbridge stats` shows; days in UTC, the last one until now."""
 
     since: datetime
     until: datetime
@@ -60,16 +60,16 @@ class Figures:
     buses: tuple[BusDay, ...]
 
 
-def daily_figures(runtime: Runtime, days: int, rule: str | None = None) -> Figures:
-    """Return the figures of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
-    found, _ = figure_page(runtime, days, rule)
+def daily_stats(runtime: Runtime, days: int, rule: str | None = None) -> Stats:
+    """Return the stats of the last days, today included; `rule`: of this one only. Raises NotFoundError."""
+    found, _ = stats_page(runtime, days, rule)
     return found
 
 
-def figure_page(
+def stats_page(
     runtime: Runtime, days: int, rule: str | None = None, limit: int | None = None, cursor: str | None = None
-) -> tuple[Figures, str | None]:
-    """Return the figures of the last days of at most so many rules, and the cursor behind which there are more.
+) -> tuple[Stats, str | None]:
+    """Return the stats of the last days of at most so many rules, and the cursor behind which there are more.
 
     Raises NotFoundError for a rule that is none, UserError for an invalid cursor.
     """
@@ -81,32 +81,32 @@ def figure_page(
     names = [rule] if rule is not None else _names(runtime, since, now, after, (limit or _ALL) + 1)
     shown = names[:limit]
     following = write_name_cursor(shown[-1]) if len(names) > len(shown) else None
-    return Figures(since, now, _rule_days(runtime, since, now, shown), _bus_days(runtime, since, now, rule)), following
+    return Stats(since, now, _rule_days(runtime, since, now, shown), _bus_days(runtime, since, now, rule)), following
 
 
 def _names(runtime: Runtime, since: datetime, now: datetime, after: str, most: int) -> list[str]:
     """Return the first rules behind a name; to somebody who is limited to owners no name of others is told."""
     own = visibility_of(runtime).rules
     if own is None:
-        return runtime.ledger.rules_with_figures(since, now, after, most)
+        return runtime.ledger.rules_with_stats(since, now, after, most)
     return sorted(name for name in own if name > after)[:most]
 
 
 def _rule_days(runtime: Runtime, since: datetime, now: datetime, names: list[str]) -> tuple[RuleDay, ...]:
     visibility = visibility_of(runtime)
-    found: dict[tuple[datetime, str, str], list[FigureAt]] = defaultdict(list)
-    for each in runtime.ledger.figures_by_day(since, now, names[0], names[-1]) if names else ():
-        if visibility.rule(each.figure.key.rule):
-            found[each.at, each.figure.key.bus, each.figure.key.rule].append(each)
+    found: dict[tuple[datetime, str, str], list[StatAt]] = defaultdict(list)
+    for each in runtime.ledger.stats_by_day(since, now, names[0], names[-1]) if names else ():
+        if visibility.rule(each.stat.key.rule):
+            found[each.at, each.stat.key.bus, each.stat.key.rule].append(each)
     return tuple(_rule_day(*key, of) for key, of in sorted(found.items()))
 
 
 def _bus_days(runtime: Runtime, since: datetime, now: datetime, rule: str | None) -> tuple[BusDay, ...]:
     visibility = visibility_of(runtime)
-    found: dict[tuple[datetime, str], list[FigureAt]] = defaultdict(list)
-    for each in runtime.ledger.figures_between("bus", since, now) if rule is None else ():
-        if each.figure.key.outcome in EVENT_OUTCOMES and visibility.bus(each.figure.key.bus):
-            found[_day(each.at), each.figure.key.bus].append(each)
+    found: dict[tuple[datetime, str], list[StatAt]] = defaultdict(list)
+    for each in runtime.ledger.stats_between("bus", since, now) if rule is None else ():
+        if each.stat.key.outcome in EVENT_OUTCOMES and visibility.bus(each.stat.key.bus):
+            found[_day(each.at), each.stat.key.bus].append(each)
     return tuple(_bus_day(*key, of) for key, of in sorted(found.items()))
 
 
@@ -121,40 +121,40 @@ def rule_days(runtime: Runtime, rule: str, days: int) -> list[RuleDay]:
     minute, hour = now.replace(second=0, microsecond=0), now.replace(minute=0, second=0, microsecond=0)
     times = {minute - timedelta(minutes=back) for back in range(_MINUTES)}
     times |= {hour - timedelta(hours=back) for back in range(24 * days)}
-    by_day: dict[datetime, list[FigureAt]] = defaultdict(list)
-    for each in runtime.ledger.figures_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
+    by_day: dict[datetime, list[StatAt]] = defaultdict(list)
+    for each in runtime.ledger.stats_of_rule(found.bus, rule, sorted(each for each in times if each >= since)):
         by_day[_day(each.at)].append(each)
     return [_rule_day(day, found.bus, rule, by_day[day]) for day in sorted(by_day, reverse=True)]
 
 
-def _rule_day(day: datetime, bus: str, rule: str, found: list[FigureAt]) -> RuleDay:
+def _rule_day(day: datetime, bus: str, rule: str, found: list[StatAt]) -> RuleDay:
     counts = _counts(found)
-    latency = sum(each.figure.latency for each in found)
-    timed = sum(sum(each.figure.buckets) for each in found)
+    latency = sum(each.stat.latency for each in found)
+    timed = sum(sum(each.stat.buckets) for each in found)
     return RuleDay(
         day=day,
         bus=bus,
         rule=rule,
-        matched=sum(each.figure.matched for each in found),
+        matched=sum(each.stat.matched for each in found),
         delivered=counts["delivered"],
         dead_lettered=counts["dead_lettered"],
         pending=counts["pending"],
-        size=sum(each.figure.size for each in found),
-        cpu_seconds=sum(each.figure.cpu for each in found) / 1e6,
+        size=sum(each.stat.size for each in found),
+        cpu_seconds=sum(each.stat.cpu for each in found) / 1e6,
         mean_seconds=latency / timed / 1e6 if timed else None,
     )
 
 
-def _bus_day(day: datetime, bus: str, found: list[FigureAt]) -> BusDay:
+def _bus_day(day: datetime, bus: str, found: list[StatAt]) -> BusDay:
     counts = _counts(found)
     events = {outcome: counts[outcome] for outcome in EVENT_OUTCOMES}
-    return BusDay(day, bus, **events, size=sum(each.figure.size for each in found))
+    return BusDay(day, bus, **events, size=sum(each.stat.size for each in found))
 
 
-def _counts(found: list[FigureAt]) -> dict[str, int]:
+def _counts(found: list[StatAt]) -> dict[str, int]:
     counts: dict[str, int] = defaultdict(int)
     for each in found:
-        counts[each.figure.key.outcome] += each.figure.count
+        counts[each.stat.key.outcome] += each.stat.count
     return counts
 
 

@@ -1,4 +1,4 @@
-"""The ledger's table of figures; see `model.figure`."""
+"""The ledger's table of stats; see `model.stat`."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from sqlalchemy import BigInteger, Column, PrimaryKeyConstraint, Table, Text
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import BY_KEY, metadata
-from eventbridge.model.figure import BOUNDS_MS
+from eventbridge.model.stat import BOUNDS_MS
 
 #: The latency buckets' columns, in the order of their bounds.
 BUCKET_COLUMNS = (*(f"within_{bound}" for bound in BOUNDS_MS), "later")
-#: What is added up where two figures have one key.
+#: What is added up where two stats have one key.
 SUMS = ("count", "matched", "size", "cpu", "latency", *BUCKET_COLUMNS)
 
 #: Counts by time: the key begins with it, so that a batch writes in one place and what is old lies together.
-figure = Table(
+stat = Table(
     "figure",
     metadata,
     Column("scope", Text, nullable=False),

@@ -1,4 +1,4 @@
-"""Folds figures into hours, days and what was ever, so that they take bounded room and lose nothing of their sums."""
+"""Folds stats into hours, days and what was ever, so that they take bounded room and lose nothing of their sums."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
-from eventbridge.model.figure import Grain, Scope
+from eventbridge.model.stat import Grain, Scope
 from eventbridge.stages.upkeep.run import Run
 
-#: How long figures stay as they are before they are folded, by scope: a bus has few, rules' targets may be thousands.
+#: How long stats stay as they are before they are folded, by scope: a bus has few, rules' targets may be thousands.
 KEPT: Final[Mapping[Scope, Mapping[Grain, timedelta]]] = {
     "bus": {"minute": timedelta(hours=26), "hour": timedelta(days=32), "day": timedelta(days=800)},
     "target": {"minute": timedelta(hours=3), "hour": timedelta(days=8), "day": timedelta(days=400)},
 }
-#: Figures of a scope that are kept at most; of more, what is older than a half, a quarter ... of its time is folded.
+#: Stats of a scope that are kept at most; of more, what is older than a half, a quarter ... of its time is folded.
 MOST_ROWS: Final = 1_000_000
 
 _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day": "ever"}
@@ -22,7 +22,7 @@ _LONGER: Final[Mapping[Grain, Grain]] = {"minute": "hour", "hour": "day", "day":
 _HALVINGS: Final = 8
 
 
-def fold_figures(run: Run, most_rows: int = MOST_ROWS) -> None:
+def fold_stats(run: Run, most_rows: int = MOST_ROWS) -> None:
     """Fold what is old, and more where a scope has more rows than `most_rows`; a dry run changes nothing."""
     if run.dry_run:
         return
@@ -31,13 +31,13 @@ def fold_figures(run: Run, most_rows: int = MOST_ROWS) -> None:
             for grain, age in kept.items():
                 if not _fold(run, scope, grain, age / 2**halved):
                     return
-            if run.runtime.ledger.figure_rows(scope) <= most_rows:
+            if run.runtime.ledger.stat_rows(scope) <= most_rows:
                 break
 
 
 def _fold(run: Run, scope: Scope, grain: Grain, age: timedelta) -> bool:
     """Fold what of a grain is older than an age; False: the time of the run is over."""
-    while run.runtime.ledger.fold_figures(scope, grain, _LONGER[grain], run.now - age) is not None:
+    while run.runtime.ledger.fold_stats(scope, grain, _LONGER[grain], run.now - age) is not None:
         run.progressed()
         if run.is_over():
             return False

@@ -1,0 +1,79 @@
+"""What a ledger must do with stats: add them in the transaction of commit, fold them, and lose nothing of a sum."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from contracts.ledger_samples import START, after, register, settle, some_ranges
+
+from eventbridge.ledger import Ledger
+from eventbridge.model.stat import BUCKETS, Stat, StatKey
+
+STAT = Stat(StatKey("target", "orders", "late", "crm", "delivered"), 3, 3, 900, 70, 5_000, (0, 3, *[0] * 13))
+OTHER = replace(STAT, key=replace(STAT.key, target="erp"), count=2**40)
+
+
+class StatsContract:
+    """The part about stats."""
+
+    def test_a_commit_adds_stats_once(self, ledger: Ledger, rival: Ledger) -> None:
+        """Whoever commits second adds nothing."""
+        register(ledger)
+        settle(ledger)
+        assert len(STAT.buckets) == BUCKETS
+
+        assert ledger.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000", stats=[OTHER, STAT])
+        assert not rival.commit_batch("batch-1", "flights", some_ranges(), after(9), "000000", stats=[STAT])
+
+        assert rival.stats("target") == [STAT, OTHER]
+        assert rival.stats("bus") == []
+        (at,) = {each.at for each in rival.stats_between("target", START - timedelta(hours=1), after(60))}
+        assert at == START.replace(second=0, microsecond=0)
+
+    def test_stats_of_one_minute_add_up(self, ledger: Ledger) -> None:
+        """Those of two batches with the same key are one row with both sums."""
+        settle(ledger)
+        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=[STAT])
+        settle(ledger, "batch-2")
+        ledger.commit_batch("batch-2", "flights", [], after(2), "000000", stats=[STAT])
+
+        assert ledger.stat_rows("target") == 1
+        (sums,) = ledger.stats("target")
+        assert (sums.count, sums.cpu, sums.latency, sums.buckets[1]) == (6, 140, 10_000, 6)
+
+    def test_some_rules_are_added_up_by_day_and_outcome(self, ledger: Ledger, rival: Ledger) -> None:
+        """Those between two names, over all their targets; names are told some at a time."""
+        settle(ledger)
+        keys = [replace(STAT.key, rule=f"rule-{number}", target=target) for number in range(4) for target in "ab"]
+        stats = [replace(STAT, key=each) for each in keys]
+        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=stats)
+        day = START.replace(hour=0, minute=0, second=0, microsecond=0)
+        minute = START.replace(second=0, microsecond=0)
+
+        found = rival.stats_by_day(day, after(60), "rule-1", "rule-2")
+
+        assert [(each.at, each.stat.key.rule, each.stat.count) for each in found] == [
+            (day, "rule-1", 6),
+            (day, "rule-2", 6),
+        ]
+        assert rival.rules_with_stats(day, after(60), "rule-0", 2) == ["rule-1", "rule-2"]
+        assert rival.rules_with_stats(after(60), after(120), "", 2) == []
+        assert rival.outcomes_of([minute], {("orders", "rule-3"), ("orders", "rule-9")}) == {("rule-3", "delivered"): 6}
+
+    def test_what_is_old_is_folded(self, ledger: Ledger, rival: Ledger) -> None:
+        """A minute into its hour, the hour into its day, the day into what was ever; nothing younger."""
+        settle(ledger)
+        many = [replace(STAT, key=replace(STAT.key, rule=f"rule-{number:04d}")) for number in range(1_200)]
+        ledger.commit_batch("batch-1", "flights", [], after(1), "000000", stats=many)
+        day = START.replace(hour=0, minute=0, second=0, microsecond=0)
+
+        assert ledger.fold_stats("target", "minute", "hour", START.replace(second=0, microsecond=0)) is None
+        assert ledger.fold_stats("target", "minute", "hour", after(60)) == 1_200
+        assert rival.fold_stats("target", "minute", "hour", after(60)) is None
+        assert {each.grain for each in rival.stats_between("target", day, after(60))} == {"hour"}
+        assert ledger.fold_stats("target", "hour", "day", after(60)) == 1_200
+        assert {(each.grain, each.at) for each in rival.stats_between("target", day, after(60))} == {("day", day)}
+        assert ledger.fold_stats("target", "day", "ever", after(60)) == 1_200
+        assert rival.stats_between("target", day - timedelta(days=30_000), after(60)) == []
+        assert rival.stats("target") == many
