@@ -17,7 +17,7 @@ def publish(
     """Publish CloudEvents, all or none of them, and return where each lies, durably.
 
     `events`: dicts, JSON texts, or one text of JSON lines; one without `id` gets one. `topic` None: the bus's first.
-    The EVENTBRIDGE_* variables say where rule files and buses are. Raises UserError with every mistake, and BusError.
+    The EVENTBRIDGE_* variables say where rule files and buses are. Raises UserError with every error, and BusError.
     """
     import os
 

@@ -4,7 +4,7 @@ EventBridgeError
 ├── UserError                 what a person wrote is wrong: shown without traceback, exit code 2
 │   ├── SettingsError         an EVENTBRIDGE_* setting
 │   ├── PackageMissing        a package that an extra of this one would have installed
-│   ├── RuleFileError         rule files; holds every Mistake at once
+│   ├── RuleFileError         rule files; holds every RuleError at once
 │   ├── PatternError          a filter pattern
 │   ├── TransformError        a transform's definition
 │   ├── EventError            not one strict JSON object, or no CloudEvent
@@ -29,7 +29,7 @@ EventBridgeError
 │   ├── StreamingLeaseTakenError       another process delivers the events of a runner in streaming mode
 │   └── SparkError
 ├── BudgetSpent               the CPU time of a rule's expensive transforms in this batch is used up; routed later
-└── TransformFailed           one event that one transform cannot render (a dead letter, not a mistake)
+└── TransformFailed           one event that one transform cannot render (a dead letter, not a user error)
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PackageMissing(UserError):
 
 
 @dataclass(frozen=True)
-class Mistake:
+class RuleError:
     """One thing wrong in a rule file: where it stands, what it is, and what to do about it.
 
     `line` and `column` count from 1; `path` is a JSON path such as `$.rules.big-orders.bus`.
@@ -115,24 +115,24 @@ class Mistake:
         return f"{self.file}:{self.line}:{self.column}: {self.path}: {self.message}. {self.remedy}"
 
 
-#: Mistakes that one message names; a file that was generated wrongly may have hundreds of thousands.
+#: Errors that one message names; a file that was generated wrongly may have hundreds of thousands.
 MOST_NAMED = 200
 
 
-def named_lines(mistakes: Sequence[object]) -> list[str]:
-    """Return a line for each of the first 200 mistakes, and one that counts the rest if there are more."""
-    more = len(mistakes) - MOST_NAMED
-    return [*map(str, mistakes[:MOST_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
+def named_lines(errors: Sequence[object]) -> list[str]:
+    """Return a line for each of the first 200 errors, and one that counts the rest if there are more."""
+    more = len(errors) - MOST_NAMED
+    return [*map(str, errors[:MOST_NAMED]), *([f"and {more:,} more"] if more > 0 else [])]
 
 
 class RuleFileError(UserError):
-    """Rule files hold mistakes: all of them are in `mistakes`, the message names the first 200."""
+    """Rule files hold errors: all of them are in `errors`, the message names the first 200."""
 
-    def __init__(self, mistakes: Sequence[Mistake]) -> None:
-        self.mistakes = tuple(mistakes)
-        count = len(self.mistakes)
-        head = f"{count} mistake{'s' if count != 1 else ''} in the rule files:"
-        super().__init__("\n".join([head, *named_lines(self.mistakes)]))
+    def __init__(self, errors: Sequence[RuleError]) -> None:
+        self.errors = tuple(errors)
+        count = len(self.errors)
+        head = f"{count} error{'s' if count != 1 else ''} in the rule files:"
+        super().__init__("\n".join([head, *named_lines(self.errors)]))
 
 
 class PatternError(UserError):

@@ -11,7 +11,7 @@ from typing import Final
 _LONGEST: Final = 100
 #: Of more names, only those that begin and end most like the word are compared.
 _MOST_COMPARED: Final = 100
-#: Of one list of mistakes, so many have suggestions: 10,000 unknown names among 10,000 are compared for minutes.
+#: Of one list of errors, so many have suggestions: 10,000 unknown names among 10,000 are compared for minutes.
 MOST_SUGGESTED: Final = 20
 
 

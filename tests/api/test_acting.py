@@ -122,16 +122,16 @@ def test_what_else_is_looked_at(acting: httpx.Client) -> None:
 
 
 def test_a_rule_file_is_checked_among_the_others(told: Server, acting: httpx.Client) -> None:
-    """As `rules check` does: mistakes with their lines, those with other files too, and nothing is written."""
+    """As `rules check` does: errors with their lines, those with other files too, and nothing is written."""
     file = told.installation.folder / "rules" / "orders.yaml"
     good = acting.post("/rules/check", json={"file": "orders.yaml", "content": file.read_text()}).json()
-    twice = acting.post("/rules/check", json={"file": "new.yaml", "content": file.read_text()}).json()["mistakes"]
+    twice = acting.post("/rules/check", json={"file": "new.yaml", "content": file.read_text()}).json()["errors"]
     wrong = acting.post("/rules/check", json={"file": "new.yaml", "content": "rules:\n  r: {bus: order}\n"}).json()
     outside = acting.post("/rules/check", json={"file": "../new.yaml", "content": ""})
 
     assert good == json.loads(told.installation.run("rules", "check", "--json"))
     assert {each["path"] for each in twice} == {"$.buses.orders", "$.buses.invoices", "$.rules.all-orders"}
-    assert {(each["line"], each["path"]) for each in wrong["mistakes"]} == {(2, "$.rules.r"), (2, "$.rules.r.bus")}
+    assert {(each["line"], each["path"]) for each in wrong["errors"]} == {(2, "$.rules.r"), (2, "$.rules.r.bus")}
     assert outside.status_code == 400
     assert not (file.parent / "new.yaml").exists()
 

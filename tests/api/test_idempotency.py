@@ -119,5 +119,5 @@ def test_another_event_under_a_key_that_is_free_again_has_another_id(server: Ser
 
 
 def test_a_key_has_a_length(client: httpx.Client) -> None:
-    """An empty key, or one of more than 255 characters, is a mistake."""
+    """An empty key, or one of more than 255 characters, is an error."""
     assert [post(client, key, "{}").status_code for key in ("", "k" * 256)] == [400, 400]

@@ -98,7 +98,7 @@ def test_health_needs_no_token(server: Server) -> None:
 
 
 def test_health_is_503_where_rules_never_were_good(tmp_path: Path) -> None:
-    """A mistake in the first rule files: no bus is known, and nothing can be published."""
+    """An error in the first rule files: no bus is known, and nothing can be published."""
     made = Installation(tmp_path)
     token = made.token("shop", "publish:*")
     (tmp_path / "rules" / "orders.yaml").write_text("rules: [")

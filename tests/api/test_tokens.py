@@ -94,7 +94,7 @@ def test_the_ledger_holds_no_token(tmp_path: Path) -> None:
         (("revoke", "her"), "Did you mean there?"),
     ],
 )
-def test_a_mistake_makes_no_token(
+def test_an_error_makes_no_token(
     arguments: tuple[str, ...],
     said: str,
     tmp_path: Path,

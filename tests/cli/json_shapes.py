@@ -113,7 +113,7 @@ CHUNK = {
 
 
 SHAPES: dict[tuple[str, ...], Any] = {
-    ("rules", "check"): {"mistakes": [], "hash": "str", "buses": "int", "rules": "int", "warnings": []},
+    ("rules", "check"): {"errors": [], "hash": "str", "buses": "int", "rules": "int", "warnings": []},
     ("rules", "test", "big-orders", "--explain", "--events", "one.jsonl"): [
         {
             "line": "int",
@@ -183,7 +183,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "operators": [],
         "pools": [],
         "owners": [],
-        "mistakes": [],
+        "errors": [],
         "rules_since": "str",
     },
     ("maintain",): {

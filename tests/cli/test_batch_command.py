@@ -36,6 +36,6 @@ def test_a_delivery_file_of_a_committed_batch_is_routed_again(delivered: Any, ev
     assert eventbridge("audit").code == 0
 
 
-def test_an_unknown_batch_is_a_mistake(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_an_unknown_batch_is_an_error(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """As for `audit`."""
     assert eventbridge("batch", "repair", "zzz").code == 2

@@ -78,7 +78,7 @@ def test_a_name_chooses_by_the_beginning_of_an_id(delivered: Any, eventbridge: C
 def test_what_chooses_nothing_is_said(
     options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
-    """A time, a name or a condition that is none is the user's mistake; SQL reaches no file and no variable."""
+    """A time, a name or a condition that is none is the user's error; SQL reaches no file and no variable."""
     result = eventbridge("dead-letters", "list", *options)
 
     assert result.code == 2
@@ -128,7 +128,7 @@ def _cpu_seconds(process: psutil.Process) -> float:
     return float(times.user + times.system)
 
 
-def test_a_damaged_file_is_no_mistake_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_damaged_file_is_no_error_of_the_user(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """A file that is gone is told as what it is, with the command that makes it again."""
     for path in (delivered.folder / "home" / "store" / "dead_letters").rglob("*.parquet"):
         path.unlink()

@@ -52,15 +52,15 @@ def test_an_error_with_json_is_one_object_on_the_last_line(
     assert text.err.endswith(f"error: {found['message']}\n")
 
 
-def test_mistakes_in_rule_files_are_fields(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """A program reads file, line, column, path, message and remedy of each mistake, whichever command met them."""
+def test_errors_in_rule_files_are_fields(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """A program reads file, line, column, path, message and remedy of each error, whichever command met them."""
     (shop.rules / "orders.yaml").write_text("buses: {orders: {source: {type: embeded}}}\n")
 
     found = json.loads(eventbridge("status", "--json").err.splitlines()[-1])
 
     assert found["error"] == "invalid_rules"
-    assert [set(each) for each in found["mistakes"]] == [{"file", "line", "column", "path", "message", "remedy"}]
-    assert (found["mistakes"][0]["line"], found["mistakes"][0]["path"]) == (1, "$.buses.orders.source.type")
+    assert [set(each) for each in found["errors"]] == [{"file", "line", "column", "path", "message", "remedy"}]
+    assert (found["errors"][0]["line"], found["errors"][0]["path"]) == (1, "$.buses.orders.source.type")
 
 
 def test_a_failure_of_the_machine_has_its_shape_too(shop: Any) -> None:

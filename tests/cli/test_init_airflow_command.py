@@ -15,7 +15,7 @@ import pytest
 from eventbridge.errors import EXTRAS
 from eventbridge.version import __version__
 
-FILES = ["eventbridge_dags.py", "rule_mistakes.py"]
+FILES = ["eventbridge_dags.py", "eventbridge_rule_errors.py"]
 
 
 def test_it_writes_two_files_that_airflow_looks_into(tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
@@ -71,7 +71,7 @@ def test_it_may_be_repeated(tmp_path: Path, eventbridge: Callable[..., Any]) -> 
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("rule_mistakes.py", "mine = 1", "not written by `eventbridge init-airflow`"),
+        ("eventbridge_rule_errors.py", "mine = 1", "not written by `eventbridge init-airflow`"),
         (
             "eventbridge_deliver_events.py",
             "from eventbridge.orchestrate.dags.deliver_events import x",

@@ -236,7 +236,7 @@ def test_audit_of_whole_files_finds_what_no_sum_is_made_of(delivered: Any, event
 
 
 def test_audit_of_one_batch_by_the_beginning_of_its_id(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """--batch takes a prefix; what names none, or several, is the user's mistake."""
+    """--batch takes a prefix; what names none, or several, is the user's error."""
     batch = eventbridge("status", "--json").json["batches"][0]["batch_id"]
     assert eventbridge("audit", "--batch", batch[:9].upper(), "--json").json["batches"] == 1
     assert eventbridge("audit", "--batch", batch, "--json").json["deliveries"]["all-orders/gone"]["pending"] == 3
@@ -283,7 +283,7 @@ def test_dead_letters_are_chosen(
 
 
 def test_dead_letters_that_cannot_be_chosen(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """A reason that is none is a mistake; a rule that no file names is a note with the nearest; more is noted too."""
+    """A reason that is none is an error; a rule that no file names is a note with the nearest; more is noted too."""
     assert "Did you mean NonRetryable?" in eventbridge("dead-letters", "list", "--reason", "NonRetriable").err
     assert "Did you mean big-orders?" in eventbridge("dead-letters", "list", "--rule", "big-order").err
     assert "more than 3" in eventbridge("dead-letters", "list", "--limit", "3").err
@@ -334,7 +334,7 @@ def test_a_file_of_dead_letters_that_is_gone_is_told(delivered: Any, eventbridge
 
 
 def test_names_of_no_dead_letter(delivered: Any, eventbridge: Callable[..., Any]) -> None:
-    """Nonsense, nothing and too short a prefix are the user's mistakes, the last with what it could mean."""
+    """Nonsense, nothing and too short a prefix are the user's errors, the last with what it could mean."""
     listed = eventbridge("dead-letters", "list", "--json").json
     ids = [each["delivery_id"] for each in listed if each["delivery_id"]]
     (prefix,) = [digit for digit in "0123456789abcdef" if sum(each.startswith(digit) for each in ids) > 1][:1]

@@ -117,7 +117,7 @@ def test_it_warns_while_nobody_would_see_the_events(shop: Any, eventbridge: Call
         (("orders", "."), "Is a directory"),
     ],
 )
-def test_a_users_mistake_publishes_nothing(
+def test_a_users_error_publishes_nothing(
     arguments: tuple[str, ...], said: str, shop: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """A bus, topic or file that is not there: exit code 2, the nearest name, nothing published."""

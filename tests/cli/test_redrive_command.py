@@ -139,7 +139,7 @@ def test_what_fails_again_is_a_new_dead_letter_or_pending(delivered: Any, eventb
 
 
 def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbridge: Callable[..., Any]) -> None:
-    """One that has ended stays as it is; one that is none is the user's mistake."""
+    """One that has ended stays as it is; one that is none is the user's error."""
     redrive_id = eventbridge("dead-letters", "redrive", "--target", "bad", "--json").json["redrive_id"]
 
     ended = eventbridge("dead-letters", "cancel", redrive_id[:8])
@@ -171,7 +171,7 @@ def test_a_redrive_is_cancelled_by_the_beginning_of_its_id(healed: Any, eventbri
         (("--sql", "nonsense here"), "not a condition"),
     ],
 )
-def test_mistakes_begin_nothing(
+def test_errors_begin_nothing(
     options: tuple[str, ...], said: str, delivered: Any, eventbridge: Callable[..., Any]
 ) -> None:
     """What is written wrong is told, and no redrive is recorded."""

@@ -127,7 +127,7 @@ def test_what_is_held_for_a_disabled_target_is_not_a_rules_to_release(
 
 
 def test_a_rule_that_nobody_knows_cannot_be_released(held: Any, eventbridge: Callable[..., Any]) -> None:
-    """It is the user's mistake, and the nearest name is told."""
+    """It is the user's error, and the nearest name is told."""
     wrong = eventbridge("rules", "release", "costy")
 
     assert wrong.code == 2
@@ -193,7 +193,7 @@ def test_nothing_is_skipped_for_an_id_that_is_empty(nothing: str, strict: Any, e
 
 
 def test_one_delivery_is_skipped(strict: Any, eventbridge: Callable[..., Any]) -> None:
-    """Exactly that one becomes a dead letter; one the rule is not on hold at is a mistake that names those it is."""
+    """Exactly that one becomes a dead letter; one the rule is not on hold at is an error that names those it is."""
     (row,) = [row for row in eventbridge("status", "--json").json["pending"] if row["target"] == "lines"]
     delivery = row["held"].removeprefix("on hold at ")
 

@@ -14,14 +14,14 @@ EVENT = {"specversion": "1.0", "id": "o1", "source": "/shop", "type": "order.pla
 
 
 def test_check_counts_what_it_read(eventbridge: Callable[..., Any]) -> None:
-    """Rule files without mistakes: one line, exit code 0."""
+    """Rule files without errors: one line, exit code 0."""
     result = eventbridge("rules", "check")
 
-    assert (result.code, result.out, result.err) == (0, "2 rules on 1 bus: no mistakes\n", "")
+    assert (result.code, result.out, result.err) == (0, "2 rules on 1 bus: no errors\n", "")
 
 
-def test_check_tells_every_mistake_with_its_place(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """All mistakes of all files, each with file, line, column, path and remedy; exit code 2, no traceback."""
+def test_check_tells_every_error_with_its_place(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """All errors of all files, each with file, line, column, path and remedy; exit code 2, no traceback."""
     shop.write("rules/second.yaml", "rules:", "  x:", "    bus: order", "    patern: {}")
 
     result = eventbridge("rules", "check")
@@ -35,34 +35,34 @@ def test_check_tells_every_mistake_with_its_place(shop: Any, eventbridge: Callab
     assert any("second.yaml:4:" in line and "pattern" in line for line in lines)
 
 
-def test_check_gives_mistakes_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """With --json the mistakes are on standard output; the exit code stays 2."""
+def test_check_gives_errors_as_json(shop: Any, eventbridge: Callable[..., Any]) -> None:
+    """With --json the errors are on standard output; the exit code stays 2."""
     shop.write("rules/second.yaml", "rules:", "  x:", "    bus: orders", "    patern: {}")
 
     result = eventbridge("rules", "check", "--json")
 
     assert result.code == 2
-    assert {"file", "line", "column", "path", "message", "remedy"} == set(result.json["mistakes"][0])
+    assert {"file", "line", "column", "path", "message", "remedy"} == set(result.json["errors"][0])
     assert (result.code, result.err) == (2, "")
     assert result.err == ""
 
 
-def test_a_terminal_gets_no_more_mistakes_than_it_can_hold(delivered: Any, eventbridge: Callable[..., Any]) -> None:
+def test_a_terminal_gets_no_more_errors_than_it_can_hold(delivered: Any, eventbridge: Callable[..., Any]) -> None:
     """`rules check`, and `status` while older rules stay in force, name 200 and count the rest; JSON has all."""
     wrong = "\n".join(f"  Wrong{number}: {{}}" for number in range(301))
     (delivered.rules / "more.yaml").write_text(f"rules:\n{wrong}\n")
 
     checked = eventbridge("rules", "check")
     status = eventbridge("status")
-    count = len(eventbridge("rules", "check", "--json").json["mistakes"])
+    count = len(eventbridge("rules", "check", "--json").json["errors"])
 
     assert count > 300
     assert len(checked.err.splitlines()) == 202
-    assert checked.err.splitlines()[0] == f"error: {count} mistakes in the rule files:"
+    assert checked.err.splitlines()[0] == f"error: {count} errors in the rule files:"
     assert checked.err.splitlines()[-1] == f"and {count - 200} more"
     assert sum("more.yaml" in line for line in status.out.splitlines()) == 200
     assert f"  and {count - 200} more\n" in status.out
-    assert len(eventbridge("status", "--json").json["mistakes"]) == count
+    assert len(eventbridge("status", "--json").json["errors"]) == count
 
 
 def test_check_warns_of_conditions_that_match_nothing(shop: Any, eventbridge: Callable[..., Any]) -> None:
@@ -104,10 +104,10 @@ def test_check_looks_whether_a_file_target_can_be_written_to(
     result = eventbridge("rules", "check", "--json")
 
     assert result.code == 2
-    [mistake] = result.json["mistakes"]
-    assert (mistake["line"], mistake["path"]) == (17, "$.rules.all-orders.targets.more.path")
-    assert message.format(folder=shop.folder) in mistake["message"]
-    assert mistake["remedy"].startswith(remedy.format(folder=shop.folder))
+    [error] = result.json["errors"]
+    assert (error["line"], error["path"]) == (17, "$.rules.all-orders.targets.more.path")
+    assert message.format(folder=shop.folder) in error["message"]
+    assert error["remedy"].startswith(remedy.format(folder=shop.folder))
     assert eventbridge("rules", "show").code == 0
 
 
@@ -123,7 +123,7 @@ def test_check_lets_folders_be_missing(shop: Any, eventbridge: Callable[..., Any
 def test_check_warns_of_streaming_tasks_that_take_every_slot(
     shop: Any, eventbridge: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where the environment says how many tasks Airflow runs; it is no mistake."""
+    """Where the environment says how many tasks Airflow runs; it is no error."""
     monkeypatch.setenv("AIRFLOW__CORE__PARALLELISM", "1")
     shop.write("rules/runners.yaml", "runners:", "  orders: {mode: streaming}")
 
@@ -134,7 +134,7 @@ def test_check_warns_of_streaming_tasks_that_take_every_slot(
 
 
 def test_another_folder_can_be_named(shop: Any, eventbridge: Callable[..., Any]) -> None:
-    """--rules reads another folder than the settings name; one that is not there is the user's mistake."""
+    """--rules reads another folder than the settings name; one that is not there is the user's error."""
     assert eventbridge("rules", "check", "--rules", str(shop.rules)).code == 0
 
     result = eventbridge("rules", "check", "--rules", "nowhere")
@@ -302,7 +302,7 @@ def test_events_that_cannot_be_read(arguments: tuple[str, ...], said: str, event
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"{", b"[]", b'{"a": [{"prefx": "x"}]}', b'{"a": 1}'])
 def test_a_pattern_that_is_none(content: bytes, tmp_path: Path, eventbridge: Callable[..., Any]) -> None:
-    """A pattern file that is not text, not JSON or not in the language is the user's mistake."""
+    """A pattern file that is not text, not JSON or not in the language is the user's error."""
     (tmp_path / "pattern.json").write_bytes(content)
 
     result = eventbridge("rules", "test", "--pattern", str(tmp_path / "pattern.json"))

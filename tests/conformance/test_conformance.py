@@ -10,7 +10,7 @@ import pytest
 from eventbridge.errors import EventError, PatternError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.match.reference import explain, matches
-from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
+from eventbridge.pattern import find_errors, parse_pattern, write_pattern
 
 CASES = Path(__file__).parent / "cases"
 INVALID = "invalid_patterns"
@@ -69,13 +69,13 @@ def test_patterns_survive_being_written() -> None:
         for test in group["tests"]
     ],
 )
-def test_mistakes_of_a_pattern_are_found_where_they_are(test: Any) -> None:
-    """Every mistake is found at its path, says what is wrong and what to do, and parsing raises the first of them."""
+def test_errors_of_a_pattern_are_found_where_they_are(test: Any) -> None:
+    """Every error is found at its path, says what is wrong and what to do, and parsing raises the first of them."""
     source = test.get("pattern_text", write_document(test.get("pattern")))
-    mistakes = find_mistakes(source)
+    errors = find_errors(source)
 
-    assert [mistake.path for mistake in mistakes] == test["paths"]
-    assert all(mistake.message and mistake.remedy for mistake in mistakes)
+    assert [error.path for error in errors] == test["paths"]
+    assert all(error.message and error.remedy for error in errors)
     with pytest.raises(PatternError) as raised:
         parse_pattern(source)
-    assert str(raised.value) == str(mistakes[0])
+    assert str(raised.value) == str(errors[0])

@@ -9,7 +9,7 @@ import pytest
 
 from eventbridge.event.json_document import parse_document
 from eventbridge.match.reference import matches
-from eventbridge.pattern import find_mistakes, rule_pattern_mistakes
+from eventbridge.pattern import find_errors, rule_pattern_errors
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pattern-language.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```json\n(.*)\n```\n\n((?:- .*\n)+)", PAGE)
@@ -36,18 +36,18 @@ def test_every_pattern_of_the_page_is_an_example() -> None:
 
 
 @pytest.mark.parametrize(("pattern", "message"), MESSAGES)
-def test_mistake_is_told_in_the_words_of_the_page(pattern: str, message: str) -> None:
+def test_error_is_told_in_the_words_of_the_page(pattern: str, message: str) -> None:
     """The message in the table is the one that a rule with this pattern gets, and the only one."""
-    mistakes = rule_pattern_mistakes(parse_document(pattern))
+    errors = rule_pattern_errors(parse_document(pattern))
 
-    assert [str(mistake) for mistake in mistakes] == [message]
+    assert [str(error) for error in errors] == [message]
 
 
-def test_every_row_of_the_table_of_mistakes_is_checked() -> None:
+def test_every_row_of_the_table_of_errors_is_checked() -> None:
     """The rows between the heading and the end are all read."""
-    assert PAGE.split("## Mistakes")[1].count("\n| `") == len(MESSAGES) > 15
+    assert PAGE.split("## Errors")[1].count("\n| `") == len(MESSAGES) > 15
 
 
-def test_a_key_twice_is_a_mistake_in_json_text() -> None:
+def test_a_key_twice_is_an_error_in_json_text() -> None:
     """What the last sentence of the page says."""
-    assert [mistake.path for mistake in find_mistakes('{"type": ["a"], "type": ["b"]}')] == ["$.type"]
+    assert [error.path for error in find_errors('{"type": ["a"], "type": ["b"]}')] == ["$.type"]

@@ -12,7 +12,7 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_value, write_document
 from eventbridge.rule import Transform
-from eventbridge.transform import Scope, compile_transform, transform_mistakes
+from eventbridge.transform import Scope, compile_transform, transform_errors
 from eventbridge.transform.fields import OPERATIONS
 
 CASES = Path(__file__).parent / "steps"
@@ -64,9 +64,9 @@ def test_each_operation_has_a_case_file() -> None:
 
 
 @pytest.mark.parametrize("test", [pytest.param(test, id=test["description"]) for test in read_cases("invalid_steps")])
-def test_mistakes_of_steps_are_found_where_they_are(test: Any) -> None:
-    """Every mistake is found at its path, says what is wrong and what to do."""
-    mistakes = transform_mistakes({"form": "FIELDS", "steps": test["steps"]})
+def test_errors_of_steps_are_found_where_they_are(test: Any) -> None:
+    """Every error is found at its path, says what is wrong and what to do."""
+    errors = transform_errors({"form": "FIELDS", "steps": test["steps"]})
 
-    assert [[mistake.path, mistake.message] for mistake in mistakes] == test["mistakes"]
-    assert all(test.get("remedy", "") in mistake.remedy and mistake.remedy for mistake in mistakes)
+    assert [[error.path, error.message] for error in errors] == test["errors"]
+    assert all(test.get("remedy", "") in error.remedy and error.remedy for error in errors)

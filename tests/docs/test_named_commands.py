@@ -44,7 +44,7 @@ def named(text: str) -> Iterator[list[str]]:
                 yield [one if alternatives and each == alternatives[0] else each for each in words]
 
 
-def mistake(words: list[str]) -> str | None:
+def error_in(words: list[str]) -> str | None:
     """Return what of a command does not exist; None if all does."""
     command, rest = APP, words
     while isinstance(command, TyperGroup) and rest and rest[0] in command.commands:
@@ -72,7 +72,7 @@ def leaves(group: Any, before: tuple[str, ...] = ()) -> Iterator[str]:
 def test_every_command_that_is_named_exists() -> None:
     """A command in inline code has the words and options that the command line has."""
     found = [(path, words) for path in texts() for words in named(path.read_text())]
-    wrong = [f"{path.relative_to(ROOT)}: {' '.join(words)}: {said}" for path, words in found if (said := mistake(words))]
+    wrong = [f"{path.relative_to(ROOT)}: {' '.join(words)}: {said}" for path, words in found if (said := error_in(words))]
 
     assert len(found) > 200
     assert wrong == []
@@ -90,7 +90,7 @@ def test_every_command_that_is_named_exists() -> None:
 )
 def test_a_command_that_does_not_exist_is_found(text: str, said: str) -> None:
     """The search sees a wrong word, a wrong option and a wrong alternative."""
-    assert said in [mistake(words) for words in named(text)]
+    assert said in [error_in(words) for words in named(text)]
 
 
 def test_the_list_of_commands_is_whole() -> None:

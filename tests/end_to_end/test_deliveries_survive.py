@@ -133,8 +133,8 @@ def test_a_pool_closed_while_chunks_wait_delays_its_runner_once(running: Running
     assert running.differences() == []
 
 
-def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
-    """The import error in the UI lists the mistakes in the words of `eventbridge rules check`; mended, it goes."""
+def test_errors_in_rule_files_are_shown_by_airflow(running: Running) -> None:
+    """The import error in the UI lists the errors in the words of `eventbridge rules check`; mended, it goes."""
     broken = running.runtime.settings.rules_folder / "broken.yaml"
     broken.write_text("rules:\n  a:\n    bus: oders\n    pattern: {type: [{prefx: x}]}\n    targets: {}\n  b: 5\n")
     with pytest.raises(RuleFileError) as raised:
@@ -146,11 +146,11 @@ def test_mistakes_in_rule_files_are_shown_by_airflow(running: Running) -> None:
         broken.unlink()
     running.until("the import error is gone", lambda: not running.airflow.import_errors())
 
-    assert len(raised.value.mistakes) >= 3
+    assert len(raised.value.errors) >= 3
     assert len(shown) == 1
-    for mistake in raised.value.mistakes:
-        assert str(mistake) in shown[0]
-        assert str(mistake) in checked.stderr
+    for error in raised.value.errors:
+        assert str(error) in shown[0]
+        assert str(error) in checked.stderr
     assert checked.returncode == 2
 
 

@@ -89,11 +89,11 @@ def test_dead_letters_are_redriven_by_the_form_of_the_dag(healing: tuple[Running
     wanted = ids(range(10_000, 10_005), "claims", "office")
     with pytest.raises(httpx.HTTPStatusError) as raised:
         running.trigger(REDRIVE_DAG, {"rule": "claims", "rate": "fast"})
-    mistaken = {
+    invalid = {
         "unknown field 'retransfrom' of the form. Did you mean retransform?": {"rule": "claims", "retransfrom": True},
         "nothing chooses dead letters. Fill in what does, or set All.": {},
     }
-    runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in mistaken.items()}
+    runs = {text: running.trigger(REDRIVE_DAG, conf) for text, conf in invalid.items()}
     tell(running, 400)
     running.publish("orders", range(10_000, 10_005))
     running.until("they are dead-lettered", lambda: dead_claims(running) == 5)

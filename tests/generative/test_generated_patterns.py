@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.match.reference import explain, flatten, matches, matches_leaves
-from eventbridge.pattern import find_mistakes, parse_pattern, rule_pattern_mistakes, write_pattern
+from eventbridge.pattern import find_errors, parse_pattern, rule_pattern_errors, write_pattern
 
 pairs = patterns().flatmap(lambda pattern: st.tuples(st.just(pattern), st.one_of(events, *[events_near(pattern)] * 3)))
 
@@ -98,26 +98,26 @@ def test_pattern_survives_being_written(pattern: dict[str, Any]) -> None:
 
 
 @given(st.one_of(values, patterns().map(lambda pattern: {"a": pattern}), st.dictionaries(st.text(max_size=3), values)))
-def test_any_json_is_a_pattern_or_has_mistakes(value: Any) -> None:
-    """Whatever somebody writes, the parser returns a pattern or names mistakes; it never fails otherwise."""
+def test_any_json_is_a_pattern_or_has_errors(value: Any) -> None:
+    """Whatever somebody writes, the parser returns a pattern or names errors; it never fails otherwise."""
     text = write_document(value)
-    mistakes = find_mistakes(text)
-    if mistakes:
+    errors = find_errors(text)
+    if errors:
         with pytest.raises(PatternError):
             parse_pattern(text)
     else:
-        assert find_mistakes(write_pattern(parse_pattern(text))) == []
-        assert all(mistake.remedy for mistake in rule_pattern_mistakes(parse_document(text)))
+        assert find_errors(write_pattern(parse_pattern(text))) == []
+        assert all(error.remedy for error in rule_pattern_errors(parse_document(text)))
 
 
 @given(patterns(), st.data())
-def test_a_damaged_pattern_is_a_pattern_or_has_mistakes(pattern: dict[str, Any], data: st.DataObject) -> None:
+def test_a_damaged_pattern_is_a_pattern_or_has_errors(pattern: dict[str, Any], data: st.DataObject) -> None:
     """A pattern with one part replaced by anything is parsed or refused at a path, never a crash."""
     damaged = data.draw(damage(pattern))
-    mistakes = find_mistakes(damaged)
+    errors = find_errors(damaged)
 
-    assert all(mistake.path.startswith("$") and mistake.message and mistake.remedy for mistake in mistakes)
-    assert bool(mistakes) or matches(damaged, {}) in (True, False)
+    assert all(error.path.startswith("$") and error.message and error.remedy for error in errors)
+    assert bool(errors) or matches(damaged, {}) in (True, False)
 
 
 @st.composite

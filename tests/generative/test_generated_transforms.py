@@ -50,7 +50,7 @@ def forms(draw: st.DrawFn) -> Form:
     if form == "JSONPATH":
         return Transform(form=form, value=draw(PATHS), missing=missing), "structured"
     template = draw(TEMPLATES)
-    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are a mistake
+    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are an error
     value = {name: draw(SOURCES) for name in ("a", "b", "c") if name in inserted}
     return Transform(form=form, template=template, value=value, missing=missing), "structured"
 

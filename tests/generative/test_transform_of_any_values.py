@@ -78,7 +78,7 @@ def event(data: dict[str, Any]) -> Event:
 
 def filled(template: str, data: dict[str, Any]) -> str:
     """Return what a template gives whose names are the members of the data."""
-    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are a mistake
+    inserted = {placeholder.name for placeholder in parse_template(template)[0].placeholders()}  # others are an error
     value = {name: f"$.data.{name}" for name in NAMES if name in inserted}
     transform = Transform(form="TEMPLATE", template=template, value=value)
     return compile_transform(transform, content_mode="structured").render(event(data), SCOPE).payload.decode()

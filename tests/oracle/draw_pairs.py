@@ -107,7 +107,7 @@ class Drawing:
         draw = {"number": self.number, "wildcard": self.wildcard}.get(kind, self.text)
         values = [draw() for _ in range(self.random.choice((1, 1, 2, 3)))]
         if kind in ("prefix", "suffix"):
-            values = [value or "a" for value in values]  # an empty text is a mistake there
+            values = [value or "a" for value in values]  # an empty text is an error there
         value = values[0] if len(values) == 1 and self.likely(0.7) else values
         return value if kind in ("text", "number") else {kind: value}
 

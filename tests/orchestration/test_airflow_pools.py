@@ -119,7 +119,7 @@ def test_an_airflow_that_is_not_there_is_an_airflow_error(airflow: FakeAirflow) 
 def test_broken_rule_files_make_no_pool_and_stop_no_task(
     airflow: FakeAirflow, home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A batch under way needs the pools there are, not today's rules; an alarm lists the mistakes."""
+    """A batch under way needs the pools there are, not today's rules; an alarm lists the errors."""
     (Path(os.environ["EVENTBRIDGE_RULES_FOLDER"]) / "wrong.yaml").write_text("rules: [")
     monkeypatch.setenv("AIRFLOW_CONN_EVENTBRIDGE_AIRFLOW", f"http://admin:right@127.0.0.1:{airflow.server_port}/http")
     with stage() as runtime:

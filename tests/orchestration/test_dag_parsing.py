@@ -1,4 +1,4 @@
-"""What parsing a DAG file costs and touches, and how mistakes of rule files are shown."""
+"""What parsing a DAG file costs and touches, and how errors of rule files are shown."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ def test_the_shape_does_not_depend_on_the_number_of_rules(home: Path, monkeypatc
     assert before == {dag_id: edges(dag) for dag_id, dag in DagBag(DAGS).dags.items()}
 
 
-def test_mistakes_of_rule_files_are_airflows_import_error(home: Path) -> None:
-    """The UI shows every mistake with file, line and column: the text of `eventbridge rules check`."""
+def test_errors_of_rule_files_are_airflows_import_error(home: Path) -> None:
+    """The UI shows every error with file, line and column: the text of `eventbridge rules check`."""
     folder = Path(os.environ["EVENTBRIDGE_RULES_FOLDER"])
     (folder / "wrong.yaml").write_text("rules:\n  a: {bus: nowhere, patern: {}}\n  b: 7\n")
-    with pytest.raises(RuleFileError) as mistakes:
+    with pytest.raises(RuleFileError) as errors:
         load_rules(folder)
     bag = DagBag(DAGS)
 
-    assert len(mistakes.value.mistakes) > 1
+    assert len(errors.value.errors) > 1
     (shown,) = bag.import_errors.values()
-    assert str(mistakes.value) in shown
+    assert str(errors.value) in shown
     assert set(bag.dags) == EVERY_HOUSE
 
 

@@ -14,16 +14,16 @@ from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, PlainFailure,
 from eventbridge.orchestrate.tasks import stage
 
 
-def test_a_mistake_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_error_of_a_person_is_one_error_in_the_log(home: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The task exits: its runner logs no stack for that."""
 
     @plainly
-    def mistaken() -> None:
+    def invalid() -> None:
         with stage():
             raise UserError("no rule file names a rule 'bigg'. Did you mean big?")
 
     with caplog.at_level(logging.ERROR), pytest.raises(PlainFailure) as raised:
-        mistaken()
+        invalid()
 
     assert [each.getMessage() for each in caplog.records] == ["no rule file names a rule 'bigg'. Did you mean big?"]
     assert raised.value.__cause__ is None

@@ -234,7 +234,7 @@ def test_a_call_that_hangs_is_left_behind() -> None:
 
 
 def test_nothing_makes_the_policy_raise(home: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """It runs in the scheduler's transaction: a settings mistake, or an object without fields, is an alarm only."""
+    """It runs in the scheduler's transaction: a settings error, or an object without fields, is an alarm only."""
     policy._places.cache_clear()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVENTBRIDGE_NO_SUCH_SETTING", "1")

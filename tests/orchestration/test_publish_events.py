@@ -83,7 +83,7 @@ def test_an_array_keeps_its_digits_too(home: Path) -> None:
         ("order", [ORDER], "Did you mean orders?"),
     ],
 )
-def test_a_mistake_publishes_nothing_and_is_not_tried_again(home: Path, bus: str, events: Any, said: str) -> None:
+def test_an_error_publishes_nothing_and_is_not_tried_again(home: Path, bus: str, events: Any, said: str) -> None:
     """The task fails at once with the place and the remedy, and the bus stays empty."""
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish(bus, events)
@@ -92,7 +92,7 @@ def test_a_mistake_publishes_nothing_and_is_not_tried_again(home: Path, bus: str
     assert bodies(home) == []
 
 
-def test_every_mistake_of_every_event_is_named(home: Path) -> None:
+def test_every_error_of_every_event_is_named(home: Path) -> None:
     """One event may have several: each has a line with the event's number, and nothing is published."""
     several = {"id": 7, "type": "", "time": "noon", "data": 1, "data_base64": "AA=="}
     with pytest.raises(AirflowFailException) as failure:
@@ -112,8 +112,8 @@ def test_every_mistake_of_every_event_is_named(home: Path) -> None:
     assert bodies(home) == []
 
 
-def test_no_more_mistakes_are_named_than_a_log_can_hold(home: Path) -> None:
-    """200 lines, and how many more mistakes there are; one event of a thousand mistakes does not hide the others."""
+def test_no_more_errors_are_named_than_a_log_can_hold(home: Path) -> None:
+    """200 lines, and how many more errors there are; one event of a thousand errors does not hide the others."""
     wrong = {**ORDER, **{f"Name{number}": 1 for number in range(1_000)}}
     with pytest.raises(AirflowFailException) as failure:
         EventBridgeHook().publish("orders", [wrong, *({"type": "t"} for _ in range(150))])
@@ -121,7 +121,7 @@ def test_no_more_mistakes_are_named_than_a_log_can_hold(home: Path) -> None:
     lines = str(failure.value).splitlines()
     assert len(lines) == 202
     assert sum(line.startswith("event 1: ") for line in lines) == 21
-    assert "event 1: and 980 more mistakes" in lines
+    assert "event 1: and 980 more errors" in lines
     assert lines[-1] == "and 121 more"
 
 

@@ -66,7 +66,7 @@ def test_the_stream_rings_for_the_runners_of_the_rule_files(home: Path) -> None:
 
 
 def test_the_stream_outlives_broken_rule_files(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A mistake in the rules, like an unreachable ledger, silences the watcher only until it is mended."""
+    """An error in the rules, like an unreachable ledger, silences the watcher only until it is mended."""
     monkeypatch.setattr(watcher, "_PAUSE_SECONDS", 0.05)
     rules = home.parent / "rules" / "orders.yaml"
     right = rules.read_text()

@@ -15,7 +15,7 @@ from unit.loopback import later, now
 from eventbridge.config.settings import Settings
 from eventbridge.errors import SettingsError, UserError
 from eventbridge.model.response import Response
-from eventbridge.rule.address import path_mistake
+from eventbridge.rule.address import path_error
 from eventbridge.stages.operate.check_rules import checked_folder
 from eventbridge.targets.file.fields import FileFields
 from eventbridge.targets.open import open_target
@@ -78,7 +78,7 @@ def test_a_path_outside_is_never_opened(path: str, allowed: Path, tmp_path: Path
     written = path.format(allowed=allowed, home=Path.home())
     before = everything(tmp_path)
 
-    if path_mistake(written) is None:
+    if path_error(written) is None:
         with pytest.raises(UserError, match="Target 'log' of rule 'leak'"):
             delivered(written, allowed)
     assert everything(tmp_path) == before
@@ -192,7 +192,7 @@ def test_what_is_allowed(settings: dict[str, str], folders: list[str], tmp_path:
     assert [str(each) for each in found] == [each.format(home=tmp_path) for each in folders]
 
 
-def test_a_setting_without_a_folder_is_a_mistake() -> None:
+def test_a_setting_without_a_folder_is_an_error() -> None:
     """A lone colon is no way to allow everything."""
     with pytest.raises(SettingsError, match="EVENTBRIDGE_FILE_TARGET_FOLDERS"):
         Settings.from_mapping({"EVENTBRIDGE_FILE_TARGET_FOLDERS": ":"})
@@ -224,7 +224,7 @@ def test_rules_check_says_so(path: str, said: str, role: str, allowed: Path, tmp
         f"        dead_letter_queue: {{type: file, path: {file['dead_letter_queue']}}}\n"
     )
 
-    [mistake] = checked_folder(rules, [allowed]).mistakes
+    [error] = checked_folder(rules, [allowed]).errors
 
-    assert said in mistake.message
-    assert mistake.line == (9 if role == "target" else 10)
+    assert said in error.message
+    assert error.line == (9 if role == "target" else 10)

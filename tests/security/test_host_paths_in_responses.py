@@ -108,17 +108,17 @@ def test_no_response_about_damaged_files_names_a_folder(tmp_path: Path) -> None:
         assert client.get("/dead-letters").json()["unreadable"] != []
 
 
-def test_mistakes_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:
+def test_errors_in_rule_files_are_named_in_the_folder(tmp_path: Path) -> None:
     """Batches go on with the rules before, and `/status` names the file relative to the folder."""
     made = installed(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
         assert told(server, client) == {}
-        assert {each["file"] for each in client.get("/status").json()["mistakes"]} == {"orders.yaml"}
+        assert {each["file"] for each in client.get("/status").json()["errors"]} == {"orders.yaml"}
 
 
 def test_rule_files_that_never_were_good_are_named_in_the_folder(tmp_path: Path) -> None:
-    """There are no rules in force: the response is 503, with every mistake and its place in the file."""
+    """There are no rules in force: the response is 503, with every error and its place in the file."""
     made = Relative(tmp_path)
     (tmp_path / "rules" / "orders.yaml").write_text(BROKEN)
     with Server(made) as server, clients(server) as client:
@@ -150,5 +150,5 @@ def test_the_check_of_a_rule_file_names_files_in_the_folder(file: str, content: 
     for each in (response, other):
         assert each.status_code == 200
         assert str(tmp_path) not in each.text
-    assert {each["file"] for each in other.json()["mistakes"]} <= {file, "orders.yaml", "folder.yaml"}
-    assert file in {each["file"] for each in response.json()["mistakes"]} | {"orders.yaml"}
+    assert {each["file"] for each in other.json()["errors"]} <= {file, "orders.yaml", "folder.yaml"}
+    assert file in {each["file"] for each in response.json()["errors"]} | {"orders.yaml"}

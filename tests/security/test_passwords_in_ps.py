@@ -141,7 +141,7 @@ def test_a_url_comes_from_a_variable_a_file_or_a_command(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("environ", [{}, {"NEW": "a://b", "NEW_FILE": "/x"}, {"NEW_FILE": "/nowhere"}])
-def test_a_variable_that_gives_no_url_is_a_mistake(environ: dict[str, str]) -> None:
+def test_a_variable_that_gives_no_url_is_an_error(environ: dict[str, str]) -> None:
     """None, two at once, or a file that is not there."""
     with pytest.raises(UserError, match="NEW"):
         named_url("NEW", environ)

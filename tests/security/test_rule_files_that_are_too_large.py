@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.rule.bounds import MOST_MISTAKES, MOST_SECONDS, MOST_VALUES, BoundedMistakes
+from eventbridge.rule.bounds import MOST_ERRORS, MOST_SECONDS, MOST_VALUES, BoundedErrors
 from eventbridge.rule.load import load_rule_file
 from eventbridge.rule.node import Location, Node
 
@@ -51,7 +51,7 @@ def test_a_file_that_costs_too_much_is_refused_early(name: str) -> None:
 
     assert time.process_time() - began < SECONDS
     assert said in str(caught.value)
-    assert len(caught.value.mistakes) <= MOST_MISTAKES
+    assert len(caught.value.errors) <= MOST_ERRORS
 
 
 def test_expressions_of_many_rules_are_not_all_compiled() -> None:
@@ -65,17 +65,17 @@ def test_expressions_of_many_rules_are_not_all_compiled() -> None:
 
 
 def test_a_file_whose_rules_take_long_to_read_is_not_read_to_its_end() -> None:
-    """A rule that is reached after ten seconds of processor time is not read, and the mistake says so."""
+    """A rule that is reached after ten seconds of processor time is not read, and the error says so."""
     seconds = [0.0]
-    mistakes = BoundedMistakes(lambda: seconds[0])
+    errors = BoundedErrors(lambda: seconds[0])
     place = Location("sent.yaml", 7, 3)
     rule = Node("$.rules.r", place, place, {})
     seconds[0] = MOST_SECONDS
-    mistakes.refuse_late(rule)
+    errors.refuse_late(rule)
 
     seconds[0] += 0.1
     with pytest.raises(RuleFileError, match=r"sent.yaml:7:3: .*take more than 10 s to read"):
-        mistakes.refuse_late(rule)
+        errors.refuse_late(rule)
 
 
 def test_a_file_of_the_installation_has_no_such_limit(tmp_path: Path) -> None:

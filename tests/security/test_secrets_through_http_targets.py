@@ -117,7 +117,7 @@ def test_a_connection_for_any_host_says_so(receiver: Receiver, any_host: object)
         ({"extra": {"any_host": 1}}, "an extra `any_host` that is neither true nor false"),
     ],
 )
-def test_any_host_beside_a_host_is_a_mistake(fields: dict[str, Any], said: str) -> None:
+def test_any_host_beside_a_host_is_an_error(fields: dict[str, Any], said: str) -> None:
     """A connection is for one host or for all; what says both is refused."""
     url = None if "secret_url" in fields["extra"] else "https://crm.example/"
     with pytest.raises(ConnectionUnusable, match=said):

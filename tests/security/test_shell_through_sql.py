@@ -345,11 +345,11 @@ def test_an_attack_is_refused_when_the_file_is_read(tmp_path: Path, text: str) -
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)
 
-    assert len(caught.value.mistakes) == 2
-    for mistake in map(str, caught.value.mistakes):
-        assert mistake.startswith(f"{tmp_path / 'r.yaml'}:1:")
-        assert ", line " in mistake or "10,000 are the most" in mistake
-        assert mistake.endswith((".", "?"))
+    assert len(caught.value.errors) == 2
+    for error in map(str, caught.value.errors):
+        assert error.startswith(f"{tmp_path / 'r.yaml'}:1:")
+        assert ", line " in error or "10,000 are the most" in error
+        assert error.endswith((".", "?"))
 
 
 @pytest.mark.parametrize("text", ALLOWED)

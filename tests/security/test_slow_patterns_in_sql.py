@@ -112,7 +112,7 @@ def test_the_check_of_an_expression_takes_time_that_grows_as_its_text(grown: Cal
 
 
 def test_lambdas_that_are_nested_too_deep_are_refused_where_the_third_begins() -> None:
-    """The mistake names the lambda, and is found before anything is computed about the tree."""
+    """The error names the lambda, and is found before anything is computed about the tree."""
     problem, remedy = expression_problem(nested(20)) or ("", "")
 
     assert problem.startswith("more than 2 lambdas stand inside one another, line 1, column ")

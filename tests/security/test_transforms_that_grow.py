@@ -16,7 +16,7 @@ from eventbridge.event.cloudevent import Event, parse_event
 from eventbridge.routing.sql_results import SqlResult, Value
 from eventbridge.rule.model import Transform
 from eventbridge.transform import compile_transform
-from eventbridge.transform.definition import transform_mistakes
+from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 
 #: What a transform may take beside the largest payload: texts of four bytes a character, and their copy as UTF-8.
@@ -89,21 +89,21 @@ def test_the_limit_is_exact(more: int) -> None:
         assert len(compile_transform(transform).render(event_of(body), SCOPE).payload) == MAXIMUM_BYTES
 
 
-def test_constants_that_are_named_often_are_a_mistake_of_the_rule() -> None:
+def test_constants_that_are_named_often_are_an_error_of_the_rule() -> None:
     """A rule file of 80 KB takes no 400 MB when it is read: what every delivery would have is only counted."""
     definition = {"form": "TEMPLATE", "template": "${a}" * 10_000, "value": {"a": "c" * 40_000}}
     found: list[str] = []
 
     def check() -> None:
-        found.extend(each.message for each in transform_mistakes(definition))
+        found.extend(each.message for each in transform_errors(definition))
 
     assert peak_of(check) < MEMORY
     assert found == ["every delivery would have 400,000,000 bytes or more, and 8,388,608 are the most"]
 
 
-def test_a_constant_beyond_the_limit_is_a_mistake_of_the_rule() -> None:
+def test_a_constant_beyond_the_limit_is_an_error_of_the_rule() -> None:
     """It would fail for every event."""
-    (found,) = transform_mistakes({"form": "CONSTANT", "value": "c" * MAXIMUM_BYTES})
+    (found,) = transform_errors({"form": "CONSTANT", "value": "c" * MAXIMUM_BYTES})
 
     assert "8,388,610 bytes or more" in found.message
 
@@ -169,7 +169,7 @@ def test_a_template_of_many_placeholders_is_read_in_linear_time() -> None:
 
     text = "${a}\n" * 200_000
     began = time.process_time()
-    mistakes = transform_mistakes({"form": "TEMPLATE", "template": text, "value": {"b": 1}})
+    errors = transform_errors({"form": "TEMPLATE", "template": text, "value": {"b": 1}})
 
     assert time.process_time() - began < 10
-    assert len(mistakes) == 21  # 20 of the placeholders, and the name that none inserts
+    assert len(errors) == 21  # 20 of the placeholders, and the name that none inserts

@@ -212,14 +212,14 @@ def test_a_request_that_makes_no_sense_is_refused(site: Any, candidate: str, sin
     assert router.asked == []
 
 
-def test_mistakes_of_a_candidate_are_told_as_those_of_rule_files(site: Any) -> None:
+def test_errors_of_a_candidate_are_told_as_those_of_rule_files(site: Any) -> None:
     """With file, line, column, path and remedy, all of them."""
     wrong = written(site, "rules:\n  one:\n    bus: order\n    pattern: {}\n    targets: {a: {type: fil}}\n")
 
     with pytest.raises(RuleFileError) as failure:
         backtest(site, wrong, "1h")
 
-    told = [(mistake.line, mistake.path) for mistake in failure.value.mistakes]
+    told = [(error.line, error.path) for error in failure.value.errors]
     assert told == [(3, "$.rules.one.bus"), (5, "$.rules.one.targets.a.type")]
 
 

@@ -55,16 +55,16 @@ def test_files_of_all_folders_are_read(prefix: Prefix) -> None:
     assert sorted(found.rules) == ["one", "two"]
 
 
-def test_mistakes_name_the_files_in_the_bucket(prefix: Prefix) -> None:
+def test_errors_name_the_files_in_the_bucket(prefix: Prefix) -> None:
     """Not those of the copy that is read."""
     prefix.put(buses=BUS, team__one=RULE.replace("NAME", "one").replace("bus: orders", "bus: trains"))
 
     with pytest.raises(RuleFileError) as told:
         load_rule_files(prefix.uri, prefix.connections)
 
-    (mistake,) = told.value.mistakes
-    assert mistake.file == f"{prefix.uri}/team/one.yaml"
-    assert "there is no bus 'trains'" in mistake.message
+    (error,) = told.value.errors
+    assert error.file == f"{prefix.uri}/team/one.yaml"
+    assert "there is no bus 'trains'" in error.message
 
 
 def test_what_cannot_be_read_removes_no_rule(prefix: Prefix, s3_server: S3Server) -> None:
@@ -117,7 +117,7 @@ def test_rules_of_the_bucket_are_checked(
 
 
 def test_one_process_publishes_what_changes_there(site: Any, prefix: Prefix, s3_server: S3Server) -> None:
-    """`--watch`: a change is in force for every host; a mistake is told, and what was published before holds."""
+    """`--watch`: a change is in force for every host; an error is told, and what was published before holds."""
     prefix.put(buses=BUS, one=RULE.replace("NAME", "one"))
     runtime = site.reopen(rules_folder=prefix.uri, rules_from="published")
     environ = {

@@ -224,7 +224,7 @@ def test_intake_resumes_by_itself_above_the_high_line(site: Any, order: Callable
     assert [event["type"] for event in operational_events(site.runtime)] == ["intake.stopped", "intake.resumed"]
 
 
-def test_an_unknown_runner_is_a_mistake(site: Any) -> None:
+def test_an_unknown_runner_is_an_error(site: Any) -> None:
     """A runner that no rule names is told so."""
     with pytest.raises(NotFoundError, match=r"no rule has the runner 'oders'\. Did you mean orders"):
         listen(site.runtime, "oders")

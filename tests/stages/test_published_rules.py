@@ -40,7 +40,7 @@ def test_what_is_published_is_what_every_host_has(runtime: Any, elsewhere: Any) 
     assert set(published.changed) == set(runtime.rule_files().rules)
     assert elsewhere.rule_set().rules.keys() == runtime.rule_files().rules.keys()
     assert take_up_rules(elsewhere).rules.hash == runtime.rule_set().hash
-    assert status(elsewhere).mistakes == ()
+    assert status(elsewhere).errors == ()
 
 
 def test_a_changed_file_waits_to_be_published(site: Any, runtime: Any, order: Callable[..., bytes]) -> None:

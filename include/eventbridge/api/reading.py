@@ -271,7 +271,7 @@ def run_for_caller(request: Request, find: Callable[[Runtime], Any]) -> Any:
     try:
         return find(runtime)
     except (NotFoundError, RuleFileError, SettingsError, PackageMissing, TypeUnusable, ConnectionUnusable):
-        raise  # but for what was not found they are mistakes of whoever set the server up
+        raise  # but for what was not found they are errors of whoever set the server up
     except UserError as error:
         raise Refused(HTTPStatus.BAD_REQUEST, str(error)) from None
 

@@ -78,7 +78,7 @@ def refusal_of(request: Request, error: Exception) -> Refused:
     known = getattr(request.state, "believed", False)
     if isinstance(error, NotFoundError) and known:
         return Refused(HTTPStatus.NOT_FOUND, str(error))
-    # a UserError here is a mistake of whoever set the server up: a rule file, a connection
+    # a UserError here is an error of whoever set the server up: a rule file, a connection
     if isinstance(error, InfrastructureError | OperatorError | UserError):
         if not known:
             log.error("%s %s: %s", request.method, request.url.path, error)

@@ -116,7 +116,7 @@ def _asking(spark: str | None, *, keep: bool) -> Iterator[tuple[Runtime, Router]
 
 
 class _Later:
-    """A router that is opened when there is something to route: a mistake is told before Spark is started."""
+    """A router that is opened when there is something to route: an error is told before Spark is started."""
 
     def __init__(self, open_router: Callable[[], Router]) -> None:
         self._open = open_router

@@ -82,7 +82,7 @@ def refuse_unknown(runtime: Runtime, rule: str | None, target: str | None) -> No
     """Raise NotFoundError for the name of a rule or target that neither the rule files nor past batches have.
 
     A rule that was removed from the files has dead letters and is known. Nothing is refused while the files have
-    mistakes: dead letters can be read meanwhile.
+    errors: dead letters can be read meanwhile.
     """
     from eventbridge.stages.operate.find import find_rule, find_target, find_target_of_any
 

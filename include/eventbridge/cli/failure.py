@@ -75,8 +75,8 @@ def failure(code: str, message: str, exit_code: int, **more: object) -> str:
 
 
 def product_failure(error: errors.EventBridgeError) -> str:
-    """Return what standard error gets of an error of the product; mistakes of rule files are fields too."""
-    more = {"mistakes": error.mistakes} if isinstance(error, errors.RuleFileError) else {}
+    """Return what standard error gets of an error of the product; errors of rule files are fields too."""
+    more = {"errors": error.errors} if isinstance(error, errors.RuleFileError) else {}
     return failure(CODES[type(error)], str(error), error.exit_code, **more)
 
 

@@ -18,7 +18,7 @@ def init_airflow(
     create: Annotated[bool, typer.Option("--create", help="Make the folder if it is missing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Write two files into Airflow's DAGs folder: one imports all DAGs, one shows mistakes in rule files.
+    """Write two files into Airflow's DAGs folder: one imports all DAGs, one shows errors in rule files.
 
     May be repeated: what is up to date is left alone. A file that this command did not write is never changed.
     """

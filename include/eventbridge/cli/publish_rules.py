@@ -40,7 +40,7 @@ def publish_rules(
 ) -> None:
     """Check the rule files and put them in force for every host, where EVENTBRIDGE_RULES_FROM is `published`.
 
-    A rule is added, changed or removed by this alone. With mistakes in the files nothing changes.
+    A rule is added, changed or removed by this alone. With errors in the files nothing changes.
     """
     from eventbridge.stages.operate.publish_rules import publish_rules as publish
     from eventbridge.stages.runtime.bucket_rules import load_rule_files
@@ -61,7 +61,7 @@ def publish_rules(
 
 
 def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoReturn:
-    """Publish, and again whenever the files change, until a signal ends the command; a mistake is told once."""
+    """Publish, and again whenever the files change, until a signal ends the command; an error is told once."""
     with Interrupts() as interrupts:
         interrupts.begin()
         before = ""

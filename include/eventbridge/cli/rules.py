@@ -52,16 +52,16 @@ FolderOption = Annotated[
 def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     """Check every rule file, and run the tests of its rules, once nothing else is wrong.
 
-    All mistakes are told, with file, line, column, path and remedy, exit code 2.
+    All errors are told, with file, line, column, path and remedy, exit code 2.
     """
     checked = _check(folder)
     rules = checked.rules
     if as_json:
         show_json(checked.document())
     elif rules is None:
-        raise RuleFileError(checked.mistakes)
+        raise RuleFileError(checked.errors)
     else:
-        say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no mistakes")
+        say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no errors")
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
     for warning in checked.warnings():
@@ -211,11 +211,11 @@ def _check(folder: Path | None) -> RulesChecked:
     try:
         with _place(folder) as place:
             checked = checked_folder(place, settings().file_target_folders)
-            if checked.mistakes:
-                raise RuleFileError(checked.mistakes)  # through whoever copied the files: that knows where they lie
+            if checked.errors:
+                raise RuleFileError(checked.errors)  # through whoever copied the files: that knows where they lie
             return checked
     except RuleFileError as error:
-        return RulesChecked(tuple(error.mistakes))
+        return RulesChecked(tuple(error.errors))
 
 
 def _load(folder: Path | None) -> RuleSet:

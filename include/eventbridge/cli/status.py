@@ -66,10 +66,10 @@ def _show(found: Status) -> None:
 
 def _paragraphs(found: Status) -> Iterator[list[str]]:
     """Yield what is said before the tables, as lines that belong together."""
-    if found.mistakes and found.rules_since is not None:
+    if found.errors and found.rules_since is not None:
         since = cell_text(found.rules_since)
-        head = f"Mistakes in the rule files; batches go on with the rules in force since {since} UTC:"
-        yield [head, *(f"  {line}" for line in named_lines(found.mistakes))]
+        head = f"Errors in the rule files; batches go on with the rules in force since {since} UTC:"
+        yield [head, *(f"  {line}" for line in named_lines(found.errors))]
     if found.intake_stop is not None:
         stop = found.intake_stop
         yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]

@@ -14,8 +14,8 @@ from eventbridge.config.batch_settings import BatchSettings
 from eventbridge.config.indirect import with_ledger_url
 from eventbridge.config.place_settings import PlaceSettings
 from eventbridge.config.quality_settings import QualitySettings
-from eventbridge.config.setting_mistakes import PREFIX as PREFIX
-from eventbridge.config.setting_mistakes import is_setting_name, setting_mistakes, unknown_setting
+from eventbridge.config.setting_errors import PREFIX as PREFIX
+from eventbridge.config.setting_errors import is_setting_name, setting_errors, unknown_setting
 from eventbridge.config.setting_types import Count, Networks, Seconds, Uri
 from eventbridge.config.setting_types import setting as _setting
 from eventbridge.config.store_settings import StoreSettings
@@ -84,18 +84,18 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
     def from_mapping(cls, environ: Mapping[str, str]) -> Settings:
         """Return the settings that `environ` (usually `os.environ`) gives; an empty value counts as absent.
 
-        Raises SettingsError listing every mistake: a value out of range, an unknown name (with the nearest one).
+        Raises SettingsError listing every error: a value out of range, an unknown name (with the nearest one).
         """
         written = {name: value for name, value in environ.items() if is_setting_name(name) and value != ""}
-        given, mistakes = with_ledger_url(written)
+        given, errors = with_ledger_url(written)
         known = {name.removeprefix(PREFIX).lower(): value for name, value in given.items()}
-        mistakes += [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
+        errors += [unknown_setting(name, cls.model_fields) for name in sorted(given) if not _is_setting(name)]
         try:
             settings = cls.model_validate({name: value for name, value in known.items() if name in cls.model_fields})
         except ValidationError as error:
-            mistakes += setting_mistakes(error, cls.model_fields)
-        if mistakes:
-            raise SettingsError("\n".join(mistakes))
+            errors += setting_errors(error, cls.model_fields)
+        if errors:
+            raise SettingsError("\n".join(errors))
         return settings
 
 

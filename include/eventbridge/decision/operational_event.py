@@ -29,7 +29,7 @@ OperationType = Literal[
     "delivery.late",
     "batch.late",
     "rule.on_hold",
-    "rules.mistaken",
+    "rules.invalid",
     "quality.checked",
     "quality.failed",
     "intake.stopped",
@@ -199,10 +199,10 @@ def of_rule_on_hold_at_delivery(
     return OperationalEvent(_id("rule.on_hold", rule, delivery, batch_id), "rule.on_hold", rule, time, data)
 
 
-def of_rule_mistakes(mistakes: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
-    """Return the event for rule files with mistakes, as they are told to people; `rule_set` goes on instead."""
-    data = {"count": len(mistakes), "first": list(mistakes[:_IDS_NAMED]), "in_force": rule_set}
-    return OperationalEvent(_id("rules.mistaken", time.isoformat(), *mistakes), "rules.mistaken", "rules", time, data)
+def of_rule_errors(errors: Sequence[str], rule_set: str, time: datetime) -> OperationalEvent:
+    """Return the event for rule files with errors, as they are told to people; `rule_set` goes on instead."""
+    data = {"count": len(errors), "first": list(errors[:_IDS_NAMED]), "in_force": rule_set}
+    return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
 
 def of_intake_stopped(stop: IntakeStop) -> OperationalEvent:

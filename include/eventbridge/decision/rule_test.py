@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, datetime
 
-from eventbridge.errors import EventBridgeError, EventError, Mistake
+from eventbridge.errors import EventBridgeError, EventError, RuleError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import JsonValue, parse_value, write_document
 from eventbridge.match.reference import explain, matches
@@ -25,8 +25,8 @@ ARRIVED_AT = datetime(2000, 1, 1, tzinfo=UTC)
 _SHOWN = 200
 
 
-def failures(rule: Rule, test: RuleTest) -> Iterator[Mistake]:
-    """Yield a mistake for each thing that the rule does not do as one of its tests says."""
+def failures(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
+    """Yield an error for each thing that the rule does not do as one of its tests says."""
     document = dict(test.event)
     matched = matches(rule.pattern, document)
     if matched != test.matches and not (matched and rule.where is not None):
@@ -36,26 +36,26 @@ def failures(rule: Rule, test: RuleTest) -> Iterator[Mistake]:
         place = test.place("outputs", name)
         target = rule.targets[name]
         if target.transform.form == "SQL":
-            yield place.mistake("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
+            yield place.error("only Spark evaluates the form SQL", "Remove this output; `rules backtest` shows it")
             continue
         try:
             rendered = _rendered(rule, target, document)
         except EventBridgeError as error:
-            yield place.mistake(f"the transform of {name} fails: {_cut(str(error))}", "Correct the transform or event")
+            yield place.error(f"the transform of {name} fails: {_cut(str(error))}", "Correct the transform or event")
             continue
         if not _same(rendered, wanted):
             got = rendered.payload.decode("utf-8", "replace")
             message = f"{name} gets {_cut(got)}, and not {_cut(write_document(wanted))}"
-            yield place.mistake(message, "Correct the transform, or what the test expects")
+            yield place.error(message, "Correct the transform, or what the test expects")
 
 
-def _match_failure(rule: Rule, test: RuleTest, document: dict[str, JsonValue]) -> Mistake:
+def _match_failure(rule: Rule, test: RuleTest, document: dict[str, JsonValue]) -> RuleError:
     place = test.place("matches")
     if not test.matches:
-        return place.mistake("the pattern matches this event", "Correct the pattern, or write matches: true")
+        return place.error("the pattern matches this event", "Correct the pattern, or write matches: true")
     why = "; ".join(str(finding) for finding in explain(parse_pattern(rule.pattern), document))
     message = f"the pattern does not match this event: {_cut(why)}"
-    return place.mistake(message, "Correct the pattern, or write matches: false")
+    return place.error(message, "Correct the pattern, or write matches: false")
 
 
 def _rendered(rule: Rule, target: Target, document: dict[str, JsonValue]) -> Rendered:

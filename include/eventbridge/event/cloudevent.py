@@ -49,11 +49,11 @@ def parse_event(body: bytes, *, max_bytes: int) -> Event:
 
 def check_event(document: dict[str, JsonValue]) -> None:
     """Raise EventError, with the first thing that is wrong and where, if a document is not a CloudEvent 1.0."""
-    for error in mistakes_in(document):
+    for error in errors_in(document):
         raise error
 
 
-def mistakes_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
+def errors_in(document: dict[str, JsonValue]) -> Iterator[EventError]:
     """Yield, with its place, everything for which a document is not a CloudEvent 1.0."""
     for name, value in document.items():
         check = ATTRIBUTE_CHECKS.get(name)

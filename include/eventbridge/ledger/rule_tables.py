@@ -15,7 +15,7 @@ rules_in_force = Table(
     Column("rule_set", Text, nullable=False),
     Column("runners", JsonText, nullable=False),
     Column("since", UtcTime, nullable=False),
-    Column("mistakes", JsonText, nullable=False),
+    Column("mistakes", JsonText, key="errors", nullable=False),
     Column("shifts", JsonText, nullable=False, server_default="{}"),
     CheckConstraint("singleton = 1", name="singleton"),
 )

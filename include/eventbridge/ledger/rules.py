@@ -20,7 +20,7 @@ class Rules(Database):
         with self._reading() as connection:
             row = connection.execute(statements.RULES_IN_FORCE).first()
         return (
-            None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.mistakes), row.shifts)
+            None if row is None else RulesInForce(row.rule_set, row.runners, row.since, tuple(row.errors), row.shifts)
         )
 
     def put_rules_in_force(
@@ -42,7 +42,7 @@ class Rules(Database):
             "rule_set": rule_set,
             "runners": dict(runners),
             "since": now,
-            "mistakes": [],
+            "errors": [],
             "shifts": dict(streaming_task_seconds),
         }
         change = {
@@ -62,10 +62,10 @@ class Rules(Database):
                 connection.execute(statements.NOTE_RULE_CHANGES, rows)
             return done
 
-    def note_mistakes(self, mistakes: Sequence[str], told: Sequence[OperationalEvent] = ()) -> bool:
-        """Note the mistakes of newer rule files and queue what is told of them; False if they were known."""
+    def note_errors(self, errors: Sequence[str], told: Sequence[OperationalEvent] = ()) -> bool:
+        """Note the errors of newer rule files and queue what is told of them; False if they were known."""
         with self._writing() as connection:
-            changed = connection.execute(statements.NOTE_MISTAKES, {"found": list(mistakes)}).rowcount == 1
+            changed = connection.execute(statements.NOTE_ERRORS, {"found": list(errors)}).rowcount == 1
             if changed:
                 queue_events(connection, told)
             return changed

@@ -9,16 +9,16 @@ from datetime import datetime
 
 @dataclass(frozen=True)
 class RulesInForce:
-    """The last rule files without a mistake: their hash, each runner's bus, and since when they are in force.
+    """The last rule files without an error: their hash, each runner's bus, and since when they are in force.
 
-    `streaming_task_seconds` are the seconds of a streaming task, of the runners in streaming mode. `mistakes` are those
+    `streaming_task_seconds` are the seconds of a streaming task, of the runners in streaming mode. `errors` are those
     of newer files, as they are told to people; () = today's files are in force.
     """
 
     rule_set: str
     runners: Mapping[str, str]
     since: datetime
-    mistakes: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
     streaming_task_seconds: Mapping[str, float] = field(default_factory=dict)
 
 

@@ -18,11 +18,11 @@ from eventbridge.orchestrate.dags import airflow_dags
 
 globals().update(airflow_dags())
 ''',
-    "rule_mistakes.py": f'''"""Shows mistakes in rule files as an import error of Airflow; makes no DAG. {_MARK}"""
+    "eventbridge_rule_errors.py": f'''"""Shows errors in rule files as an import error; makes no DAG. {_MARK}"""
 
-from eventbridge.orchestrate.schedule import refuse_rule_mistakes
+from eventbridge.orchestrate.schedule import refuse_rule_errors
 
-refuse_rule_mistakes()
+refuse_rule_errors()
 ''',
 }
 

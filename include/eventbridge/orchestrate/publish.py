@@ -60,7 +60,7 @@ class EventBridgeHook(BaseHook):
         """Publish CloudEvents, all or none of them, and log how many there are and where they lie.
 
         `bus` None: the connection's. `events`: dicts, JSON texts, or one text of JSON lines. One without `id` gets
-        one, the same one for the same `name` and place. Fails the task at once, without further tries, for a mistake
+        one, the same one for the same `name` and place. Fails the task at once, without further tries, for an error
         of its caller.
         """
         from eventbridge.stages.operate.publish import bodies_of, publish_events, told

@@ -93,10 +93,10 @@ def runners_to_parse() -> dict[str, float | None]:
     """Return the runners whose DAGs this parse of a DAG file must make, with the seconds of a streaming task; None:
     batch mode.
 
-    All runners of the rule files or, with mistakes in them, of the last ones without (the DAG file `rule_mistakes.py`
-    shows the mistakes); in a task's process only the one it belongs to, without reading a rule file:
-    every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules. Of such a DAG
-    the first task tells the mode; to the others it makes no difference.
+    All runners of the rule files or, with errors in them, of the last ones without (the DAG file
+    `eventbridge_rule_errors.py` shows the errors); in a task's process only the one it belongs to, without reading a
+    rule file: every task parses its DAG file again, and a batch's tasks must go on while somebody edits the rules. Of
+    such a DAG the first task tells the mode; to the others it makes no difference.
     """
     parsed = get_parsing_context()
     if parsed.dag_id is not None:
@@ -150,13 +150,15 @@ def _in_force(settings: Settings) -> RulesInForce | None:
     try:
         with closing(Ledger.open(settings.ledger_url)) as ledger:
             return ledger.rules_in_force()
-    except LedgerError as error:  # the tasks of every batch say so too; mistakes are shown by `rule_mistakes.py` alone
+    except (
+        LedgerError
+    ) as error:  # the tasks of every batch say so too; errors are shown by `eventbridge_rule_errors.py` alone
         log.warning("no DAG of a runner can be made: %s", error)
         return None
 
 
-def refuse_rule_mistakes() -> None:
-    """Raise RuleFileError with every mistake in the rule files: a DAG file that calls it has Airflow show them."""
+def refuse_rule_errors() -> None:
+    """Raise RuleFileError with every error in the rule files: a DAG file that calls it has Airflow show them."""
     from eventbridge.rule import load_rules
 
     settings = airflow_settings()

@@ -174,7 +174,7 @@ def confirmed_pools(runtime: Runtime) -> dict[str, PoolSlots]:
     """Make sure of the pools today's rules want and return those that exist; none, with an alarm, if Airflow is mute.
 
     A pool that is not confirmed is not named: its pushes then run in `default_pool`, which is always there.
-    With mistakes in the rule files none is made: who plans a new batch raises them, an unfinished one is finished.
+    With errors in the rule files none is made: who plans a new batch raises them, an unfinished one is finished.
     """
     from eventbridge.orchestrate.pools import apply_slots
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from eventbridge.errors import PatternError
 from eventbridge.pattern.expression import ExpressionSizes
 from eventbridge.pattern.location import Location
-from eventbridge.pattern.parse import find_mistakes
+from eventbridge.pattern.parse import find_errors
 from eventbridge.pattern.raw import shown
 from eventbridge.similar_names import similar
 
@@ -30,16 +30,16 @@ _EXTENSION = re.compile("[a-z0-9]+")
 _OF_OTHER_BUSES: Final = {"detail-type": "type", "detail": "data", "detailType": "type", "eventType": "type"}
 
 
-def rule_pattern_mistakes(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
-    """Return everything that is wrong with the pattern of a rule: `find_mistakes`, and keys that no CloudEvent has.
+def rule_pattern_errors(pattern: Mapping[Any, Any], expressions: ExpressionSizes | None = None) -> list[PatternError]:
+    """Return everything that is wrong with the pattern of a rule: `find_errors`, and keys that no CloudEvent has.
 
     Below the top level, in `data`, any key goes.
     """
-    mistakes = find_mistakes(pattern, expressions)
+    errors = find_errors(pattern, expressions)
     if isinstance(pattern, Mapping):
-        top = Location(mistakes=mistakes)
+        top = Location(errors=errors)
         _check(pattern, top)
-    return mistakes
+    return errors
 
 
 def _check(pattern: Mapping[Any, Any], here: Location) -> None:

@@ -1,4 +1,4 @@
-"""Where the parser stands in a pattern, and the mistakes it has found there."""
+"""Where the parser stands in a pattern, and the errors it has found there."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ def json_path(steps: tuple[Step, ...]) -> str:
 
 @dataclass(frozen=True)
 class Location:
-    """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports a mistake there.
+    """A place in the pattern; `/` goes to a key or an index below it, `wrong` reports an error there.
 
     `expressions` counts the regular expressions that are read in the whole pattern.
     """
 
     steps: tuple[Step, ...] = ()
-    mistakes: list[PatternError] = field(default_factory=list)
+    errors: list[PatternError] = field(default_factory=list)
     expressions: Expressions = field(default_factory=Expressions)
 
     def __truediv__(self, step: Step) -> Location:
-        return Location((*self.steps, step), self.mistakes, self.expressions)
+        return Location((*self.steps, step), self.errors, self.expressions)
 
     def wrong(self, message: str, value: object, remedy: str) -> None:
-        """Add a mistake about `value`, which stands here; `remedy` is a sentence that says what to write."""
-        self.mistakes.append(PatternError(message, path=json_path(self.steps), value=value, remedy=remedy))
+        """Add an error about `value`, which stands here; `remedy` is a sentence that says what to write."""
+        self.errors.append(PatternError(message, path=json_path(self.steps), value=value, remedy=remedy))
 
 
 def _write_step(step: Step) -> str:

@@ -1,4 +1,4 @@
-"""Reads the conditions of a leaf list: one function per operator, each reporting every mistake it finds."""
+"""Reads the conditions of a leaf list: one function per operator, each reporting every error it finds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Reader: TypeAlias = Callable[[Any, Location], Condition | None]
 
 
 def read_condition(value: Any, here: Location) -> Condition | None:
-    """Return the condition that an element of a leaf list is; `None` if mistakes were reported instead."""
+    """Return the condition that an element of a leaf list is; `None` if errors were reported instead."""
     if is_scalar(value):
         scalar, good = read_scalar(value, here)
         return Exactly(scalar) if good else None

@@ -20,16 +20,16 @@ from eventbridge.pattern.raw import is_scalar, shown
 def parse_pattern(source: str | bytes | Mapping[Any, Any]) -> Pattern:
     """Return the pattern that JSON text, or a mapping as JSON or YAML give it, describes.
 
-    `PatternError` names the first mistake; `find_mistakes` returns all of them. In a mapping, numbers may be Python's,
+    `PatternError` names the first error; `find_errors` returns all of them. In a mapping, numbers may be Python's,
     `Decimal` or `Number`; a `float` has lost the digits beyond its own precision already.
     """
-    where, unless, mistakes = _read(source)
-    if mistakes:
-        raise mistakes[0]
+    where, unless, errors = _read(source)
+    if errors:
+        raise errors[0]
     return Pattern(where, unless)
 
 
-def find_mistakes(
+def find_errors(
     source: str | bytes | Mapping[Any, Any], expressions: ExpressionSizes | None = None
 ) -> list[PatternError]:
     """Return everything that is wrong with a new pattern, whose regular expressions have narrower bounds.
@@ -68,15 +68,15 @@ def _read(
             parse_document(source)  # strict; then once more for the keys that stand twice
         except EventError as error:
             top.wrong(str(error), source, 'A pattern is one JSON object, as in {"type": ["order.placed"]}.')
-            return And(()), None, top.mistakes
+            return And(()), None, top.errors
         raw = _DECODER.decode(source if isinstance(source, str) else source.decode("utf-8"))
     if not isinstance(raw, Mapping):
         top.wrong(f"a pattern is an object, not {type_name(raw)}", raw, 'Write {"type": ["order.placed"]}.')
-        return And(()), None, top.mistakes
+        return And(()), None, top.errors
     _refuse_repeated(raw, top)
     where = And(_read_clauses({key: value for key, value in raw.items() if key != "$not"}, (), top))
     unless = Not(And(_read_below_not(raw["$not"], top / "$not"))) if "$not" in raw else None
-    return where, unless, top.mistakes
+    return where, unless, top.errors
 
 
 def _read_below_not(value: Any, here: Location) -> tuple[Clause, ...]:

@@ -35,7 +35,7 @@ def read_scalar(value: Any, here: Location) -> tuple[Scalar, bool]:
 
 
 def read_text(value: Any, here: Location, example: str) -> str | None:
-    """Return a string argument; `None` if a mistake was reported, for which `example` is the remedy."""
+    """Return a string argument; `None` if an error was reported, for which `example` is the remedy."""
     if isinstance(value, str):
         return str(value)
     remedy = f"Write {example}."

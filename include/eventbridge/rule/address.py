@@ -35,7 +35,7 @@ _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\.?|\[[0-9A-Fa-f:.]+\]", re.ASCII)
 
 
-def url_mistake(url: str, *, allow_http: bool) -> tuple[str, str] | None:
+def url_error(url: str, *, allow_http: bool) -> tuple[str, str] | None:
     """Return what is wrong with an http target's URL, and the remedy; the message never shows a credential."""
     if "${" in url:
         return "a URL is used as it stands, and ${...} is not replaced", "Write the address out"
@@ -77,7 +77,7 @@ def _secrets(parts: SplitResult) -> Iterator[str]:
             yield f"the URL's path is a secret: whoever knows it may post to {known}"
 
 
-def path_mistake(path: str) -> tuple[str, str] | None:
+def path_error(path: str) -> tuple[str, str] | None:
     """Return what is wrong with a file target's path, and the remedy."""
     if "${" in path or path.startswith("~"):
         return "a path is used as it stands: ~ and ${...} are not replaced", "Write the path out"

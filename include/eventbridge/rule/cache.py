@@ -40,7 +40,7 @@ _remembered: dict[str, RuleSet] = {}
 
 @dataclass(frozen=True)
 class Joined:
-    """What the files of one load came to, without any mistake; `zones`: the time zones that its windows name."""
+    """What the files of one load came to, without any error; `zones`: the time zones that its windows name."""
 
     parts: tuple[RuleSet, ...]
     rule_set: RuleSet
@@ -86,7 +86,7 @@ class RuleCache:
         return found
 
     def keep(self, content: bytes, rules: RuleSet) -> RuleSet:
-        """Have a file of this content known again, and return `rules`: all that it holds, without any mistake."""
+        """Have a file of this content known again, and return `rules`: all that it holds, without any error."""
         name = _name(content)
         self._asked[name] = kept = RuleSet.joined([rules])
         self._kept = True

@@ -1,4 +1,4 @@
-"""Reads the fields of one mapping of a rule file, noting each mistake and going on."""
+"""Reads the fields of one mapping of a rule file, noting each error and going on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from eventbridge.config.quantities import parse_duration, parse_rate, parse_size, write_duration, write_size
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
 from eventbridge.rule.node import Node
 from eventbridge.rule.types import fields_of
@@ -26,16 +26,16 @@ _SECRET = re.compile(
 class Fields:
     """The fields of one mapping.
 
-    Every reading method notes what is wrong, once, and then returns the default, so that one pass finds all mistakes.
+    Every reading method notes what is wrong, once, and then returns the default, so that one pass finds all errors.
     `close` notes the fields that are not in the vocabulary.
     """
 
-    def __init__(self, node: Node, mistakes: list[Mistake], what: str) -> None:
+    def __init__(self, node: Node, errors: list[RuleError], what: str) -> None:
         """Take the mapping `node`; `what` is a word of the vocabulary, e.g. "a rule"."""
         self.node = node
         self.what = what
         self.complete = True  # note required fields that are not given
-        self._mistakes = mistakes
+        self._errors = errors
         self._nodes: dict[str, Node] = {}
         if isinstance(node.value, dict):
             self._nodes = node.value
@@ -44,22 +44,22 @@ class Fields:
 
     def below(self, name: str, what: str) -> Fields:
         """Return the fields of the mapping that a field, which is given, holds."""
-        return Fields(self._nodes[name], self._mistakes, what)
+        return Fields(self._nodes[name], self._errors, what)
 
     def given(self) -> Iterable[str]:
         """Return the names of the fields that are given."""
         return self._nodes
 
     def add(self, node: Node, message: str, remedy: str) -> None:
-        """Note a mistake in a value."""
-        self._mistakes.append(node.mistake(message, remedy))
+        """Note an error in a value."""
+        self._errors.append(node.error(message, remedy))
 
     def has(self, name: str) -> bool:
         """Tell whether a field is given, whatever its value."""
         return name in self._nodes
 
     def add_to(self, name: str, message: str, remedy: str) -> None:
-        """Note a mistake in a field's value, or in its being absent."""
+        """Note an error in a field's value, or in its being absent."""
         self.add(self._nodes.get(name, self.node), message, remedy)
 
     def get(self, name: str, *, required: bool = False) -> Node | None:
@@ -67,9 +67,7 @@ class Fields:
         node = self._nodes.get(name)
         if node is None:
             if required and self.complete and isinstance(self.node.value, dict):
-                self._mistakes.append(
-                    self.node.mistake_at_key(f"{self.what} needs the field {name}", f"Add {name}: ...")
-                )
+                self._errors.append(self.node.error_at_key(f"{self.what} needs the field {name}", f"Add {name}: ..."))
             return None
         if node.value is None and not node.spoilt:
             self.add(node, f"{name} has no value", f"Give it one, or remove {name}")
@@ -240,21 +238,21 @@ class Fields:
         return node.value
 
     def refuse_empty(self, name: str, remedy: str) -> None:
-        """Note a mistake if a field is a mapping without anything in it."""
+        """Note an error if a field is a mapping without anything in it."""
         if name in self._nodes and self._nodes[name].value == {}:
             self.add(self._nodes[name], f"{name} is empty", remedy)
 
     def refuse(self, names: Iterable[str], message: str, remedy: str) -> None:
-        """Note a mistake for each of `names` that is given; `{}` in `message` stands for the name."""
+        """Note an error for each of `names` that is given; `{}` in `message` stands for the name."""
         for name in names:
             if name in self._nodes:
-                self._mistakes.append(self._nodes[name].mistake_at_key(message.format(name), remedy))
+                self._errors.append(self._nodes[name].error_at_key(message.format(name), remedy))
 
     def close(self, own: Collection[str] = (), passed: Collection[str] = ()) -> None:
         """Note every field that is not of this version, or of no version, nor a type's `own`; nothing of `passed`."""
         for name, node in self._nodes.items():
             if name not in FIELDS[self.what] and name not in own and name not in passed:
-                self._mistakes.append(node.mistake_at_key(*self._unknown(name, own)))
+                self._errors.append(node.error_at_key(*self._unknown(name, own)))
 
     def _unknown(self, name: str, own: Collection[str]) -> tuple[str, str]:
         if name in FIELDS_LATER[self.what]:
@@ -277,7 +275,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def nearest(name: str, names: Iterable[str], told: int = 0) -> str:
-    """Return `Did you mean x?` for the nearest of `names`, or nothing; nothing after MOST_SUGGESTED mistakes `told`."""
+    """Return `Did you mean x?` for the nearest of `names`, or nothing; nothing after MOST_SUGGESTED errors `told`."""
     by_folded = {known.lower(): known for known in names} if told < MOST_SUGGESTED else {}
     near = similar(name.lower(), by_folded)
     return f"Did you mean {by_folded[near[0]]}?" if near else ""

@@ -1,4 +1,4 @@
-"""Finds the rule files below a folder and reads their bytes; what stands in the way is a mistake."""
+"""Finds the rule files below a folder and reads their bytes; what stands in the way is an error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.node import Location, Node
 from eventbridge.rule.vocabulary import FIELDS
 from eventbridge.similar_names import similar
@@ -26,29 +26,29 @@ _FIRST_WORD: Final = re.compile(rb"^(?:\{\s*)?[\"']?([a-z]{3,10})[\"']?\s*:", re
 _NEARLY: Final = 0.85
 
 
-def files_below(folder: Path, mistakes: list[Mistake]) -> list[Path]:
-    """Return the rule files below a folder, in order; why one cannot be looked for is added to `mistakes`."""
+def files_below(folder: Path, errors: list[RuleError]) -> list[Path]:
+    """Return the rule files below a folder, in order; why one cannot be looked for is added to `errors`."""
     place = Location(str(folder), 1, 1)
     if folder.exists() and not folder.is_dir():
-        mistakes.append(place.mistake("$", "this is a file, not a folder of rule files", "Name the folder it lies in"))
+        errors.append(place.error("$", "this is a file, not a folder of rule files", "Name the folder it lies in"))
         return []
     if not folder.is_dir():
         remedy = "Make it, or set EVENTBRIDGE_RULES_FOLDER to the folder of your rule files"
-        mistakes.append(place.mistake("$", "the folder of rule files is not there", remedy))
+        errors.append(place.error("$", "the folder of rule files is not there", remedy))
         return []
-    files = sorted(_visible_files(folder, mistakes))
+    files = sorted(_visible_files(folder, errors))
     if not files:
-        mistakes.append(place.mistake("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
+        errors.append(place.error("$", "no rule file lies below this folder", "Write one that ends in .yaml"))
     return files
 
 
-def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
+def _visible_files(folder: Path, errors: list[RuleError]) -> Iterator[Path]:
     """Yield what is named as a rule file, whatever it is; a folder that cannot be read would hide its rules."""
 
     def unreadable(error: OSError) -> None:
         where = Location(str(error.filename), 1, 1)
         remedy = "Let the user that runs Airflow read it, or move it out of the rules folder"
-        mistakes.append(where.mistake("$", f"this folder cannot be read: {error.strerror}", remedy))
+        errors.append(where.error("$", f"this folder cannot be read: {error.strerror}", remedy))
 
     entered: set[Path] = set()
     for parent, folders, names in os.walk(folder, onerror=unreadable, followlinks=True):
@@ -61,13 +61,13 @@ def _visible_files(folder: Path, mistakes: list[Mistake]) -> Iterator[Path]:
                 yield here / name
 
 
-def content_of_file(path: Path, mistakes: list[Mistake]) -> bytes | None:
+def content_of_file(path: Path, errors: list[RuleError]) -> bytes | None:
     """Return the bytes of a file, None for one that cannot be read, which is noted."""
     try:
         return path.read_bytes()
     except OSError as error:
         place = Location(str(path), 1, 1)
-        mistakes.append(place.mistake("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
+        errors.append(place.error("$", f"the file cannot be read: {error.strerror}", "Make it readable"))
         return None
 
 

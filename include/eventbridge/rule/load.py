@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.pattern import ExpressionSizes
-from eventbridge.rule.bounds import BoundedMistakes
+from eventbridge.rule.bounds import BoundedErrors
 from eventbridge.rule.cache import RuleCache, keep_joined, last_joined, zones_of
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.files import NO_RULE_FILE, content_of_file, files_below, is_rule_file
@@ -31,7 +31,7 @@ from eventbridge.rule.webhook import webhook_conflicts
 from eventbridge.rule.yaml_tree import read_yaml
 
 Thing = TypeVar("Thing", Bus, Rule, Runner, Owner)
-Trial = Callable[[Rule, RuleTest], Iterable[Mistake]]
+Trial = Callable[[Rule, RuleTest], Iterable[RuleError]]
 
 
 def load_rules(
@@ -46,26 +46,26 @@ def load_rules(
 ) -> RuleSet:
     """Return the buses and rules of every `.yaml` and `.yml` file below `folder`, but for hidden files and folders.
 
-    Raises RuleFileError with all mistakes, in the order of files and lines. No file at all is a mistake too:
+    Raises RuleFileError with all errors, in the order of files and lines. No file at all is an error too:
     it would mean that every rule was removed.
-    `checked`: a runner that no rule has is a mistake too. `file_folders`: those that file targets may write below; what
-    stands in their way on this machine is a mistake too. Both are for checks: to a runner it is one target's trouble,
+    `checked`: a runner that no rule has is an error too. `file_folders`: those that file targets may write below; what
+    stands in their way on this machine is an error too. Both are for checks: to a runner it is one target's trouble,
     to be tried again, and no reason to stop every rule.
     `tried_by`: says what is wrong with a rule by one of its tests; asked once nothing else is wrong.
     `instead`: a file below the folder, there or not, and what it would hold, which has the limits of `rule.bounds`.
-    `relative`: mistakes in the text of a file name the file relative to the folder.
+    `relative`: errors in the text of a file name the file relative to the folder.
     `cache`: a folder in which files are known again that were read before; with it the response is the same, sooner.
     """
     as_they_are = cache is not None and not checked and file_folders is None and tried_by is None and instead is None
     known = _known_again(folder, RuleCache(cache)) if cache is not None and as_they_are else None
     if known is not None:
         return known
-    mistakes: list[Mistake] = [] if instead is None else BoundedMistakes()
-    others = [path for path in files_below(folder, mistakes) if instead is None or path != instead[0]]
-    files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, mistakes)) for path in others)]
+    errors: list[RuleError] = [] if instead is None else BoundedErrors()
+    others = [path for path in files_below(folder, errors) if instead is None or path != instead[0]]
+    files = [*(() if instead is None else (instead,)), *((path, content_of_file(path, errors)) for path in others)]
     return _read_files(
         sorted(files, key=lambda each: each[0]),
-        mistakes,
+        errors,
         checked=checked,
         file_folders=file_folders,
         tried_by=tried_by,
@@ -80,11 +80,11 @@ def load_rule_file(
     """Return the buses and rules of one file that may lie anywhere; its rules may be of `buses` defined elsewhere.
 
     `content`: what the file would hold, if there is none; it has the limits of `rule.bounds`. Raises RuleFileError
-    with all mistakes.
+    with all errors.
     """
-    mistakes: list[Mistake] = [] if content is None else BoundedMistakes()
-    files = [(file, content_of_file(file, mistakes) if content is None else content)]
-    return _read_files(files, mistakes, buses, tried_by=tried_by, sent=None if content is None else file)
+    errors: list[RuleError] = [] if content is None else BoundedErrors()
+    files = [(file, content_of_file(file, errors) if content is None else content)]
+    return _read_files(files, errors, buses, tried_by=tried_by, sent=None if content is None else file)
 
 
 def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
@@ -92,14 +92,14 @@ def _known_again(folder: Path, cache: RuleCache) -> RuleSet | None:
 
     Where it is wrong, and all that is, only says who reads every file again: what is known has no lines and columns.
     """
-    mistakes: list[Mistake] = []
+    errors: list[RuleError] = []
     parts, expressions = list[RuleSet](), ExpressionSizes()
-    for path in files_below(folder, mistakes):
-        parts.append(_part(path, cache, mistakes))
+    for path in files_below(folder, errors):
+        parts.append(_part(path, cache, errors))
         expressions.add(parts[-1].expressions)
         if expressions.are_too_large:
             return None
-    if mistakes:
+    if errors:
         return None
     cache.forget_others()
     known = last_joined(parts)
@@ -118,23 +118,23 @@ def _names(rules: RuleSet) -> int:
     return len(rules.buses) + len(rules.rules) + len(rules.modes) + len(rules.quotas)
 
 
-def _part(path: Path, cache: RuleCache, mistakes: list[Mistake]) -> RuleSet:
-    """Return what one file holds, and have it known again unless it has mistakes of its own."""
-    content = content_of_file(path, mistakes)
+def _part(path: Path, cache: RuleCache, errors: list[RuleError]) -> RuleSet:
+    """Return what one file holds, and have it known again unless it has errors of its own."""
+    content = content_of_file(path, errors)
     known = cache.find(content) if content is not None else None
     if content is None or known is not None:
         return known or RuleSet()
-    before = len(mistakes)
-    top = _top(content, path, mistakes)
+    before = len(errors)
+    top = _top(content, path, errors)
     if top is None:
         return RuleSet()
-    part = _read(_Definitions([top], mistakes), mistakes)
-    return part if len(mistakes) > before else cache.keep(content, part)
+    part = _read(_Definitions([top], errors), errors)
+    return part if len(errors) > before else cache.keep(content, part)
 
 
 def _read_files(
     contents: Sequence[tuple[Path, bytes | None]],
-    mistakes: list[Mistake],
+    errors: list[RuleError],
     buses: Mapping[str, Bus] | None = None,
     *,
     checked: bool = False,
@@ -151,45 +151,45 @@ def _read_files(
     tops = [
         None
         if content is None
-        else _top(content, path.relative_to(below) if below else path, mistakes, bounded=path == sent)
+        else _top(content, path.relative_to(below) if below else path, errors, bounded=path == sent)
         for path, content in contents
     ]
-    definitions = _Definitions([top for top in tops if top is not None], mistakes)
-    read = _read(definitions, mistakes)
+    definitions = _Definitions([top for top in tops if top is not None], errors)
+    read = _read(definitions, errors)
     rule_set = _together(read.model_copy(update={"buses": {**(buses or {}), **read.buses}}))
     nodes = {name: found[0] for name, found in definitions.rules.items()}
     if None not in tops:  # a file that is not YAML may define the very bus
-        mistakes.extend(at(nodes[rule], field).mistake(*said) for rule, field, *said in _conflicts(rule_set))
+        errors.extend(at(nodes[rule], field).error(*said) for rule, field, *said in _conflicts(rule_set))
         buses_at = {name: found[0] for name, found in definitions.buses.items()}
-        mistakes.extend(
-            at(at(buses_at[bus], "webhooks"), name).mistake_at_key(
+        errors.extend(
+            at(at(buses_at[bus], "webhooks"), name).error_at_key(
                 f"the bus {other!r} has a webhook {name!r} too", "Give it another name: its path is /hooks/<name>"
             )
             for bus, name, other in webhook_conflicts(rule_set.buses)
             if bus in buses_at
         )
     if file_folders is not None:
-        mistakes.extend(obstacles(rule_set, nodes, file_folders))
+        errors.extend(obstacles(rule_set, nodes, file_folders))
     if checked:
         runners_at = {name: found[0] for name, found in definitions.runners.items()}
-        mistakes.extend(unknown_runners(rule_set, runners_at))
-    if tried_by is not None and not mistakes:
-        mistakes.extend(_failed_tests(rule_set, nodes, tried_by))
-    if mistakes:
-        raise RuleFileError(sorted(mistakes, key=lambda mistake: (mistake.file, mistake.line, mistake.column)))
+        errors.extend(unknown_runners(rule_set, runners_at))
+    if tried_by is not None and not errors:
+        errors.extend(_failed_tests(rule_set, nodes, tried_by))
+    if errors:
+        raise RuleFileError(sorted(errors, key=lambda error: (error.file, error.line, error.column)))
     return rule_set
 
 
 class _Definitions:
     """The buses and rules that some files define, unread: all nodes of each name."""
 
-    def __init__(self, tops: Iterable[Node], mistakes: list[Mistake]) -> None:
+    def __init__(self, tops: Iterable[Node], errors: list[RuleError]) -> None:
         self.buses: dict[str, list[Node]] = {}
         self.rules: dict[str, list[Node]] = {}
         self.owners: dict[str, list[Node]] = {}
         self.runners: dict[str, list[Node]] = {}
         for top in tops:
-            fields = Fields(top, mistakes, "a rule file")
+            fields = Fields(top, errors, "a rule file")
             of_kinds = {"owners": self.owners, "buses": self.buses, "runners": self.runners, "rules": self.rules}
             for kind, found in of_kinds.items():
                 for name, node in fields.mapping(kind).items():
@@ -197,22 +197,22 @@ class _Definitions:
             fields.close()
 
 
-def _read(definitions: _Definitions, mistakes: list[Mistake]) -> RuleSet:
+def _read(definitions: _Definitions, errors: list[RuleError]) -> RuleSet:
     """Return the buses and rules of files, noting what is wrong with each of them and with their names."""
-    buses = _merged(definitions.buses, "bus", read_bus, mistakes)
+    buses = _merged(definitions.buses, "bus", read_bus, errors)
     own = buses.get(OPERATIONS_BUS.name)
     if own is not None:
         node = definitions.buses[own.name][0]
         message = f"the bus {own.name!r} is the product's own"
         if own.source.type == OPERATIONS_BUS.source.type:
             remedy = "Remove it: it is always there, and rules can name it. Or give it a source of another type"
-            mistakes.append(node.mistake_at_key(message, remedy))
+            errors.append(node.error_at_key(message, remedy))
         if own.webhooks:
-            mistakes.append(node.mistake_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
-    modes = _merged(definitions.runners, "runner", read_runner, mistakes)
+            errors.append(node.error_at_key(f"{message}, and has no webhooks", "Name them below another bus"))
+    modes = _merged(definitions.runners, "runner", read_runner, errors)
     expressions = ExpressionSizes()
-    rules = _merged(definitions.rules, "rule", partial(read_rule, expressions=expressions), mistakes)
-    quotas = _merged(definitions.owners, "owner", read_owner, mistakes)
+    rules = _merged(definitions.rules, "rule", partial(read_rule, expressions=expressions), errors)
+    quotas = _merged(definitions.owners, "owner", read_owner, errors)
     return RuleSet(buses=buses, rules=rules, modes=modes, quotas=quotas, expressions=expressions.of_each)
 
 
@@ -224,21 +224,21 @@ def _together(read: RuleSet) -> RuleSet:
     return read.model_copy(update={"buses": {**read.buses, **own}})
 
 
-def _top(content: bytes, path: Path, mistakes: list[Mistake], *, bounded: bool = False) -> Node | None:
+def _top(content: bytes, path: Path, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
     """Return the mapping that a file holds; None if it holds none, or is no rule file.
 
     Of a file that is no rule file nothing is quoted, unless it was sent: it may be any file of the host, by its path or
     by a link.
     """
-    known = len(mistakes)
-    top = read_yaml(content, str(path), mistakes, bounded=bounded)
+    known = len(errors)
+    top = read_yaml(content, str(path), errors, bounded=bounded)
     place = Location(str(path), 1, 1)
-    wrong = len(mistakes) > known
+    wrong = len(errors) > known
     if top is None and not wrong:
-        mistakes.append(place.mistake("$", "the file is empty", "Write buses: or rules:, or remove the file"))
+        errors.append(place.error("$", "the file is empty", "Write buses: or rules:, or remove the file"))
     elif not bounded and (wrong or isinstance(getattr(top, "value", None), dict)) and not is_rule_file(top, content):
-        del mistakes[known:]
-        mistakes.append(place.mistake("$", *NO_RULE_FILE))
+        del errors[known:]
+        errors.append(place.error("$", *NO_RULE_FILE))
         return None
     return top
 
@@ -246,19 +246,19 @@ def _top(content: bytes, path: Path, mistakes: list[Mistake], *, bounded: bool =
 def _merged(
     found: dict[str, list[Node]],
     what: str,
-    read: Callable[[str, Node, list[Mistake]], Thing],
-    mistakes: list[Mistake],
+    read: Callable[[str, Node, list[RuleError]], Thing],
+    errors: list[RuleError],
 ) -> dict[str, Thing]:
-    """Return the first definition of each name, having noted the mistakes in all of them."""
+    """Return the first definition of each name, having noted the errors in all of them."""
     merged: dict[str, Thing] = {}
     for name, (first, *others) in found.items():
-        if isinstance(mistakes, BoundedMistakes):
-            mistakes.refuse_late(first)
-        merged[name] = read(name, first, mistakes)
+        if isinstance(errors, BoundedErrors):
+            errors.refuse_late(first)
+        merged[name] = read(name, first, errors)
         for node in others:
             message = f"the {what} {name!r} is defined a second time, first at {first.key}"
-            mistakes.append(node.mistake_at_key(message, "Rename or remove one of the two"))
-            read(name, node, mistakes)
+            errors.append(node.error_at_key(message, "Rename or remove one of the two"))
+            read(name, node, errors)
     return merged
 
 
@@ -292,7 +292,7 @@ def _pool_conflicts(rule: Rule, pools: dict[str, Rule]) -> Iterator[tuple[str, s
         yield rule.name, "concurrency", message, "Give the pool one concurrency, or name it once"
 
 
-def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[Mistake]:
+def _failed_tests(rule_set: RuleSet, nodes: dict[str, Node], tried_by: Trial) -> Iterator[RuleError]:
     for name, node in nodes.items():
         rule = rule_set.rules[name]
         for test in tests_of(rule, Fields(node, [], "a rule"), []):

@@ -1,26 +1,26 @@
-"""Finds the value of a rule file that a mistake inside a pattern or a transform is about."""
+"""Finds the value of a rule file that an error inside a pattern or a transform is about."""
 
 from __future__ import annotations
 
 import re
 
-from eventbridge.errors import Mistake, PatternError, TransformError
+from eventbridge.errors import PatternError, RuleError, TransformError
 from eventbridge.rule.node import Node
 
 # .name, [0], ["any text"] or ['any text']
 _STEP = re.compile(r"""\.([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['((?:[^'\\]|\\.)*)'\]""", re.DOTALL)
 
 
-def located(error: PatternError | TransformError, top: Node) -> Mistake | None:
-    """Return an error inside the value `top` as a mistake of its file, at the deepest value on its path.
+def located(error: PatternError | TransformError, top: Node) -> RuleError | None:
+    """Return an error inside the value `top` as an error of its file, at the deepest value on its path.
 
-    None where that value has a mistake already, of which this one is a mere consequence.
+    None where that value has an error already, of which this one is a mere consequence.
     """
     node = _find(top, error.path)
     if node.is_spoilt_within():
         return None
     path = top.path + error.path.removeprefix("$")
-    return node.key.mistake(path, error.message, error.remedy or "Correct it")
+    return node.key.error(path, error.message, error.remedy or "Correct it")
 
 
 def _find(top: Node, path: str) -> Node:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
 
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_$-]+", re.ASCII)
@@ -23,10 +23,10 @@ class Location:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column}"
 
-    def mistake(self, path: str, message: str, remedy: str) -> Mistake:
-        """Return a mistake that stands here; `message` has no full stop, `remedy` gets one where it needs one."""
+    def error(self, path: str, message: str, remedy: str) -> RuleError:
+        """Return an error that stands here; `message` has no full stop, `remedy` gets one where it needs one."""
         closed = remedy if remedy.endswith((".", "?", "!")) else f"{remedy}."
-        return Mistake(self.file, self.line, self.column, path, message, closed)
+        return RuleError(self.file, self.line, self.column, path, message, closed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Node:
     """One value of a file: its JSON path, where it stands, and where the key that leads to it stands.
 
     `value` is a str, Number, bool, None, list of nodes, or dict of nodes; where `spoilt` it is not what the file says,
-    and the mistake is recorded already.
+    and the error is recorded already.
     """
 
     path: str
@@ -43,13 +43,13 @@ class Node:
     value: Any
     spoilt: bool = False
 
-    def mistake(self, message: str, remedy: str) -> Mistake:
-        """Return a mistake in this value."""
-        return self.place.mistake(self.path, message, remedy)
+    def error(self, message: str, remedy: str) -> RuleError:
+        """Return an error in this value."""
+        return self.place.error(self.path, message, remedy)
 
-    def mistake_at_key(self, message: str, remedy: str) -> Mistake:
-        """Return a mistake in this value's being here."""
-        return self.key.mistake(self.path, message, remedy)
+    def error_at_key(self, message: str, remedy: str) -> RuleError:
+        """Return an error in this value's being here."""
+        return self.key.error(self.path, message, remedy)
 
     def to_json(self) -> Any:
         """Return the plain JSON value; what is spoilt is text."""
@@ -62,7 +62,7 @@ class Node:
                 return "" if self.spoilt else self.value
 
     def is_spoilt_within(self) -> bool:
-        """Tell whether this value or one inside it has a mistake that is recorded already."""
+        """Tell whether this value or one inside it has an error that is recorded already."""
         return self.spoilt or any(child.is_spoilt_within() for child in self.children())
 
     def children(self) -> list[Node]:

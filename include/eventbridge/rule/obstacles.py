@@ -1,11 +1,11 @@
-"""What a check of rule files tells beyond their mistakes: what stands in a target's way, runners of no rule."""
+"""What a check of rule files tells beyond their errors: what stands in a target's way, runners of no rule."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.fields import nearest
 from eventbridge.rule.model import Target
 from eventbridge.rule.node import Node
@@ -13,15 +13,15 @@ from eventbridge.rule.rule_set import RuleSet
 from eventbridge.rule.types import TARGET_TYPES
 
 
-def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[Mistake]:
-    """Yield a mistake for each runner that the files say something of and that no rule has."""
+def unknown_runners(rule_set: RuleSet, nodes: Mapping[str, Node]) -> Iterator[RuleError]:
+    """Yield an error for each runner that the files say something of and that no rule has."""
     known = rule_set.runners()
     for number, name in enumerate(sorted(rule_set.modes.keys() - known.keys())):
         remedy = nearest(name, known, number) or "Name it in a rule: runner: <name>, or remove it"
-        yield nodes[name].mistake_at_key(f"no rule has the runner {name!r}", remedy)
+        yield nodes[name].error_at_key(f"no rule has the runner {name!r}", remedy)
 
 
-def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Path]) -> Iterator[Mistake]:
+def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Path]) -> Iterator[RuleError]:
     """Yield what stands in the way of targets on this machine; file targets may write below `folders`."""
     for rule in rule_set.rules.values():
         for target in rule.targets.values():
@@ -31,11 +31,11 @@ def obstacles(rule_set: RuleSet, nodes: Mapping[str, Node], folders: Sequence[Pa
                 yield from _obstacle(target.dead_letter_queue, at(node, "dead_letter_queue"), folders)
 
 
-def _obstacle(target: Target, node: Node, folders: Sequence[Path]) -> Iterator[Mistake]:
+def _obstacle(target: Target, node: Node, folders: Sequence[Path]) -> Iterator[RuleError]:
     kind = TARGET_TYPES.find(target.type)
-    obstacle = kind.obstacle(target, folders) if kind is not None else None  # else a mistake is noted already
+    obstacle = kind.obstacle(target, folders) if kind is not None else None  # else an error is noted already
     if obstacle is not None:
-        yield at(node, obstacle.field).mistake(obstacle.message, obstacle.remedy)
+        yield at(node, obstacle.field).error(obstacle.message, obstacle.remedy)
 
 
 def at(node: Node, field: str) -> Node:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.errors import Mistake, TransformError
+from eventbridge.errors import RuleError, TransformError
 from eventbridge.rule.expect import Bounds, Expect, FieldExpectation
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.node import Node
@@ -13,17 +13,17 @@ _LARGEST_VALUE = 1e15
 _MOST_FIELDS = 100
 
 
-def read_expect(fields: Fields, mistakes: list[Mistake]) -> Expect | None:
+def read_expect(fields: Fields, errors: list[RuleError]) -> Expect | None:
     """Return what the field `expect` of a rule says, None if there is none."""
     if (node := fields.get("expect")) is None:
         return None
     fields.refuse_empty("expect", "Write what is expected, such as matches: {at_least: 1}, or remove expect")
-    own = Fields(node, mistakes, "an expectation")
+    own = Fields(node, errors, "an expectation")
     found = Expect(
         matches=_counts(own, "matches"),
         dead_letter_rate=_bounds(own, "dead_letter_rate", 0.0, 1.0),
         transform_failure_rate=_bounds(own, "transform_failure_rate", 0.0, 1.0),
-        fields={path: _field(path, child, mistakes) for path, child in sorted(own.mapping("fields").items())},
+        fields={path: _field(path, child, errors) for path, child in sorted(own.mapping("fields").items())},
     )
     own.refuse_empty("fields", "Write a path and what is expected there, such as $.data.id: {null_rate: {at_most: 0}}")
     if len(found.fields) > _MOST_FIELDS:
@@ -32,12 +32,12 @@ def read_expect(fields: Fields, mistakes: list[Mistake]) -> Expect | None:
     return found
 
 
-def _field(path: str, node: Node, mistakes: list[Mistake]) -> FieldExpectation:
+def _field(path: str, node: Node, errors: list[RuleError]) -> FieldExpectation:
     try:
         parse_path(path)
     except TransformError as error:
-        mistakes.append(node.mistake_at_key(error.message, error.remedy.rstrip(".")))
-    own = Fields(node, mistakes, "a field expectation")
+        errors.append(node.error_at_key(error.message, error.remedy.rstrip(".")))
+    own = Fields(node, errors, "a field expectation")
     found = FieldExpectation(
         null_rate=_bounds(own, "null_rate", 0.0, 1.0),
         value=_bounds(own, "value", -_LARGEST_VALUE, _LARGEST_VALUE),

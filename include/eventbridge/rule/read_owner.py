@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.node import Node
 from eventbridge.rule.owner import Owner
@@ -11,14 +11,14 @@ from eventbridge.rule.read_waiting import read_pending_max
 _GIB = 1024**3
 
 
-def read_owner(name: str, node: Node, mistakes: list[Mistake]) -> Owner:
-    """Return an owner's quotas; what is wrong is added to `mistakes` and left out."""
+def read_owner(name: str, node: Node, errors: list[RuleError]) -> Owner:
+    """Return an owner's quotas; what is wrong is added to `errors` and left out."""
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
-    fields = Fields(node, mistakes, "an owner")
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for an owner", NAME_REMEDY))
+    fields = Fields(node, errors, "an owner")
     read = Owner(
         published_per_second=fields.rate("published", of="events"),
-        pending_max=read_pending_max(fields, None, mistakes),
+        pending_max=read_pending_max(fields, None, errors),
         stored_bytes=fields.size("stored", _GIB, 1_024, 1_024**2 * _GIB) if fields.has("stored") else None,
     )
     fields.close()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import ExpressionSizes, rule_pattern_mistakes
+from eventbridge.pattern import ExpressionSizes, rule_pattern_errors
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields, nearest
 from eventbridge.rule.locate import located
 from eventbridge.rule.meant import listed
@@ -29,31 +29,31 @@ _WEIGHTS = frozenset(map(str, range(1, 101)))
 _OUR_POOLS = ("eventbridge.",)
 
 
-def read_bus(name: str, node: Node, mistakes: list[Mistake]) -> Bus:
-    """Return the bus that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
-    check_name(name, "bus", node, mistakes)
-    fields = Fields(node, mistakes, "a bus")
-    source = _source(fields.get("source", required=True), mistakes)
+def read_bus(name: str, node: Node, errors: list[RuleError]) -> Bus:
+    """Return the bus that a mapping describes; what is wrong is added to `errors` and replaced by a default."""
+    check_name(name, "bus", node, errors)
+    fields = Fields(node, errors, "a bus")
+    source = _source(fields.get("source", required=True), errors)
     bus = Bus(
         name=name,
         source=source,
         owner=fields.name("owner") or None,
         retention_seconds=fields.duration("retention", 30 * DAY_SECONDS, 3_600.0, 3_650 * DAY_SECONDS),
         max_backlog=fields.whole("max_backlog", None, 1, 1_000_000_000_000),
-        webhooks=read_webhooks(fields, mistakes),
-        weights=_weights(fields, source, mistakes),
+        webhooks=read_webhooks(fields, errors),
+        weights=_weights(fields, source, errors),
     )
     fields.close()
     return bus
 
 
-def read_rule(name: str, node: Node, mistakes: list[Mistake], expressions: ExpressionSizes | None = None) -> Rule:
-    """Return the rule that a mapping describes; what is wrong is added to `mistakes` and replaced by a default.
+def read_rule(name: str, node: Node, errors: list[RuleError], expressions: ExpressionSizes | None = None) -> Rule:
+    """Return the rule that a mapping describes; what is wrong is added to `errors` and replaced by a default.
 
     `expressions`: those of all rules that are read together; those of this rule are added.
     """
-    check_name(name, "rule", node, mistakes)
-    fields = Fields(node, mistakes, "a rule")
+    check_name(name, "rule", node, errors)
+    fields = Fields(node, errors, "a rule")
     bus = fields.name("bus", required=True)
     pattern = fields.get("pattern", required=True)
     rule = Rule(
@@ -63,38 +63,38 @@ def read_rule(name: str, node: Node, mistakes: list[Mistake], expressions: Expre
         bus=bus,
         runner=fields.name("runner", bus),
         enabled=fields.flag("enabled", default=True),
-        pattern=_pattern(pattern, fields, mistakes, expressions),
+        pattern=_pattern(pattern, fields, errors, expressions),
         where=_where(fields),
         priority=fields.choice("priority", "medium", PRIORITIES),
         concurrency=fields.whole("concurrency", None, 1, 10_000),
         pool=_pool(fields),
-        expect=read_expect(fields, mistakes),
-        pending_max=read_pending_max(fields, PENDING_MAX, mistakes),
-        targets={target: read_target(target, child, mistakes) for target, child in _targets(fields, mistakes)},
+        expect=read_expect(fields, errors),
+        pending_max=read_pending_max(fields, PENDING_MAX, errors),
+        targets={target: read_target(target, child, errors) for target, child in _targets(fields, errors)},
     )
-    _check_shadows(rule, fields, mistakes)
-    tests_of(rule, fields, mistakes)
+    _check_shadows(rule, fields, errors)
+    tests_of(rule, fields, errors)
     fields.close()
     return rule
 
 
-def tests_of(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> list[RuleTest]:
+def tests_of(rule: Rule, fields: Fields, errors: list[RuleError]) -> list[RuleTest]:
     """Return the tests among the fields of a rule. No part of the rule: it stays the same when its tests change."""
-    return read_tests(fields, list(rule.targets), mistakes)
+    return read_tests(fields, list(rule.targets), errors)
 
 
-def check_name(name: str, what: str, node: Node, mistakes: list[Mistake]) -> None:
-    """Note a mistake if a bus, rule or target has a name that could not stand in a DAG id or a path."""
+def check_name(name: str, what: str, node: Node, errors: list[RuleError]) -> None:
+    """Note an error if a bus, rule or target has a name that could not stand in a DAG id or a path."""
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a {what}", NAME_REMEDY))
 
 
-def _weights(fields: Fields, source: Source, mistakes: list[Mistake]) -> dict[str, int]:
+def _weights(fields: Fields, source: Source, errors: list[RuleError]) -> dict[str, int]:
     found: dict[str, int] = {}
     fields.refuse_empty("weights", "Write weights: {TOPIC: 2}, or remove it")
     for topic, node in fields.mapping("weights").items():
         if topic not in source.topics:
-            remedy = nearest(topic, source.topics, len(mistakes)) or f"Name one of its topics: {listed(source.topics)}"
+            remedy = nearest(topic, source.topics, len(errors)) or f"Name one of its topics: {listed(source.topics)}"
             fields.add(node, f"the bus has no topic {topic!r}", remedy)
         elif not isinstance(node.value, Number) or node.value.text not in _WEIGHTS:
             fields.add(node, f"a weight is a whole number from 1 to 100, and {topic} has another", f"Write {topic}: 2")
@@ -103,10 +103,10 @@ def _weights(fields: Fields, source: Source, mistakes: list[Mistake]) -> dict[st
     return found
 
 
-def _source(node: Node | None, mistakes: list[Mistake]) -> Source:
+def _source(node: Node | None, errors: list[RuleError]) -> Source:
     if node is None:
-        return Source(type="")  # there is a mistake, and nobody uses what is returned
-    fields = Fields(node, mistakes, "a source")
+        return Source(type="")  # there is an error, and nobody uses what is returned
+    fields = Fields(node, errors, "a source")
     kind = read_type(fields, SOURCE_TYPES, SOURCE_TYPES_LATER)
     likely = kind or likely_type(fields, SOURCE_TYPES)
     fields.complete = kind is not None
@@ -123,7 +123,7 @@ def _source(node: Node | None, mistakes: list[Mistake]) -> Source:
 
 
 def _pattern(
-    node: Node | None, fields: Fields, mistakes: list[Mistake], expressions: ExpressionSizes | None
+    node: Node | None, fields: Fields, errors: list[RuleError], expressions: ExpressionSizes | None
 ) -> dict[str, object]:
     if node is None:
         return {}
@@ -132,8 +132,8 @@ def _pattern(
         fields.add(node, f"pattern is a mapping, and this is {node.kind()}", remedy)
         return {}
     pattern: dict[str, object] = node.to_json()
-    found = [located(error, node) for error in rule_pattern_mistakes(pattern, expressions)]
-    mistakes.extend(mistake for mistake in found if mistake is not None)
+    found = [located(error, node) for error in rule_pattern_errors(pattern, expressions)]
+    errors.extend(error for error in found if error is not None)
     return pattern
 
 
@@ -152,7 +152,7 @@ def _pool(fields: Fields) -> str | None:
     return pool
 
 
-def _check_shadows(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> None:
+def _check_shadows(rule: Rule, fields: Fields, errors: list[RuleError]) -> None:
     others = [each.name for each in rule.targets.values() if each.shadow_of is None]
     for target in rule.targets.values():
         if target.shadow_of is None:
@@ -160,16 +160,16 @@ def _check_shadows(rule: Rule, fields: Fields, mistakes: list[Mistake]) -> None:
         node = fields.mapping("targets")[target.name].value["shadow_of"]
         shadowed = rule.targets.get(target.shadow_of)
         if shadowed is None or shadowed is target:
-            remedy = nearest(target.shadow_of, others, len(mistakes)) or "Name another target of this rule"
+            remedy = nearest(target.shadow_of, others, len(errors)) or "Name another target of this rule"
             fields.add(node, f"there is no other target {target.shadow_of!r}", remedy)
         elif shadowed.shadow_of is not None:
             fields.add(node, f"{target.shadow_of!r} is a shadow itself", f"Name {shadowed.shadow_of}")
 
 
-def _targets(fields: Fields, mistakes: list[Mistake]) -> list[tuple[str, Node]]:
+def _targets(fields: Fields, errors: list[RuleError]) -> list[tuple[str, Node]]:
     targets = fields.mapping("targets", required=True)
     if not targets:
         fields.refuse_empty("targets", "Add one: a name, and below it type: http or type: file")
     for name, child in targets.items():
-        check_name(name, "target", child, mistakes)
+        check_name(name, "target", child, errors)
     return sorted(targets.items())  # as they are frozen, so that it is the same whether it was read or known again

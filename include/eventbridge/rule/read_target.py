@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.locate import located
 from eventbridge.rule.model import DAY_SECONDS, RetryPolicy, Target, Transform, queue_of
@@ -21,28 +21,28 @@ from eventbridge.rule.vocabulary import (
     POLICY_ALIASES,
     TARGET_TYPES_LATER,
 )
-from eventbridge.transform import order_path_problem, transform_mistakes
+from eventbridge.transform import order_path_problem, transform_errors
 
 
-def read_target(name: str, node: Node, mistakes: list[Mistake]) -> Target:
-    """Return the target that a mapping describes; what is wrong is added to `mistakes` and replaced by a default."""
-    fields = Fields(node, mistakes, "a target")
+def read_target(name: str, node: Node, errors: list[RuleError]) -> Target:
+    """Return the target that a mapping describes; what is wrong is added to `errors` and replaced by a default."""
+    fields = Fields(node, errors, "a target")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
-    transform = _transform(fields.get("transform"), mistakes)
+    transform = _transform(fields.get("transform"), errors)
     if transform.form not in ("ORIGINAL", "FIELDS"):
         message = f"{{}} is for the forms ORIGINAL and FIELDS, and this is {transform.form}"
         fields.refuse(["content_mode"], message, "Remove it")
     values = {
         "name": name,
         "transform": transform,
-        "retry": _retry(fields.get("retry"), mistakes),
-        "dead_letter_queue": _dead_letter_queue(name, fields.get("dead_letter_queue"), mistakes),
+        "retry": _retry(fields.get("retry"), errors),
+        "dead_letter_queue": _dead_letter_queue(name, fields.get("dead_letter_queue"), errors),
         "errors_tolerance": fields.choice("errors_tolerance", "all", ERRORS_TOLERANCE),
         "ordering_key": _ordering_key(fields),
         "disable_after_seconds": fields.duration("disable_after", None, 3_600.0, 365 * DAY_SECONDS),
         "rate_per_second": fields.rate("rate"),
         "shadow_of": fields.name("shadow_of") or None,
-        **read_waiting(fields, mistakes),
+        **read_waiting(fields, errors),
     }
     if values["shadow_of"] is not None:
         message = "{} is not for a shadow: it is tried once, at once, and nothing becomes of its failures"
@@ -61,13 +61,13 @@ def _ordering_key(fields: Fields) -> str | None:
     return text or None
 
 
-def _dead_letter_queue(target: str, node: Node | None, mistakes: list[Mistake]) -> Target | None:
+def _dead_letter_queue(target: str, node: Node | None, errors: list[RuleError]) -> Target | None:
     if node is None:
         return None
-    fields = Fields(node, mistakes, "a dead letter queue")
+    fields = Fields(node, errors, "a dead letter queue")
     kind = read_type(fields, TARGET_TYPES, TARGET_TYPES_LATER)
     # content_mode data: what is sent is the dead letter as it is, not an event
-    values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), mistakes)}
+    values = {"name": queue_of(target), "content_mode": "data", "retry": _retry(fields.get("retry"), errors)}
     return _of_type(fields, kind, None, values)
 
 
@@ -79,26 +79,26 @@ def _of_type(fields: Fields, kind: TargetType | None, transform: Transform | Non
     close_fields(fields, TARGET_TYPES, kind, likely, own, "target")
     if likely.read is not None:
         return likely.fields(type=likely.name, **(likely.read(fields, transform) | values))
-    # where it fails there is a mistake, and nobody uses what is returned
+    # where it fails there is an error, and nobody uses what is returned
     return read_by_model(fields, likely.fields, own, {"type": likely.name, **values}) or Target(type="", **values)
 
 
-def _transform(node: Node | None, mistakes: list[Mistake]) -> Transform:
+def _transform(node: Node | None, errors: list[RuleError]) -> Transform:
     if node is None:
         return Transform()
     definition = node.to_json()
-    found = [located(error, node) for error in transform_mistakes(definition)]
-    mistakes.extend(mistake for mistake in found if mistake is not None)
+    found = [located(error, node) for error in transform_errors(definition)]
+    errors.extend(error for error in found if error is not None)
     if found or node.is_spoilt_within():
         return Transform()
     # missing: null is the word null to a reader, although YAML reads it as nothing
     return Transform(**{name: value for name, value in definition.items() if name == "value" or value is not None})
 
 
-def _retry(node: Node | None, mistakes: list[Mistake]) -> RetryPolicy:
+def _retry(node: Node | None, errors: list[RuleError]) -> RetryPolicy:
     if node is None:
         return RetryPolicy()
-    fields = Fields(node, mistakes, "a retry policy")
+    fields = Fields(node, errors, "a retry policy")
     fields.close()
     policy = fields.choice("policy", "custom" if fields.has("policy") else POLICIES[0], (*POLICIES, *POLICY_ALIASES))
     policy = POLICY_ALIASES.get(policy, policy)

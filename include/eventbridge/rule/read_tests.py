@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from eventbridge.errors import Mistake
-from eventbridge.event.cloudevent import mistakes_in
+from eventbridge.errors import RuleError
+from eventbridge.event.cloudevent import errors_in
 from eventbridge.event.json_document import JsonValue
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.meant import listed
@@ -34,8 +34,8 @@ class RuleTest:
         return found
 
 
-def read_tests(fields: Fields, targets: Collection[str], mistakes: list[Mistake]) -> list[RuleTest]:
-    """Return the tests that a rule with these targets has; what is wrong is added to `mistakes`."""
+def read_tests(fields: Fields, targets: Collection[str], errors: list[RuleError]) -> list[RuleTest]:
+    """Return the tests that a rule with these targets has; what is wrong is added to `errors`."""
     node = fields.get("tests")
     if node is None:
         return []
@@ -43,23 +43,23 @@ def read_tests(fields: Fields, targets: Collection[str], mistakes: list[Mistake]
         what = node.kind() if node.value else "empty"
         fields.add(node, f"tests is a list, and this is {what}", "Write - event: {type: ...} below tests")
         return []
-    return [test for child in node.value for test in _test(child, targets, mistakes)]
+    return [test for child in node.value for test in _test(child, targets, errors)]
 
 
-def _test(node: Node, targets: Collection[str], mistakes: list[Mistake]) -> Iterator[RuleTest]:
-    known = len(mistakes)
-    fields = Fields(node, mistakes, "a test")
+def _test(node: Node, targets: Collection[str], errors: list[RuleError]) -> Iterator[RuleTest]:
+    known = len(errors)
+    fields = Fields(node, errors, "a test")
     matches = fields.flag("matches", default=True)
     event = _event(fields)
     outputs = fields.mapping("outputs")
     for name, child in outputs.items():
         if name not in targets:
-            remedy = nearest(name, targets, len(mistakes)) or f"Its targets are {listed(list(targets))}"
-            mistakes.append(child.mistake_at_key(f"the rule has no target {name!r}", remedy))
+            remedy = nearest(name, targets, len(errors)) or f"Its targets are {listed(list(targets))}"
+            errors.append(child.error_at_key(f"the rule has no target {name!r}", remedy))
     if outputs and not matches:
         fields.add_to("outputs", "a rule that does not match gives its targets nothing", "Remove it")
     fields.close()
-    if len(mistakes) == known and event is not None:
+    if len(errors) == known and event is not None:
         yield RuleTest(node, event, matches, {name: child.to_json() for name, child in outputs.items()})
 
 
@@ -71,7 +71,7 @@ def _event(fields: Fields) -> dict[str, Any] | None:
         fields.add(node, f"event is a mapping, and this is {node.kind()}", "Write the attributes of an event below it")
         return None
     event: dict[str, JsonValue] = _FILLED_IN | node.to_json()
-    mistakes = list(mistakes_in(event))
-    for error in mistakes:
+    errors = list(errors_in(event))
+    for error in errors:
         fields.add(node, f"this is not a CloudEvent: {error}", "Correct it")
-    return None if mistakes else event
+    return None if errors else event

@@ -7,7 +7,7 @@ from datetime import date
 from typing import Any
 
 from eventbridge.config.quantities import parse_duration
-from eventbridge.errors import Mistake, TransformError
+from eventbridge.errors import RuleError, TransformError
 from eventbridge.rule.fields import Fields, nearest
 from eventbridge.rule.model import DAY_SECONDS, PENDING_MAX
 from eventbridge.rule.node import Node
@@ -20,11 +20,11 @@ _LONGEST_SECONDS = 30 * DAY_SECONDS
 _MOST_DATES = 400
 
 
-def read_waiting(fields: Fields, mistakes: list[Mistake]) -> dict[str, Any]:
+def read_waiting(fields: Fields, errors: list[RuleError]) -> dict[str, Any]:
     """Return the fields of a target that say when it may be sent to."""
     return {
         "not_before": _not_before(fields),
-        "deliver_between": _deliver_between(fields.get("deliver_between"), mistakes),
+        "deliver_between": _deliver_between(fields.get("deliver_between"), errors),
         "deliver_within": _deliver_within(fields),
     }
 
@@ -59,10 +59,10 @@ def _not_before(fields: Fields) -> str | None:
     return text
 
 
-def _deliver_between(node: Node | None, mistakes: list[Mistake]) -> DeliverBetween | None:
+def _deliver_between(node: Node | None, errors: list[RuleError]) -> DeliverBetween | None:
     if node is None:
         return None
-    fields = Fields(node, mistakes, "a delivery window")
+    fields = Fields(node, errors, "a delivery window")
     fields.close()
     return DeliverBetween(
         hours=_hours(fields),
@@ -123,12 +123,12 @@ def _blackout_dates(fields: Fields) -> tuple[str, ...]:
     return texts[:_MOST_DATES]
 
 
-def read_pending_max(fields: Fields, default: Any, mistakes: list[Mistake]) -> Any:
+def read_pending_max(fields: Fields, default: Any, errors: list[RuleError]) -> Any:
     """Return how many deliveries may wait, `default` where nothing is said."""
     if (node := fields.get("pending")) is None:
         return default
     fields.refuse_empty("pending", f"Write pending: {{max: {PENDING_MAX}}}, or remove it")
-    own = Fields(node, mistakes, "pending deliveries")
+    own = Fields(node, errors, "pending deliveries")
     most = own.whole("max", default, 1, 1_000_000_000)
     own.close()
     return most

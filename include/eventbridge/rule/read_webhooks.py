@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import FIELDS, SIGNATURES
 from eventbridge.rule.webhook import Webhook
 
 
-def read_webhooks(fields: Fields, mistakes: list[Mistake]) -> dict[str, Webhook]:
-    """Return the webhooks of a bus; what is wrong is added to `mistakes`."""
-    return {name: _webhook(name, node, mistakes) for name, node in fields.mapping("webhooks").items()}
+def read_webhooks(fields: Fields, errors: list[RuleError]) -> dict[str, Webhook]:
+    """Return the webhooks of a bus; what is wrong is added to `errors`."""
+    return {name: _webhook(name, node, errors) for name, node in fields.mapping("webhooks").items()}
 
 
-def _webhook(name: str, node: Node, mistakes: list[Mistake]) -> Webhook:
+def _webhook(name: str, node: Node, errors: list[RuleError]) -> Webhook:
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a webhook", NAME_REMEDY))
-    fields = Fields(node, mistakes, "a webhook")
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a webhook", NAME_REMEDY))
+    fields = Fields(node, errors, "a webhook")
     read = Webhook(
         signature=fields.choice("signature", SIGNATURES[0], SIGNATURES, required=True),
         connection=fields.name("connection", required=True),

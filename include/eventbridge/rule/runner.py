@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
 from eventbridge.rule.frozen import Frozen
 from eventbridge.rule.node import Node
@@ -29,11 +29,11 @@ class Runner(Frozen):
     streaming: StreamingTimes = Field(default_factory=StreamingTimes)
 
 
-def read_runner(name: str, node: Node, mistakes: list[Mistake]) -> Runner:
-    """Return a runner; what is wrong is added to `mistakes`, and its default stands in its place."""
+def read_runner(name: str, node: Node, errors: list[RuleError]) -> Runner:
+    """Return a runner; what is wrong is added to `errors`, and its default stands in its place."""
     if not NAME.fullmatch(name):
-        mistakes.append(node.mistake_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
-    fields = Fields(node, mistakes, "a runner")
+        errors.append(node.error_at_key(f"{name!r} is not a valid name for a runner", NAME_REMEDY))
+    fields = Fields(node, errors, "a runner")
     read = Runner(mode=fields.choice("mode", "batch", MODES), streaming=_streaming(fields))
     if read.mode == "batch":
         fields.refuse(

@@ -1,6 +1,6 @@
 """Reads a YAML file into nodes; called by `eventbridge.rule.load`, once per file.
 
-What readers of YAML disagree about, and what JSON cannot say, is a mistake, never a guess:
+What readers of YAML disagree about, and what JSON cannot say, is an error, never a guess:
 `yes`, `0x1F`, `007`, anchors, tags, keys that are not text, keys given twice, line breaks of YAML 1.1.
 """
 
@@ -27,7 +27,7 @@ from yaml.loader import SafeLoader
 from yaml.reader import ReaderError
 from yaml.tokens import ScalarToken
 
-from eventbridge.errors import Mistake
+from eventbridge.errors import RuleError
 from eventbridge.rule.bounds import MOST_BYTES_FOR_PLACES, MOST_VALUES, too_long, too_many_values
 from eventbridge.rule.node import Location, Node, path_of
 from eventbridge.rule.scalar import read_scalar
@@ -42,30 +42,30 @@ MAXIMUM_DEPTH: Final = 100
 _DISPUTED_BREAK: Final = re.compile("[\x85\u2028\u2029]")
 
 
-def read_yaml(content: bytes, file: str, mistakes: list[Mistake], *, bounded: bool = False) -> Node | None:
+def read_yaml(content: bytes, file: str, errors: list[RuleError], *, bounded: bool = False) -> Node | None:
     """Return the tree of one file's only document; None if it has none or cannot be parsed to its end.
 
-    What is wrong is added to `mistakes`; `file` is how messages name the file. `bounded`: somebody sent it, and it may
+    What is wrong is added to `errors`; `file` is how messages name the file. `bounded`: somebody sent it, and it may
     have so many bytes and values only as `rule.bounds` says.
     """
     start = Location(file, 1, 1)
     if bounded and (long := too_long(content, file)):
-        mistakes.append(long)
+        errors.append(long)
         return None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _place_in(file, error.object[: error.start].decode())
         message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
-        mistakes.append(place.mistake("$", message, "Save the file as UTF-8"))
+        errors.append(place.error("$", message, "Save the file as UTF-8"))
         return None
     if found := _DISPUTED_BREAK.search(text):
         place = _place_in(file, text[: found.start()])
         message = f"the character U+{ord(found[0]):04X} is a line break to some readers of YAML and text to others"
-        mistakes.append(place.mistake("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
         return None
-    tree = _Tree(file, mistakes, bounded)
-    known = len(mistakes)
+    tree = _Tree(file, errors, bounded)
+    known = len(errors)
     try:
         try:
             return tree.document(_events(CParser(text)))
@@ -73,23 +73,23 @@ def read_yaml(content: bytes, file: str, mistakes: list[Mistake], *, bounded: bo
             if bounded and len(content) > MOST_BYTES_FOR_PLACES:
                 raise
             # PyYAML's parser in Python, twenty times slower, tells places and causes; what it can read holds.
-            del mistakes[known:]
+            del errors[known:]
             return tree.document(_events(SafeLoader(text)))
     except _TooMany as many:
-        mistakes.append(too_many_values(many.place))
+        errors.append(too_many_values(many.place))
     except _TooDeep as deep:
-        mistakes.append(deep.place.mistake("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
+        errors.append(deep.place.error("$", f"values nest deeper than {MAXIMUM_DEPTH}", "Flatten them"))
     except MarkedYAMLError as error:
-        mistakes.append(_syntax_mistake(error, file, text))
+        errors.append(_syntax_error(error, file, text))
     except ReaderError as error:
         place = _place_in(file, text[: error.position])
         message = f"the character U+{ord(text[error.position]):04X} may not stand in YAML"
-        mistakes.append(place.mistake("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
+        errors.append(place.error("$", message, 'Remove it, or escape it within double quotes ("\\u....")'))
     except (ValueError, OverflowError):
         message = "an escape in double quotes names no character"
-        mistakes.append(start.mistake("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
+        errors.append(start.error("$", message, "Look for \\x, \\u and \\U, or use single quotes"))
     except YAMLError as error:
-        mistakes.append(start.mistake("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
+        errors.append(start.error("$", f"the file is not YAML: {error}", "Write the file as YAML 1.2"))
     return None
 
 
@@ -112,7 +112,7 @@ class _Tree:
     """Builds nodes from parse events: composing by hand keeps the places of keys and sees anchors and doubles."""
 
     file: str
-    mistakes: list[Mistake]
+    errors: list[RuleError]
     bounded: bool
     _events: Iterator[Event] = field(init=False)
 
@@ -154,9 +154,9 @@ class _Tree:
             return Node(path, place, key, "", spoilt=True)
         spoilt = self._is_decorated(event, path)
         if isinstance(event, MappingStartEvent):
-            known = len(self.mistakes)
+            known = len(self.errors)
             children = self._mapping(path, depth)
-            return Node(path, place, key, children, spoilt=not children and len(self.mistakes) > known)
+            return Node(path, place, key, children, spoilt=not children and len(self.errors) > known)
         if isinstance(event, SequenceStartEvent):
             return Node(path, place, key, self._sequence(path, depth))
         assert isinstance(event, ScalarEvent)
@@ -229,7 +229,7 @@ class _Tree:
         return Location(self.file, mark.line + 1, mark.column + 1)
 
     def _add(self, place: Location, path: str, message: str, remedy: str) -> None:
-        self.mistakes.append(place.mistake(path, message, remedy))
+        self.errors.append(place.error(path, message, remedy))
 
 
 _SYNTAX_REMEDIES = (
@@ -244,7 +244,7 @@ _SYNTAX_REMEDIES = (
 )
 
 
-def _syntax_mistake(error: MarkedYAMLError, file: str, text: str) -> Mistake:
+def _syntax_error(error: MarkedYAMLError, file: str, text: str) -> RuleError:
     mark = error.problem_mark or error.context_mark
     place = Location(file, mark.line + 1, mark.column + 1) if mark is not None else Location(file, 1, 1)
     problem = " ".join(str(error.problem or error.context or "the file is not YAML").split())
@@ -252,7 +252,7 @@ def _syntax_mistake(error: MarkedYAMLError, file: str, text: str) -> Mistake:
     since = f", {error.context} begun in line {begun.line + 1}" if begun is not None and begun is not mark else ""
     remedy = _quote_remedy(text, mark) if mark is not None else None
     remedy = remedy or next((remedy for part, remedy in _SYNTAX_REMEDIES if part in problem), "Correct the YAML here")
-    return place.mistake("$", f"this is not YAML: {problem}{since}", remedy)
+    return place.error("$", f"this is not YAML: {problem}{since}", remedy)
 
 
 def _quote_remedy(text: str, mark: Mark) -> str | None:

@@ -25,6 +25,6 @@ class Opening(Generic[AnySource]):
     connections: Callable[[str], Connection]
     clock: Callable[[], datetime]
 
-    def mistake(self, what: str, remedy: str) -> UserError:
+    def error(self, what: str, remedy: str) -> UserError:
         """Return the error to raise for a source that cannot be used as it is written."""
         return UserError(f"The source of the bus {self.bus!r} {what}. {remedy}.")

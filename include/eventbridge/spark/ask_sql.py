@@ -27,8 +27,8 @@ from eventbridge.spark.sql_frame import CONFS, asked_frame, collected, events_fr
 from eventbridge.spark.stand_ins import HALF
 from eventbridge.store.protocol import Store
 from eventbridge.store.rule_sets import frozen_rules
+from eventbridge.transform.sql.error import SqlError
 from eventbridge.transform.sql.expression import parse_sql
-from eventbridge.transform.sql.mistake import SqlMistake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -93,7 +93,7 @@ def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
     """Return `where` and each SQL target's value as Spark may see them.
 
     They are checked here as well: a rule set may have been frozen before a check was there, or by somebody else.
-    Raises SqlMistake.
+    Raises SqlError.
     """
     where = None if rule.where is None else parse_sql(rule.where).written()
     targets = [target for target in rule.targets.values() if target.transform.form == "SQL"]
@@ -112,8 +112,8 @@ class _Asking:
         self._values: dict[str, str] = {}
         try:
             self._where, self._values = _written(rule)
-        except SqlMistake as mistake:
-            self.hold = f"Its SQL is not sent to Spark: {mistake}"
+        except SqlError as error:
+            self.hold = f"Its SQL is not sent to Spark: {error}"
         self._places = [(file, row) for file, rows in share.files for row in rowset.decode(rows)]
         self._seconds = 2 * share.cpu_seconds + 1
         self._names = {target: f"__value{number}" for number, target in enumerate(self._values)}

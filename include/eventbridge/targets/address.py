@@ -33,10 +33,10 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
     secret = _secret_url(connection)
     if connection is not None and secret and target.url:
         what = f"has a url, and its connection {connection.id!r} an extra `secret_url`"
-        raise _mistake(rule, target, what, "Keep one of the two")
+        raise _error(rule, target, what, "Keep one of the two")
     if connection is not None and not secret and not target.url:
         what = f"has no url, and its connection {connection.id!r} no extra `secret_url`"
-        raise _mistake(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
+        raise _error(rule, target, what, "Give one of them the whole URL, the connection if it is a secret")
     url = secret or target.url
     parts = _checked_url(rule, target, connection if secret else None, url)
     if connection is not None:
@@ -81,16 +81,16 @@ def _checked_url(rule: str, target: HttpFields, holder: Connection | None, url: 
     parts = _split(rule, target, holder, url)
     if parts.scheme == "http" and not target.allow_http:
         what = "has an http:// url, which anyone on the way can read"
-        raise _mistake(rule, target, what, "Use https:// or set allow_http: true", holder)
+        raise _error(rule, target, what, "Use https:// or set allow_http: true", holder)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         shown = f": {parts.scheme}://" if holder is None else ""
-        raise _mistake(rule, target, f"has a url that is not https://host/path{shown}", "Write the whole URL", holder)
+        raise _error(rule, target, f"has a url that is not https://host/path{shown}", "Write the whole URL", holder)
     if parts.username is not None or parts.password is not None:
         what = "has credentials in its url"
-        raise _mistake(rule, target, what, "Put them into the connection's login and password", holder)
+        raise _error(rule, target, what, "Put them into the connection's login and password", holder)
     if not _NETLOC.fullmatch(parts.netloc):
         what = "has a url whose host is not a name or an IP address"
-        raise _mistake(rule, target, what, "Write https://host/path", holder)
+        raise _error(rule, target, what, "Write https://host/path", holder)
     return parts
 
 
@@ -100,10 +100,10 @@ def _split(rule: str, target: HttpFields, holder: Connection | None, url: str) -
         _ = parts.port
     except ValueError:  # its message may quote what is secret
         what = "has a url that cannot be read (its host or port is malformed)"
-        raise _mistake(rule, target, what, "Write https://host/path", holder) from None
+        raise _error(rule, target, what, "Write https://host/path", holder) from None
     if _NOT_IN_A_URL.search(url) or not url.isascii():
         what = "has a url with a space, control or non-ASCII character"
-        raise _mistake(rule, target, what, "Escape it (%20), a host as xn--", holder)
+        raise _error(rule, target, what, "Escape it (%20), a host as xn--", holder)
     return parts
 
 
@@ -186,7 +186,7 @@ def _shown(scheme: str, host: str | None, port: int | None) -> str:
     return (f"{scheme}://" if scheme else "") + f"{name}" + (f":{port}" if port else "")
 
 
-def _mistake(rule: str, target: HttpFields, what: str, remedy: str, holder: Connection | None = None) -> UserError:
+def _error(rule: str, target: HttpFields, what: str, remedy: str, holder: Connection | None = None) -> UserError:
     where = "" if holder is None else f", in the extra `secret_url` of its connection {holder.id!r}"
     kind = UserError if holder is None else ConnectionUnusable
     return kind(f"Target {target.name!r} of rule {rule!r} {what}{where}. {remedy}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eventbridge.config.quantities import write_duration
-from eventbridge.rule.address import url_mistake
+from eventbridge.rule.address import url_error
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
 from eventbridge.rule.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
@@ -31,7 +31,7 @@ def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
     # a connection may hold the URL; whether it does, only a running task can see
     url = fields.text("url", required=not fields.has("connection"))
-    if url and (problem := url_mistake(url, allow_http=allow_http)):
+    if url and (problem := url_error(url, allow_http=allow_http)):
         fields.add_to("url", *problem)
     of_deliveries = {}
     if transform is not None:

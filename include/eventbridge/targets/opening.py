@@ -32,6 +32,6 @@ class Opening(Generic[AnyTarget]):
     allow_addresses: Sequence[Network] = ()
     file_folders: Sequence[Path] = ()
 
-    def mistake(self, what: str, remedy: str) -> UserError:
+    def error(self, what: str, remedy: str) -> UserError:
         """Return the error to raise for a target that cannot be used as it is written."""
         return UserError(f"Target {self.target.name!r} of rule {self.rule!r} {what}. {remedy}.")

@@ -1,7 +1,7 @@
 """Transforms: what a target receives of an event. The user's page is docs/transform-language.md."""
 
 from eventbridge.transform.budget import Budget
-from eventbridge.transform.definition import transform_mistakes
+from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.order_path import find_order_key, order_path_problem
 from eventbridge.transform.render import compile_transform
 from eventbridge.transform.rendered import Rendered, Renderer, Scope
@@ -14,5 +14,5 @@ __all__ = [
     "compile_transform",
     "find_order_key",
     "order_path_problem",
-    "transform_mistakes",
+    "transform_errors",
 ]

@@ -10,11 +10,11 @@ from typing import Any, Final
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import write_document
 from eventbridge.similar_names import similar
+from eventbridge.transform.error import either, error_at, member, nearest, shown
 from eventbridge.transform.fields import read_steps
 from eventbridge.transform.fill import PREDEFINED, constant_size
-from eventbridge.transform.jsonata.expression import expression_mistake
+from eventbridge.transform.jsonata.expression import expression_error
 from eventbridge.transform.jsonpath import SEVERAL, Path, parse_path
-from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 from eventbridge.transform.rendered import MAXIMUM_BYTES
 from eventbridge.transform.source import constant, sources
 from eventbridge.transform.sql.expression import expression_problem
@@ -29,24 +29,24 @@ _MOST_TRIED: Final = 200
 FIELDS: Final = ("form", "value", "template", "steps", "missing")
 
 
-def transform_mistakes(definition: object) -> list[TransformError]:
-    """Return every mistake of a transform as a rule file has it, each with its JSON path below the transform.
+def transform_errors(definition: object) -> list[TransformError]:
+    """Return every error of a transform as a rule file has it, each with its JSON path below the transform.
 
     `definition` is the mapping of fields: form, value, template, steps, missing. None stands for a field that is not
     there, except in `value`, where it is JSON's null.
     """
     if not isinstance(definition, Mapping):
-        return [mistake("$", "a transform is a mapping", definition, "Write form: ORIGINAL, or another form")]
-    mistakes = [_unknown_field(name) for name in definition if name not in FIELDS]
+        return [error_at("$", "a transform is a mapping", definition, "Write form: ORIGINAL, or another form")]
+    errors = [_unknown_field(name) for name in definition if name not in FIELDS]
     words = ("skip", "error") if definition.get("form") == "FIELDS" else ("null", "error")
     if definition.get("missing") not in (None, *words):
         message = f"missing is {shown(definition['missing'])}, and can be {either(words)}"
-        mistakes.append(mistake("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
+        errors.append(error_at("$.missing", message, definition["missing"], "Write missing: error, or remove it"))
     form = definition.get("form")
     check = _CHECKS.get(form if isinstance(form, str) else _implied(definition))
     if check is None or (form is not None and not isinstance(form, str)):
-        return [*mistakes, _unknown_form(form)]
-    return [*mistakes, *map(_with_jsonata, check(definition))]
+        return [*errors, _unknown_form(form)]
+    return [*errors, *map(_with_jsonata, check(definition))]
 
 
 def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
@@ -56,7 +56,7 @@ def _check_original(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 def _check_constant(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _superfluous(definition, "CONSTANT", "template", "steps")
     if "value" not in definition:
-        yield mistake("$", "a CONSTANT needs a value", None, "Write value: and what every delivery is to hold")
+        yield error_at("$", "a CONSTANT needs a value", None, "Write value: and what every delivery is to hold")
         return
     try:
         value = constant(definition["value"], "$.value")
@@ -72,7 +72,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield mistake(
+        yield error_at(
             where, "a JSONPATH needs a path as its value", value, "Write value: $.data.name, or $ for the data"
         )
         return
@@ -83,7 +83,7 @@ def _check_jsonpath(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 
 def _with_jsonata(error: TransformError) -> TransformError:
-    """Return a mistake; that of a path which leads to several values with the form that takes all of them."""
+    """Return an error; that of a path which leads to several values with the form that takes all of them."""
     if SEVERAL not in error.message:
         return error
     remedy = f"{error.remedy.removesuffix('.')}; for all of them write form: JSONATA"
@@ -102,8 +102,8 @@ def _check_jsonata(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield mistake(where, "a JSONATA needs an expression as its value", value, "Write value: data.name")
-    elif found := expression_mistake(value, "$.value"):
+        yield error_at(where, "a JSONATA needs an expression as its value", value, "Write value: data.name")
+    elif found := expression_error(value, "$.value"):
         yield found
 
 
@@ -112,24 +112,24 @@ def _check_sql(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     value = definition.get("value")
     if not isinstance(value, str):
         where = "$" if value is None else "$.value"
-        yield mistake(where, "an SQL needs an expression as its value", value, "Write value: data:name::string")
+        yield error_at(where, "an SQL needs an expression as its value", value, "Write value: data:name::string")
     elif problem := expression_problem(value):
-        yield mistake("$.value", problem[0], value, problem[1])
+        yield error_at("$.value", problem[0], value, problem[1])
 
 
 def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
     yield from _superfluous(definition, "TEMPLATE", "steps")
-    names, mistakes = sources(definition.get("value"))
-    yield from mistakes
+    names, errors = sources(definition.get("value"))
+    yield from errors
     text = definition.get("template")
     if not isinstance(text, str) or not text:
         where = "$" if text is None else "$.template"
-        yield mistake(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
+        yield error_at(where, "a TEMPLATE needs a text as its template", text, "Write template: 'text with ${name}'")
         return
-    template, mistakes = parse_template(text, "$.template")
-    if mistakes and len(names) <= _MOST_TRIED and is_right_with_placeholders(names, text):
-        mistakes = []
-    yield from mistakes
+    template, errors = parse_template(text, "$.template")
+    if errors and len(names) <= _MOST_TRIED and is_right_with_placeholders(names, text):
+        errors = []
+    yield from errors
     known = [*names, *PREDEFINED]
     meant = []
     unknown = (each for each in template.placeholders() if each.name not in names and each.name not in PREDEFINED)
@@ -137,7 +137,7 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
         near = similar(placeholder.name, known)
         meant += near
         yield _unknown_name(placeholder, text, near)
-    if not mistakes:
+    if not errors:
         unused = (name for name in names if name not in meant)
         yield from islice(unused_names(unused, text, template), _MOST_UNKNOWN)
     constants = {name: each for name, each in names.items() if not isinstance(each, Path)}
@@ -147,27 +147,27 @@ def _check_template(definition: Mapping[Any, Any]) -> Iterable[TransformError]:
 
 def _too_large(where: str, size: int) -> TransformError:
     message = f"every delivery would have {size:,} bytes or more, and {MAXIMUM_BYTES:,} are the most"
-    return mistake(where, message, None, "Write less text, or fewer placeholders of long constants")
+    return error_at(where, message, None, "Write less text, or fewer placeholders of long constants")
 
 
 def _unknown_name(placeholder: Placeholder, text: str, near: list[str]) -> TransformError:
     name, at = placeholder.name, placeholder.at
     meant = f"Did you mean ${{{near[0]}}}? If not, define" if near else "Define"
     remedy = f"{meant} {name} under value, such as {name}: $.data.{name}; for the text itself write $${{{name}}}"
-    return mistake("$.template", f"${{{name}}} at {at} is not defined", text, remedy)
+    return error_at("$.template", f"${{{name}}} at {at} is not defined", text, remedy)
 
 
 def _unknown_field(name: object) -> TransformError:
     remedy = nearest(name, FIELDS, f"The fields are {', '.join(FIELDS)}")
-    return mistake(member("$", name), f"a transform has no field {name}", name, remedy)
+    return error_at(member("$", name), f"a transform has no field {name}", name, remedy)
 
 
 def _unknown_form(form: object) -> TransformError:
     forms = either(FORMS)
     if form is None:
-        return mistake("$", "the transform has no form", form, f"Write form: and one of {forms}")
+        return error_at("$", "the transform has no form", form, f"Write form: and one of {forms}")
     remedy = nearest(str(form).upper(), FORMS, f"Use {forms}")
-    return mistake("$.form", f"there is no form {shown(form)}", form, remedy)
+    return error_at("$.form", f"there is no form {shown(form)}", form, remedy)
 
 
 def _implied(definition: Mapping[Any, Any]) -> str:
@@ -179,7 +179,7 @@ def _implied(definition: Mapping[Any, Any]) -> str:
 def _superfluous(definition: Mapping[Any, Any], form: str, *fields: str) -> Iterable[TransformError]:
     for field in fields:
         if definition.get(field) is not None:
-            yield mistake(
+            yield error_at(
                 f"$.{field}",
                 f"the form {form} takes no {field}",
                 form,

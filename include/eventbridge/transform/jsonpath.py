@@ -77,7 +77,7 @@ def parse_path(text: str, where: str = "$") -> Path:
     `*`, `..`, slices, unions and filters lead to any number of them and are refused.
     """
     if not text.startswith("$"):
-        raise _mistake(text, 0, "a path begins with $", "Write $.data.name for a part of the data", where)
+        raise _error(text, 0, "a path begins with $", "Write $.data.name for a part of the data", where)
     steps: list[str | int] = []
     position = 1
     while position < len(text):
@@ -101,13 +101,13 @@ def _from_the_event(text: str, steps: list[str | int], where: str) -> tuple[str 
         return ("data",)
     top = steps[0]
     if isinstance(top, int):
-        raise _mistake(text, 1, "an event is not a list", f"Write $.data[{top}] for an element of the data", where)
+        raise _error(text, 1, "an event is not a list", f"Write $.data[{top}] for an element of the data", where)
     if not _ATTRIBUTE.fullmatch(top):
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
-        raise _mistake(text, 1, f"no event has an attribute {top!r}: a-z and 0-9 only", remedy, where)
+        raise _error(text, 1, f"no event has an attribute {top!r}: a-z and 0-9 only", remedy, where)
     if len(steps) > 1 and top != "data":
         remedy = _nearest_name(top) or f"Write $.data{text[1:]} if it is a part of the data"
-        raise _mistake(text, 1, f"the attribute {top!r} is a single value and has no parts", remedy, where)
+        raise _error(text, 1, f"the attribute {top!r} is a single value and has no parts", remedy, where)
     return tuple(steps)
 
 
@@ -129,7 +129,7 @@ def _unquoted(text: str, quoted: re.Match[str], where: str) -> str:
         name = None
     if name is None or _SURROGATE.search(name):
         remedy = r"Write \' \" \\ \/ \b \f \n \r \t or \uXXXX"
-        raise _mistake(text, quoted.start(), "the name holds an escape or character that JSON has not", remedy, where)
+        raise _error(text, quoted.start(), "the name holds an escape or character that JSON has not", remedy, where)
     return name
 
 
@@ -156,11 +156,11 @@ _REFUSALS = [
 def _refuse(text: str, position: int, where: str) -> NoReturn:
     for pattern, message, remedy in _REFUSALS:
         if re.compile(pattern).match(text, position):
-            raise _mistake(text, position, message, remedy, where)
+            raise _error(text, position, message, remedy, where)
     raise AssertionError("the last pattern fits everything")
 
 
-def _mistake(text: str, position: int, message: str, remedy: str, where: str) -> TransformError:
+def _error(text: str, position: int, message: str, remedy: str, where: str) -> TransformError:
     full_stop = "" if remedy.endswith("?") else "."
     message = f"the path {text!r} is wrong at character {position + 1}: {message}"
     return TransformError(message, path=where, value=text, remedy=remedy + full_stop)

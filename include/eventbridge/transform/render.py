@@ -6,7 +6,7 @@ from typing import Protocol
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import as_json_value
-from eventbridge.transform.definition import transform_mistakes
+from eventbridge.transform.definition import transform_errors
 from eventbridge.transform.fields import Changed, read_steps
 from eventbridge.transform.fill import Constant, Filled, Part
 from eventbridge.transform.jsonata import Evaluated
@@ -37,7 +37,7 @@ class _Definition(Protocol):
 def compile_transform(transform: _Definition, *, content_mode: str = "structured") -> Renderer:
     """Return the renderer of a transform; `content_mode` (structured, binary, data) counts for ORIGINAL and FIELDS.
 
-    Raises TransformError, the first of `transform_mistakes`, if the definition has any, and for the form SQL.
+    Raises TransformError, the first of `transform_errors`, if the definition has any, and for the form SQL.
     """
     definition = {
         "form": transform.form,
@@ -46,8 +46,8 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         "steps": transform.steps,
         "missing": transform.missing,
     }
-    for mistake in transform_mistakes(definition):
-        raise mistake
+    for error in transform_errors(definition):
+        raise error
     if transform.form == "ORIGINAL" or not transform.form:
         return _ORIGINALS[content_mode]()
     return Bounded(_compiled(transform, content_mode))

@@ -7,30 +7,30 @@ from typing import Any
 
 from eventbridge.errors import EventError, TransformError
 from eventbridge.event.json_document import as_json_value
+from eventbridge.transform.error import NAME, error_at, member
 from eventbridge.transform.jsonpath import Path, parse_path
-from eventbridge.transform.mistake import NAME, member, mistake
 
 
 def sources(value: object) -> tuple[dict[str, Path | Any], list[TransformError]]:
-    """Return what each name under a template's `value` stands for, a Path or a constant, and the mistakes."""
+    """Return what each name under a template's `value` stands for, a Path or a constant, and the errors."""
     if value is None:
         return {}, []
     if not isinstance(value, Mapping):
         remedy = "Write one line per name, such as id: $.data.id"
-        return {}, [mistake("$.value", "the value of a TEMPLATE is a mapping of names", value, remedy)]
+        return {}, [error_at("$.value", "the value of a TEMPLATE is a mapping of names", value, remedy)]
     found: dict[str, Path | Any] = {}
-    mistakes: list[TransformError] = []
+    errors: list[TransformError] = []
     for name, text in value.items():
         where = member("$.value", name)
         if problem := _name_problem(name):
-            mistakes.append(mistake(where, *problem))
+            errors.append(error_at(where, *problem))
             continue
         try:
             found[name] = source(text, where)
         except TransformError as error:
-            mistakes.append(error)
+            errors.append(error)
             found[name] = None
-    return found, mistakes
+    return found, errors
 
 
 def source(value: object, where: str) -> Path | Any:
@@ -50,7 +50,7 @@ def constant(value: object, where: str) -> Any:
     try:
         return as_json_value(value)
     except EventError as error:
-        raise mistake(
+        raise error_at(
             where, f"the constant is not JSON: {error}", value, "Put quotes around it to make it text"
         ) from None
 

@@ -11,7 +11,7 @@ from typing import Literal, NoReturn
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.json_fault import json_fault
-from eventbridge.transform.mistake import NAME
+from eventbridge.transform.error import NAME
 
 #: Where a placeholder stands: as a value of JSON, inside a JSON string, or in text that is not JSON.
 PlaceholderContext = Literal["value", "string", "text"]
@@ -74,25 +74,25 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
 
     It is JSON if it is JSON text with a placeholder wherever a value may stand, or within strings; else it is text.
     """
-    raw, mistakes = _scan(text, where)
+    raw, errors = _scan(text, where)
     # An escape is as long here as it is written, so that the decoder's line and column are those of the template.
     problem = _json_problem("".join(part.replace("${", "$${") if isinstance(part, str) else part.probe for part in raw))
-    if problem and not mistakes and _MEANT_AS_JSON.fullmatch(text):
+    if problem and not errors and _MEANT_AS_JSON.fullmatch(text):
         remedy = "Correct it; if it is meant as text that only looks like JSON, begin it with something else."
         if foreign := _FOREIGN.search(text):
             right = f"${{{foreign[1] or foreign[2]}}}"
             remedy = f"Write {right} for a value that is inserted, not {foreign[0].strip()}. {remedy}"
-        mistakes.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
+        errors.append(TransformError(f"the template is not JSON: {problem}", path=where, value=text, remedy=remedy))
     if lone := _SURROGATE.search(text):
         message = f"the template holds half of a surrogate pair at {place(text, lone.start())}"
-        mistakes.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
+        errors.append(TransformError(message, path=where, value=text, remedy="Write the whole character."))
     parts = tuple(part if isinstance(part, str) else _placed(part, is_json=not problem) for part in raw)
-    return Template(parts, is_json=not problem), mistakes
+    return Template(parts, is_json=not problem), errors
 
 
 def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]]:
     parts: list[str | _Raw] = []
-    mistakes: list[TransformError] = []
+    errors: list[TransformError] = []
     lines = [0, *(each.end() for each in re.finditer("\n", text))]
     begin, position, in_string = 0, 0, False
     while mark := _MARK.search(text, position):
@@ -105,14 +105,14 @@ def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]
         elif mark[0] == "${":
             found = _PLACEHOLDER.match(text, mark.start())
             if found is None or not NAME.fullmatch(found[1]):
-                if len(mistakes) < _MOST_UNREADABLE:
-                    mistakes.append(_unreadable(text, mark.start(), found, where))
+                if len(errors) < _MOST_UNREADABLE:
+                    errors.append(_unreadable(text, mark.start(), found, where))
                 continue
             parts.append(text[begin : mark.start()])
             parts.append(_Raw(found[1], found[2], in_string, _place_among(lines, mark.start()), len(found[0])))
             begin = position = found.end()
     parts.append(text[begin:])
-    return [part for part in parts if part != ""], mistakes
+    return [part for part in parts if part != ""], errors
 
 
 def _unreadable(text: str, position: int, found: re.Match[str] | None, where: str) -> TransformError:

@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterable, Iterator
 
 from eventbridge.errors import TransformError
-from eventbridge.transform.mistake import member, mistake
+from eventbridge.transform.error import error_at, member
 from eventbridge.transform.template import Template, parse_template, place
 
 
 def unused_names(names: Iterable[str], text: str, template: Template) -> Iterator[TransformError]:
-    """Yield a mistake for each name that has no placeholder `${name}` in the template, in the order of `names`.
+    """Yield an error for each name that has no placeholder `${name}` in the template, in the order of `names`.
 
     A name that stands in the template as another template language writes it, such as `<name>` or `{{name}}`, is
     reported there.
@@ -30,9 +30,9 @@ def is_right_with_placeholders(names: Iterable[str], text: str) -> bool:
 def _unused(name: str, text: str) -> TransformError:
     if found := _of_others(name).search(text):
         message = f"{found[0]} at {place(text, found.start())} is plain text, and inserts no value"
-        return mistake("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
+        return error_at("$.template", message, text, f"Write ${{{name}}} instead of {found[0]}")
     remedy = f"Write ${{{name}}} where its value belongs, or remove the name"
-    return mistake(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)
+    return error_at(member("$.value", name), f"the template inserts no ${{{name}}}", name, remedy)
 
 
 def _of_others(name: str) -> re.Pattern[str]:

@@ -1,4 +1,4 @@
-"""Rule files with mistakes in them: the batch under way is finished by its own rules, and no new one is planned."""
+"""Rule files with errors in them: the batch under way is finished by its own rules, and no new one is planned."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _bus_refuses(point: str) -> None:
         raise BusError("the bus is down")
 
 
-def test_without_any_good_rules_before_the_mistakes_are_raised(sending: Sending) -> None:
+def test_without_any_good_rules_before_the_errors_are_raised(sending: Sending) -> None:
     """A first batch has nothing to go on with."""
     sending.write(BROKEN)
 
@@ -68,7 +68,7 @@ def test_without_any_good_rules_before_the_mistakes_are_raised(sending: Sending)
         listen(sending.runtime, RUNNER)
 
 
-def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending: Sending) -> None:
+def test_errors_are_told_once_with_file_and_line_and_gone_once_mended(sending: Sending) -> None:
     """`status` has them, and one operational event, however many batches go on with the last good rules."""
     runtime = sending.begin(2, crm="/healthy/crm")
     sending.deliver_batch()
@@ -77,18 +77,18 @@ def test_mistakes_are_told_once_with_file_and_line_and_gone_once_mended(sending:
         sending.publish(2)
         assert sending.deliver_batch()
 
-    (mistake,) = status(runtime).mistakes
+    (one,) = status(runtime).errors
     with closing(runtime.open_source(OPERATIONS_BUS)) as bus:
         (partition,) = bus.partitions()
         told = [json.loads(message.body) for message in messages_of(bus.read(partition, 0, bus.end(partition)))]
-    (event,) = [each for each in told if each["type"] == "rules.mistaken"]
-    assert event["data"]["first"] == [str(mistake)]
-    assert f"{mistake.file}:{mistake.line}:" in str(mistake)
+    (event,) = [each for each in told if each["type"] == "rules.invalid"]
+    assert event["data"]["first"] == [str(one)]
+    assert f"{one.file}:{one.line}:" in str(one)
 
     sending.rules(crm="/healthy/other")
     sending.publish(3)
     sending.deliver()
-    assert status(runtime).mistakes == ()
+    assert status(runtime).errors == ()
     assert [request["path"] for request in sending.requests()] == ["/healthy/crm"] * 6 + ["/healthy/other"] * 3
 
 

@@ -180,7 +180,7 @@ def test_an_ordered_target_goes_on_in_order_after_a_pause(
 def test_what_does_not_fit_is_refused_and_changes_nothing(
     sending: Sending, action: str, rule: str, target: str, value: str, told: str
 ) -> None:
-    """A user's mistake names what would be right."""
+    """A user error names what would be right."""
     runtime = sending.begin(crm="/healthy/crm")
 
     with pytest.raises((UserError, NotFoundError), match="(?s)" + told.replace("?", r"\?")):

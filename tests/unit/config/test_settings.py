@@ -1,4 +1,4 @@
-"""Settings: read from a mapping, all mistakes at once; and docs/settings.md says of each what the model says."""
+"""Settings: read from a mapping, all errors at once; and docs/settings.md says of each what the model says."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def rows() -> dict[str, tuple[str, str, str, str]]:
     return {name: (unit, default.strip("`"), limits, reason) for name, unit, default, limits, reason in found}
 
 
-def mistakes(**given: str) -> list[str]:
+def errors(**given: str) -> list[str]:
     """Return what is said about the settings given without their prefix."""
     with pytest.raises(SettingsError) as caught:
         Settings.from_mapping({PREFIX + name: value for name, value in given.items()})
@@ -169,29 +169,29 @@ def test_other_names_and_connections_are_left_alone() -> None:
         ),
     ],
 )
-def test_mistake(name: str, written: str, said: str) -> None:
+def test_rule_error(name: str, written: str, said: str) -> None:
     """A value or a name that cannot be used is told with its name."""
-    assert [said] == mistakes(**{name: written})
+    assert [said] == errors(**{name: written})
 
 
 @pytest.mark.parametrize("scheme", ["sqlite", "sqlite+pysqlite"])
 def test_a_ledger_that_is_a_folder(scheme: str, tmp_path: Path) -> None:
     """It is told that this is a folder, and how the URL of a file in it is written."""
-    assert mistakes(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
+    assert errors(LEDGER_URL=f"{scheme}:///{tmp_path}/") == [
         f"EVENTBRIDGE_LEDGER_URL: {tmp_path}/ is a folder, and a ledger is a file. "
         f"Name one in it, such as sqlite:///{tmp_path}/ledger.sqlite"
     ]
     Settings.from_mapping({"EVENTBRIDGE_LEDGER_URL": f"{scheme}:///{tmp_path}/ledger.sqlite"})
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_told_at_once() -> None:
     """Not only the first."""
-    assert len(mistakes(HOMME="x", BATCH_MAX_EVENTS="0", STORE_URI="x")) == 3
+    assert len(errors(HOMME="x", BATCH_MAX_EVENTS="0", STORE_URI="x")) == 3
 
 
 def test_a_batch_must_hold_the_largest_event() -> None:
     """Limits that contradict one another are refused: such an event could never be taken."""
-    assert mistakes(BATCH_MAX_SIZE="1MiB", EVENT_MAX_SIZE="2MiB") == [
+    assert errors(BATCH_MAX_SIZE="1MiB", EVENT_MAX_SIZE="2MiB") == [
         "EVENTBRIDGE_BATCH_MAX_SIZE is below EVENTBRIDGE_EVENT_MAX_SIZE: one event must fit"
     ]
 
@@ -207,7 +207,7 @@ def test_settings_cannot_be_changed_and_do_not_show_secrets() -> None:
     assert "hunter2" not in f"{settings!r} {settings}"
 
 
-def test_a_mistake_in_the_home_folder_is_the_only_one_told() -> None:
+def test_an_error_in_the_home_folder_is_the_only_one_told() -> None:
     """What is derived from a setting is not blamed for it."""
     with pytest.raises(ValidationError) as caught:
         Settings(home=5)  # type: ignore[arg-type]
@@ -262,10 +262,10 @@ def test_the_command_that_prints_the_ledgers_url_runs_once(tmp_path: Path) -> No
 )
 def test_a_ledgers_url_that_cannot_be_got_is_told_without_it(given: dict[str, str], said: str) -> None:
     """The variable and the remedy are named; what was printed may be a password, and is not shown."""
-    (mistake,) = mistakes(**given)
+    (error,) = errors(**given)
 
-    assert said in mistake
-    assert "hunter2" not in mistake
+    assert said in error
+    assert "hunter2" not in error
 
 
 def _told_defaults() -> list[tuple[str, str]]:

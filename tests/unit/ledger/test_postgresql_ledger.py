@@ -250,7 +250,7 @@ def test_a_statement_that_takes_too_long_is_told(url: str, monkeypatch: pytest.M
     ids=["database", "user", "host"],
 )
 def test_what_cannot_be_connected_to_is_told_at_once(url: str, change: tuple[str, str], told: str) -> None:
-    """Each mistake has its remedy, and no password is shown."""
+    """Each error has its remedy, and no password is shown."""
     begun = time.monotonic()
     with pytest.raises(LedgerError, match=re.escape(told)) as refused:
         Ledger.open(url.replace(*change))

@@ -34,7 +34,7 @@ def test_a_match_has_no_finding() -> None:
 
 
 def test_an_object_where_a_value_is_wanted_is_said() -> None:
-    """The usual mistake of a level too few."""
+    """The usual error of a level too few."""
     (finding,) = findings('{"data": [1]}', '{"data": {"a": 1}}')
 
     assert str(finding) == "$.data: an object and no value is there, [1] is wanted"

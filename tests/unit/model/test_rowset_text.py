@@ -43,6 +43,6 @@ def test_a_long_run_is_counted_at_once() -> None:
 
 
 def test_a_negative_row_is_refused() -> None:
-    """A row number counts from 0; a mistake must not be left out in silence."""
+    """A row number counts from 0; an error must not be left out in silence."""
     with pytest.raises(ValueError, match="-1"):
         rowset.encode([3, -1])

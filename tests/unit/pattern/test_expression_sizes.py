@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from eventbridge.errors import RuleFileError
-from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
+from eventbridge.pattern import find_errors, parse_pattern, write_pattern
 from eventbridge.rule.load import load_rules
 
 #: Processor time that reading a folder may take; it was a minute, and is 2 s to 5 s.
@@ -52,7 +52,7 @@ def test_an_everyday_expression_is_taken(name: str) -> None:
     """None of these is near a bound: a pattern may have four of each."""
     texts = [{"regex": f"{EVERYDAY[name]}{number}"} for number in range(4)]
 
-    assert find_mistakes({"data": {"a": texts}}) == []
+    assert find_errors({"data": {"a": texts}}) == []
 
 
 def test_all_everyday_expressions_stand_in_one_folder(tmp_path: Path) -> None:
@@ -65,12 +65,12 @@ def test_all_everyday_expressions_stand_in_one_folder(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [r"\p{L}{400}", r"[\p{L}\p{N}]{900}", r"(\p{L}|\p{N}|\w){0,900}x"])
 def test_an_expression_that_is_too_large_is_refused(text: str) -> None:
-    """The mistake says where it stands, what it is and what to write."""
-    [mistake] = find_mistakes({"data": {"a": [{"regex": text}]}})
+    """The error says where it stands, what it is and what to write."""
+    [error] = find_errors({"data": {"a": [{"regex": text}]}})
 
-    assert mistake.path == "$.data.a[0].regex"
-    assert f"the regular expression {json.dumps(text)} is too large" in mistake.message
-    assert "Write smaller counts" in mistake.remedy
+    assert error.path == "$.data.a[0].regex"
+    assert f"the regular expression {json.dumps(text)} is too large" in error.message
+    assert "Write smaller counts" in error.remedy
 
 
 @pytest.mark.parametrize("text", [r"\p{L}{400}", r"\p{L}{300}"])
@@ -82,10 +82,10 @@ def test_a_rule_that_an_older_version_took_is_matched(text: str) -> None:
 @pytest.mark.parametrize("text", ["a{1001}", "(a{100}){100}"])
 def test_a_count_that_is_too_large_is_refused(text: str) -> None:
     """RE2 repeats up to 1,000 times, counts inside of counts multiplied."""
-    [mistake] = find_mistakes({"data": {"a": [{"regex": text}]}})
+    [error] = find_errors({"data": {"a": [{"regex": text}]}})
 
-    assert mistake.message.startswith("not a regular expression of RE2: invalid repetition size")
-    assert "at most 1,000" in mistake.remedy
+    assert error.message.startswith("not a regular expression of RE2: invalid repetition size")
+    assert "at most 1,000" in error.remedy
 
 
 @pytest.mark.parametrize("expression", [r"\p{L}{400}x", r"\p{L}{100}x", r"\p{L}{20}x"])
@@ -99,7 +99,7 @@ def test_a_folder_is_read_in_bounded_time(tmp_path: Path, expression: str, files
             load_rules(folder, cache=cache)
 
         assert time.process_time() - began < SECONDS
-        last = caught.value.mistakes[-1]
+        last = caught.value.errors[-1]
         assert last.file.startswith(str(folder))
         assert last.path.endswith(".pattern.type[0].regex")
         assert "too large" in last.message

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from eventbridge.pattern import find_mistakes, rule_pattern_mistakes
+from eventbridge.pattern import find_errors, rule_pattern_errors
 
 
-def test_attributes_extensions_and_data_are_no_mistake() -> None:
+def test_attributes_extensions_and_data_are_no_error() -> None:
     """Every attribute of CloudEvents 1.0, any extension's name, and anything inside data."""
     pattern = {
         **{name: ["x"] for name in ("id", "source", "specversion", "type", "subject", "time", "datacontenttype")},
@@ -19,12 +19,12 @@ def test_attributes_extensions_and_data_are_no_mistake() -> None:
         "$not": {"subject": ["x"], "data": {"C": [1]}},
     }
 
-    assert rule_pattern_mistakes(pattern) == []
+    assert rule_pattern_errors(pattern) == []
 
 
 def test_data_may_be_a_scalar() -> None:
     """The data of an event may be any JSON, so a leaf list may stand at it."""
-    assert rule_pattern_mistakes({"data": [1, {"exists": False}]}) == []
+    assert rule_pattern_errors({"data": [1, {"exists": False}]}) == []
 
 
 @pytest.mark.parametrize(
@@ -44,22 +44,22 @@ def test_data_may_be_a_scalar() -> None:
         ({"$not": {"Source": ["a"]}}, "$.$not.Source", "source"),
     ],
 )
-def test_what_no_cloudevent_has_is_a_mistake(pattern: dict[str, Any], path: str, meant: str) -> None:
+def test_what_no_cloudevent_has_is_an_error(pattern: dict[str, Any], path: str, meant: str) -> None:
     """The key is named, with what was likely meant; the language itself has nothing against it."""
-    (mistake,) = rule_pattern_mistakes(pattern)
+    (error,) = rule_pattern_errors(pattern)
 
-    assert find_mistakes(pattern) == []
-    assert mistake.path == path
-    assert meant in mistake.remedy
+    assert find_errors(pattern) == []
+    assert error.path == path
+    assert meant in error.remedy
 
 
-def test_mistakes_of_both_kinds_are_told_together() -> None:
+def test_errors_of_both_kinds_are_told_together() -> None:
     """Nobody wants to correct a file twice."""
-    mistakes = rule_pattern_mistakes({"Type": "a", "data": {"x": []}})
+    errors = rule_pattern_errors({"Type": "a", "data": {"x": []}})
 
-    assert sorted(mistake.path for mistake in mistakes) == ["$.Type", "$.Type", "$.data.x"]
+    assert sorted(error.path for error in errors) == ["$.Type", "$.Type", "$.data.x"]
 
 
-def test_what_is_no_object_is_one_mistake() -> None:
+def test_what_is_no_object_is_one_error() -> None:
     """A list for a pattern is told once."""
-    assert [mistake.path for mistake in rule_pattern_mistakes(["a"])] == ["$"]  # type: ignore[arg-type]
+    assert [error.path for error in rule_pattern_errors(["a"])] == ["$"]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What the parser makes of patterns in the forms callers have; which patterns are mistakes: invalid_patterns.json."""
+"""What the parser makes of patterns in the forms callers have; which patterns are errors: invalid_patterns.json."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from eventbridge.errors import PatternError
 from eventbridge.event.json_document import Number
-from eventbridge.pattern import find_mistakes, parse_pattern, write_pattern
+from eventbridge.pattern import find_errors, parse_pattern, write_pattern
 from eventbridge.pattern.nodes import (
     All,
     And,
@@ -112,11 +112,11 @@ def test_a_pattern_is_a_value() -> None:
     assert pickle.loads(pickle.dumps(one)) == one
 
 
-def test_values_of_yaml_that_json_lacks_are_mistakes_with_a_place() -> None:
+def test_values_of_yaml_that_json_lacks_are_errors_with_a_place() -> None:
     """YAML reads dates, keys that are no strings, and NaN: each is told, none is guessed."""
     pattern = {"time": [datetime.date(2013, 1, 1)], "data": {1: ["x"], "a": [float("nan")], False: ["y"]}}
 
-    assert [(mistake.path, mistake.message) for mistake in find_mistakes(pattern)] == [
+    assert [(error.path, error.message) for error in find_errors(pattern)] == [
         ("$.time[0]", "a date has no JSON form: datetime.date(2013, 1, 1)"),
         ("$.data", "a number as a key: 1"),
         ("$.data.a[0]", "nan is not a JSON number"),
@@ -124,7 +124,7 @@ def test_values_of_yaml_that_json_lacks_are_mistakes_with_a_place() -> None:
     ]
 
 
-def test_a_pattern_that_is_too_deep_is_a_mistake() -> None:
+def test_a_pattern_that_is_too_deep_is_an_error() -> None:
     """128 levels are a pattern, more are not, and a mapping that holds itself ends there."""
     pattern: Any = {"a": [1]}
     for _ in range(127):
@@ -132,12 +132,12 @@ def test_a_pattern_that_is_too_deep_is_a_mistake() -> None:
     endless: dict[str, Any] = {}
     endless["a"] = endless
 
-    assert find_mistakes(pattern) == []
-    assert [mistake.message for mistake in find_mistakes({"a": {"a": pattern}})] == ["nested deeper than 128"]
-    assert [mistake.message for mistake in find_mistakes(endless)] == ["nested deeper than 128"]
+    assert find_errors(pattern) == []
+    assert [error.message for error in find_errors({"a": {"a": pattern}})] == ["nested deeper than 128"]
+    assert [error.message for error in find_errors(endless)] == ["nested deeper than 128"]
 
 
-def test_a_mistake_knows_its_value() -> None:
+def test_an_error_knows_its_value() -> None:
     """The error carries path, value and remedy for whoever shows it."""
     with pytest.raises(PatternError) as raised:
         parse_pattern({"data": {"it's": [{"prefx": "a"}]}})
@@ -168,11 +168,11 @@ def test_a_mistake_knows_its_value() -> None:
 )
 def test_an_unknown_operator_gets_the_one_that_was_meant(written: str, meant: str) -> None:
     """By meaning in other languages, and by spelling."""
-    assert [mistake.remedy for mistake in find_mistakes({"a": [{written: "x"}]})] == [f'Did you mean "{meant}"?']
+    assert [error.remedy for error in find_errors({"a": [{written: "x"}]})] == [f'Did you mean "{meant}"?']
 
 
 def test_an_operator_like_none_gets_the_list_of_all() -> None:
     """Better no guess than a wild one."""
-    (mistake,) = find_mistakes({"a": [{"xyzzy": 1}]})
+    (error,) = find_errors({"a": [{"xyzzy": 1}]})
 
-    assert mistake.remedy.startswith("The operators are exactly, prefix, suffix,")
+    assert error.remedy.startswith("The operators are exactly, prefix, suffix,")

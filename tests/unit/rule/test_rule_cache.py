@@ -58,11 +58,11 @@ FOLDERS = st.lists(st.sampled_from(GOOD), unique=True).map(lambda found: [BUS, *
 
 
 def outcome(folder: Path, cache: Path | None = None) -> tuple[object, ...]:
-    """Return all that a reading says: the rules in their order, as objects and frozen, or the mistakes."""
+    """Return all that a reading says: the rules in their order, as objects and frozen, or the errors."""
     try:
         found = load_rules(folder, cache=cache)
     except RuleFileError as error:
-        return (error.mistakes,)
+        return (error.errors,)
     return found, list(found.buses), [(rule.name, *rule.targets) for rule in found.rules.values()], found.to_json()
 
 
@@ -92,7 +92,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
 
 @given(steps=st.lists(FOLDERS, min_size=1, max_size=4))
 def test_the_same_with_a_cache_as_without(steps: list[list[str]]) -> None:
-    """Of files that come and go, wrong alone or together: the same rules in the same order, the same mistakes."""
+    """Of files that come and go, wrong alone or together: the same rules in the same order, the same errors."""
     with tempfile.TemporaryDirectory() as place:
         folder, cache = Path(place, "rules"), Path(place, "cache")
         folder.mkdir()
@@ -259,7 +259,7 @@ def test_entries_of_files_that_are_gone_are_removed(places: tuple[Path, Path]) -
 
 
 def test_what_is_kept_is_for_us_alone(places: tuple[Path, Path]) -> None:
-    """Nobody else can read an entry, and of a file with a mistake, a secret by its looks, there is none."""
+    """Nobody else can read an entry, and of a file with an error, a secret by its looks, there is none."""
     folder, cache = places
     entries = set(cache.iterdir())
     (folder / "c.yaml").write_text(BUS.replace("orders", "more") + "    password: hunter2\n")

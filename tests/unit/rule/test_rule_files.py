@@ -33,10 +33,10 @@ def rule(name: str, bus: str = "b", more: str = "") -> str:
 
 
 def said_about(folder: Path) -> list[str]:
-    """Return the mistakes, files named from the folder."""
+    """Return the errors, files named from the folder."""
     with pytest.raises(RuleFileError) as caught:
         load_rules(folder)
-    return [str(mistake).replace(f"{folder}/", "") for mistake in caught.value.mistakes]
+    return [str(error).replace(f"{folder}/", "") for error in caught.value.errors]
 
 
 def test_files_of_all_folders_are_merged(tmp_path: Path) -> None:
@@ -268,14 +268,14 @@ def test_rules_agree_on_the_slots_of_a_shared_pool(tmp_path: Path) -> None:
 
 
 def test_bus_of_a_file_that_is_no_yaml_is_not_missed(tmp_path: Path) -> None:
-    """A file that cannot be read may define the bus: no mistake is told that would vanish with the first."""
+    """A file that cannot be read may define the bus: no error is told that would vanish with the first."""
     write(tmp_path, a="buses: {b: [", b="rules:\n" + rule("r"))
 
     assert len(said_about(tmp_path)) == 1
 
 
 def test_folder_that_is_not_there(tmp_path: Path) -> None:
-    """A missing folder is a mistake, not an empty rule set."""
+    """A missing folder is an error, not an empty rule set."""
     said = said_about(tmp_path / "rules")
 
     assert [
@@ -285,14 +285,14 @@ def test_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_folder_without_rule_files(tmp_path: Path) -> None:
-    """An empty folder is a mistake: it would mean that every rule was removed."""
+    """An empty folder is an error: it would mean that every rule was removed."""
     said = said_about(tmp_path)
 
     assert [f"{tmp_path}:1:1: $: no rule file lies below this folder. Write one that ends in .yaml."] == said
 
 
 def test_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """A file that is there and cannot be read is a mistake: its rules must not vanish."""
+    """A file that is there and cannot be read is an error: its rules must not vanish."""
     (tmp_path / "r.yaml").symlink_to("/proc/self/mem")
 
     assert said_about(tmp_path) == ["r.yaml:1:1: $: the file cannot be read: Input/output error. Make it readable."]

@@ -27,7 +27,7 @@ def test_a_linked_folder_is_read_and_a_loop_of_links_ends(tmp_path: Path) -> Non
     assert set(load_rules(rules).buses) == {"orders"}
 
 
-def test_a_link_to_nothing_is_a_mistake(tmp_path: Path) -> None:
+def test_a_link_to_nothing_is_an_error(tmp_path: Path) -> None:
     """A rule file that is named and not there would mean that its rules were removed."""
     (tmp_path / "orders.yaml").write_text(BUS)
     (tmp_path / "gone.yaml").symlink_to(tmp_path / "nowhere.yaml")
@@ -36,7 +36,7 @@ def test_a_link_to_nothing_is_a_mistake(tmp_path: Path) -> None:
         load_rules(tmp_path)
 
 
-def test_a_folder_that_cannot_be_read_is_a_mistake(tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     """Its rules would vanish in silence; checked as a user without rights, as root may read everything."""
     (tmp_path / "orders.yaml").write_text(BUS)
     hidden = tmp_path / "team"

@@ -96,10 +96,10 @@ def test_example_is_right(tmp_path: Path, example: str) -> None:
     assert load_rules(tmp_path).rules
 
 
-def test_example_of_mistakes_shows_what_is_really_said(tmp_path: Path) -> None:
+def test_example_of_errors_shows_what_is_really_said(tmp_path: Path) -> None:
     """The page's output is that of the page's file."""
     file = tmp_path / "orders.yaml"
-    file.write_text(blocks("yaml mistakes")[0])
+    file.write_text(blocks("yaml errors")[0])
 
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.rule import load_rules
 from eventbridge.rule.yaml_tree import read_yaml
 
@@ -20,13 +20,13 @@ rules:
 """
 
 
-def mistakes(tmp_path: Path, content: bytes) -> list[str]:
-    """Return the mistakes in one file, without its name."""
+def errors(tmp_path: Path, content: bytes) -> list[str]:
+    """Return the errors in one file, without its name."""
     file = tmp_path / "r.yaml"
     file.write_bytes(content)
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)
-    return [str(mistake).removeprefix(f"{file}:") for mistake in caught.value.mistakes]
+    return [str(error).removeprefix(f"{file}:") for error in caught.value.errors]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def mistakes(tmp_path: Path, content: bytes) -> list[str]:
     ],
 )  # fmt: skip
 def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expected: list[str]) -> None:
-    """A file that cannot be parsed to its end gets one mistake, at the place where parsing ended."""
-    assert expected == mistakes(tmp_path, content)
+    """A file that cannot be parsed to its end gets one error, at the place where parsing ended."""
+    assert expected == errors(tmp_path, content)
 
 
 @pytest.mark.parametrize(
@@ -200,14 +200,14 @@ def test_file_that_is_no_mapping_in_yaml(tmp_path: Path, content: bytes, expecte
     ],
 )
 def test_value_that_readers_of_yaml_disagree_about(tmp_path: Path, line: bytes, expected: str) -> None:
-    """Each trap is one mistake, with no others as its consequence."""
-    assert [expected.replace("FILE", str(tmp_path / "r.yaml"))] == mistakes(tmp_path, HEAD + line + b"\n")
+    """Each trap is one error, with no others as its consequence."""
+    assert [expected.replace("FILE", str(tmp_path / "r.yaml"))] == errors(tmp_path, HEAD + line + b"\n")
 
 
 @pytest.mark.parametrize("word", ["yes", "Yes", "YES", "no", "No", "NO", "on", "On", "ON", "off", "Off", "OFF"])
 def test_word_that_is_a_boolean_to_some(tmp_path: Path, word: str) -> None:
     """YAML 1.1's words for true and false are neither guessed as such nor as text."""
-    said = mistakes(tmp_path, HEAD + f"    pattern: {{type: [{word}]}}\n".encode())
+    said = errors(tmp_path, HEAD + f"    pattern: {{type: [{word}]}}\n".encode())
 
     start = f"7:22: $.rules.r.pattern.type[0]: {word} without quotes is a boolean to some readers"
     assert [start] == [text[: len(start)] for text in said]
@@ -256,8 +256,8 @@ _AFTER = "Something follows the closing quote: put the whole value in quotes, or
     ],
 )
 def test_quotes_that_are_not_closed_are_named_with_their_line(text: str, remedy: str) -> None:
-    """They end at the next quote, often lines below, and what follows there is no mistake of indentation."""
-    found: list[Mistake] = []
+    """They end at the next quote, often lines below, and what follows there is no error of indentation."""
+    found: list[RuleError] = []
     read_yaml(text.encode(), "r.yaml", found)
 
     assert [str(each).endswith(remedy) for each in found] == [True], [str(each) for each in found]

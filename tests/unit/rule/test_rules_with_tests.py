@@ -1,4 +1,4 @@
-"""`tests` of a rule: the reference matcher and the reference transforms run them; what fails is a mistake."""
+"""`tests` of a rule: the reference matcher and the reference transforms run them; what fails is an error."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ rules:
 
 
 def said(folder: Path, *filled_in: str) -> list[str]:
-    """Return the mistakes of the file with these words, without its name."""
+    """Return the errors of the file with these words, without its name."""
     file = folder / "r.yaml"
     file.write_text(RULES % filled_in)
     try:
         load_rules(folder, tried_by=failures)
     except RuleFileError as error:
-        return [str(mistake).replace(f"{file}:", "") for mistake in error.mistakes]
+        return [str(one).replace(f"{file}:", "") for one in error.errors]
     return []
 
 
-def test_a_rule_that_does_what_its_tests_say_has_no_mistake(tmp_path: Path) -> None:
+def test_a_rule_that_does_what_its_tests_say_has_no_error(tmp_path: Path) -> None:
     """Of JSON outputs the values count and not the spelling; of others the text."""
     assert said(tmp_path, "", "true", "A1", "A1", "1000") == []
 
 
 @pytest.mark.parametrize(
-    ("filled_in", "mistakes"),
+    ("filled_in", "errors"),
     [
         (
             ("", "true", "A2", "A1", "1000"),
@@ -76,19 +76,17 @@ def test_a_rule_that_does_what_its_tests_say_has_no_mistake(tmp_path: Path) -> N
         ),
     ],
 )
-def test_what_fails_is_a_mistake_with_its_place(
-    tmp_path: Path, filled_in: tuple[str, ...], mistakes: list[str]
-) -> None:
+def test_what_fails_is_an_error_with_its_place(tmp_path: Path, filled_in: tuple[str, ...], errors: list[str]) -> None:
     """It says what the rule does instead."""
-    assert said(tmp_path, *filled_in) == mistakes
+    assert said(tmp_path, *filled_in) == errors
 
 
 def test_an_event_that_does_not_match_is_told_with_the_condition(tmp_path: Path) -> None:
     """And with the value seen; what targets would get is not told then."""
-    (mistake,) = said(tmp_path, "enabled: true", "true\n      - event: {type: order.paid}", "A1", "A1", "1000")
+    (one,) = said(tmp_path, "enabled: true", "true\n      - event: {type: order.paid}", "A1", "A1", "1000")
 
-    assert "the pattern does not match this event: $.type: " in mistake
-    assert "order.paid" in mistake
+    assert "the pattern does not match this event: $.type: " in one
+    assert "order.paid" in one
 
 
 def test_where_may_turn_down_what_the_pattern_lets_through(tmp_path: Path) -> None:

@@ -103,13 +103,13 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("type: rivr, depth: 1", "$.buses.b.source.type: unknown type 'rivr' of a source. Did you mean river?"),
     ],
 )
-def test_its_mistakes_are_told_at_their_place(tmp_path: Path, source: str, said: str) -> None:
+def test_its_errors_are_told_at_their_place(tmp_path: Path, source: str, said: str) -> None:
     """Each with line, path and remedy, as for the built-in type."""
     with pytest.raises(RuleFileError) as caught:
         read(tmp_path / "rules", source)
 
-    (mistake,) = caught.value.mistakes
-    assert said in str(mistake)
+    (error,) = caught.value.errors
+    assert said in str(error)
 
 
 def test_a_log_of_a_package_is_read_from_and_published_to(tmp_path: Path) -> None:

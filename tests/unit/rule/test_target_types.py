@@ -35,7 +35,7 @@ class ListedFields(Target):
 
 def opened(opening):
     if opening.target.list_name == "locked":
-        raise opening.mistake("names a list that is locked", "Name another")
+        raise opening.error("names a list that is locked", "Name another")
     return InMemoryTarget(clock=opening.clock)
 
 LISTED = TargetType("listed", ListedFields, "acme_lists:opened")
@@ -57,10 +57,10 @@ def read(folder: Path, target: str, **options: object) -> RuleSet:
 
 
 def said_about(folder: Path, target: str) -> list[str]:
-    """Return the mistakes of a rule file with one target."""
+    """Return the errors of a rule file with one target."""
     with pytest.raises(RuleFileError) as caught:
         read(folder, target)
-    return [str(mistake).replace(f"{folder}/r.yaml:", "") for mistake in caught.value.mistakes]
+    return [str(error).replace(f"{folder}/r.yaml:", "") for error in caught.value.errors]
 
 
 @pytest.mark.usefixtures("listed")
@@ -95,12 +95,12 @@ def test_a_type_of_a_package_is_read_and_frozen(tmp_path: Path) -> None:
         ("list_name: a, rate: fast", "{}.rate: rate is a number of deliveries"),
     ],
 )
-def test_its_mistakes_are_told_at_their_place(tmp_path: Path, target: str, said: str) -> None:
+def test_its_errors_are_told_at_their_place(tmp_path: Path, target: str, said: str) -> None:
     """Each with line, path and remedy, as for built-in types."""
-    (mistake,) = said_about(tmp_path / "rules", f"type: listed, {target}".rstrip(", "))
+    (error,) = said_about(tmp_path / "rules", f"type: listed, {target}".rstrip(", "))
 
-    assert mistake.startswith("7:")
-    assert said.format("$.rules.r.targets.t") in mistake
+    assert error.startswith("7:")
+    assert said.format("$.rules.r.targets.t") in error
 
 
 @pytest.mark.usefixtures("listed")
@@ -119,15 +119,15 @@ def test_an_unknown_type_is_told_with_those_of_packages(tmp_path: Path) -> None:
         ("LISTED = 5", "leads to a value of int, not of TargetType"),
     ],
 )
-def test_a_broken_package_is_a_mistake_at_the_type(
+def test_a_broken_package_is_an_error_at_the_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str, part: str
 ) -> None:
     """Only rules that name its type are concerned, and they are told why."""
     install(tmp_path / "site", monkeypatch, "acme_lists", module, {"eventbridge.targets": "listed = acme_lists:LISTED"})
 
-    (mistake,) = said_about(tmp_path / "rules", "type: listed")
-    assert mistake.startswith("7:20: $.rules.r.targets.t.type: the ")
-    assert part in mistake
+    (error,) = said_about(tmp_path / "rules", "type: listed")
+    assert error.startswith("7:20: $.rules.r.targets.t.type: the ")
+    assert part in error
     assert read(tmp_path / "rules", "type: file, path: /x").rules
 
 

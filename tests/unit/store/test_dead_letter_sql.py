@@ -128,6 +128,6 @@ def busy_seconds() -> float:
 
 
 def test_a_missing_file_is_the_stores_error(store: Store) -> None:
-    """Not a mistake in the condition."""
+    """Not an error in the condition."""
     with pytest.raises(StoreError, match="no file"):
         keys_where(partial(read_table, store), ["dead_letters/date=2026-03-01/gone.parquet"], "true")

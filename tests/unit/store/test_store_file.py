@@ -215,7 +215,7 @@ def test_a_relative_folder_is_fixed_when_it_is_opened(tmp_path: Path, monkeypatc
     ],
 )
 def test_a_uri_that_is_no_store_is_refused_with_the_remedy(uri: str, message: str) -> None:
-    """What cannot be opened is a user's mistake, told with what to write."""
+    """What cannot be opened is a user error, told with what to write."""
     with pytest.raises(UserError, match=message):
         open_store(uri)
 

@@ -135,7 +135,7 @@ def test_hang_takes_and_never_responds(receiver: Receiver) -> None:
 
 @pytest.mark.parametrize("path", ["/", "/nowhere", "/status/20", "/status/abc", "/delay/soon"])
 def test_an_unknown_path_is_not_found(receiver: Receiver, path: str) -> None:
-    """A mistake in a path shows as 404 with the paths there are."""
+    """An error in a path shows as 404 with the paths there are."""
     response = talk(receiver, post(path), until=b"slow")
 
     assert response.startswith(b"HTTP/1.1 404")

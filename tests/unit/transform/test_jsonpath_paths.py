@@ -167,7 +167,7 @@ def test_binary_data_is_its_base64_text() -> None:
     ],
 )
 def test_a_wrong_path_is_told_where_and_what_to_write(path: str, character: int, message: str, remedy: str) -> None:
-    """Each mistake names the path, the character (from 1), what is wrong there and what to write instead."""
+    """Each error names the path, the character (from 1), what is wrong there and what to write instead."""
     with pytest.raises(TransformError) as caught:
         parse_path(path, "$.value.name")
 
@@ -196,7 +196,7 @@ PIECES = st.lists(st.sampled_from([".a", ".data", "[0]", "['a']", "[-1]", *"$.[]
 
 
 @given(PIECES)
-def test_any_text_is_a_path_or_a_mistake(tail: str) -> None:
+def test_any_text_is_a_path_or_an_error(tail: str) -> None:
     """No text makes anything but a path, which finds nothing here but `data`, or a TransformError."""
     assert found_by("$" + tail) in (MISSING, {}, "refused")
 

@@ -8,9 +8,9 @@ from eventbridge.transform.template import Placeholder, parse_template
 
 
 def parts(text: str) -> list[str | tuple[str, str, str | None]]:
-    """Return literals as they are and placeholders as (name, place, default); there must be no mistake."""
-    template, mistakes = parse_template(text)
-    assert mistakes == []
+    """Return literals as they are and placeholders as (name, place, default); there must be no error."""
+    template, errors = parse_template(text)
+    assert errors == []
     return [part if isinstance(part, str) else (part.name, part.place, part.default) for part in template.parts]
 
 
@@ -40,9 +40,9 @@ def parts(text: str) -> list[str | tuple[str, str, str | None]]:
 )
 def test_a_template_that_is_json(text: str) -> None:
     """JSON text with placeholders as values or within strings is a JSON template."""
-    template, mistakes = parse_template(text)
+    template, errors = parse_template(text)
 
-    assert (template.is_json, mistakes) == (True, [])
+    assert (template.is_json, errors) == (True, [])
 
 
 @pytest.mark.parametrize(
@@ -73,9 +73,9 @@ def test_a_template_that_is_json(text: str) -> None:
 )
 def test_a_template_that_is_text(text: str) -> None:
     """Whatever is not JSON, as strictly as RFC 8259 has it, is text."""
-    template, mistakes = parse_template(text)
+    template, errors = parse_template(text)
 
-    assert (template.is_json, mistakes) == (False, [])
+    assert (template.is_json, errors) == (False, [])
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_a_default_outside_a_string_is_json_if_it_can_be() -> None:
 
 def test_an_escape_and_a_real_placeholder_differ() -> None:
     """`$${x}` stays as `${x}` in the output and asks for no name."""
-    template, mistakes = parse_template('{"a": "$${x} ${x}"}')
+    template, errors = parse_template('{"a": "$${x} ${x}"}')
 
-    assert mistakes == []
+    assert errors == []
     assert [placeholder.name for placeholder in template.placeholders()] == ["x"]
 
 
@@ -164,22 +164,22 @@ def test_a_placeholder_knows_where_it_stands() -> None:
     ],
 )
 def test_a_wrong_template_is_told_where_and_what_to_write(text: str, message: str, remedy: str) -> None:
-    """One mistake, with line and column in the template and what to write instead."""
-    _, mistakes = parse_template(text, "$.template")
+    """One error, with line and column in the template and what to write instead."""
+    _, errors = parse_template(text, "$.template")
 
-    assert len(mistakes) == 1
-    assert mistakes[0].path == "$.template"
-    assert mistakes[0].value == text
-    with pytest.raises(type(mistakes[0]), match=message):
-        raise mistakes[0]
-    assert remedy in mistakes[0].remedy
+    assert len(errors) == 1
+    assert errors[0].path == "$.template"
+    assert errors[0].value == text
+    with pytest.raises(type(errors[0]), match=message):
+        raise errors[0]
+    assert remedy in errors[0].remedy
 
 
 def test_all_placeholders_that_are_wrong_are_told() -> None:
-    """A second mistake does not wait for the first to be corrected."""
-    _, mistakes = parse_template("${} ${a b} ${ok} ${$.x} ${")
+    """A second error does not wait for the first to be corrected."""
+    _, errors = parse_template("${} ${a b} ${ok} ${$.x} ${")
 
-    assert [mistake.message.split(" at ")[1].split(" ")[3] for mistake in mistakes] == ["1", "5", "18", "25"]
+    assert [error.message.split(" at ")[1].split(" ")[3] for error in errors] == ["1", "5", "18", "25"]
 
 
 def test_parts_are_never_empty() -> None:

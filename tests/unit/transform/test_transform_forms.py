@@ -281,6 +281,6 @@ def test_a_constant_keeps_its_digits() -> None:
 
 
 def test_a_wrong_definition_does_not_compile() -> None:
-    """Compiling raises the first mistake that the definition has."""
+    """Compiling raises the first error that the definition has."""
     with pytest.raises(TransformError, match=r"\$\{x\} at line 1, column 2 is not defined"):
         rendered(form="TEMPLATE", template='"${x}"')

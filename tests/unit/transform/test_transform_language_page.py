@@ -87,8 +87,8 @@ def test_an_example_does_what_the_page_shows(example: Example, tmp_path: Path) -
         with pytest.raises(RuleFileError) as caught:
             read_target(example.target, tmp_path)
         found = "\n".join(
-            f"$.{mistake.path.removeprefix('$.rules.docs.targets.desk.')}: {mistake.message}. {mistake.remedy}"
-            for mistake in caught.value.mistakes
+            f"$.{error.path.removeprefix('$.rules.docs.targets.desk.')}: {error.message}. {error.remedy}"
+            for error in caught.value.errors
         )
         assert found == example.shown
         return

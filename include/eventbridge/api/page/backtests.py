@@ -69,7 +69,7 @@ async def begin(request: Request, act: Acting, name: str) -> Response:
 
 
 def _conf(runtime: Runtime, act: Act, name: str) -> dict[str, str]:
-    """Return what the form of the DAG takes; raises UserError for an invalid time and for a file with mistakes."""
+    """Return what the form of the DAG takes; raises UserError for an invalid time and for a file with errors."""
     find_rule(runtime.rule_set(), name)
     since, until = time_range(runtime.ledger.now(), act["since"], act["until"] or None)
     times = {"from": since.isoformat(), "to": until.isoformat()}

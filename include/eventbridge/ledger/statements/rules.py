@@ -12,7 +12,7 @@ RULES_IN_FORCE = select(
     rules_in_force.c.rule_set,
     rules_in_force.c.runners,
     rules_in_force.c.since,
-    rules_in_force.c.mistakes,
+    rules_in_force.c.errors,
     rules_in_force.c.shifts,
 )
 
@@ -27,7 +27,7 @@ CHANGE_RULES = (
         rule_set=bindparam("to"),
         runners=bindparam("by_runner"),
         since=bindparam("now"),
-        mistakes=[],
+        errors=[],
         shifts=bindparam("by_streaming_task"),
     )
 )
@@ -39,9 +39,9 @@ HOLD_RULES = (
     .values(rule_set=rules_in_force.c.rule_set)
 )
 
-#: Notes that newer rule files have mistakes, or (none) no more.
-NOTE_MISTAKES = (
-    update(rules_in_force).where(rules_in_force.c.mistakes != bindparam("found")).values(mistakes=bindparam("found"))
+#: Notes that newer rule files have errors, or (none) no more.
+NOTE_ERRORS = (
+    update(rules_in_force).where(rules_in_force.c.errors != bindparam("found")).values(errors=bindparam("found"))
 )
 
 #: Notes what a rule set changed.

@@ -18,7 +18,7 @@ from eventbridge.orchestrate.settings import airflow_settings
 GUIDE = """
 Publishes events to an event bus: trigger it, choose the bus, and paste CloudEvents, one per line or as a JSON array.
 
-If one of them is not a CloudEvent, nothing is published, and the task's log names each mistake and its place.
+If one of them is not a CloudEvent, nothing is published, and the task's log names each error and its place.
 Else the log says how many there are, in which partitions and at which offsets they lie, and their ids.
 An event without an `id` gets one. `eventbridge bus publish` does the same for files.
 """

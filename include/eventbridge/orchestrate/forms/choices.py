@@ -50,7 +50,7 @@ def choices() -> Choices:
         return Choices(_proposed(runners_in_force(settings).values()))
     try:
         return _of(load_rules(Path(settings.rules_folder), cache=settings.rule_cache))
-    except RuleFileError:  # the DAG file `rule_mistakes.py` shows them
+    except RuleFileError:  # the DAG file `eventbridge_rule_errors.py` shows them
         return NO_CHOICES
 
 

@@ -55,7 +55,7 @@ def listen(
     finished first. The `holder` of the lease gets an unfinished batch, else a new one that is open and empty, unless
     rules move.
 
-    Today's rule files are read for a new batch only; with mistakes in them it takes the last ones without.
+    Today's rule files are read for a new batch only; with errors in them it takes the last ones without.
     It takes as many events as settings allow, and as the last batches' deliveries say can be handed out: `pools` holds
     the Airflow pools as they stand, None: not known, they bound nothing.
     Raises NotFoundError for a runner that no rule names, LedgerLostError and OffsetGapError where going on would

@@ -1,11 +1,11 @@
-"""Takes up changed rule files for a new batch; with mistakes in them the last good ones go on."""
+"""Takes up changed rule files for a new batch; with errors in them the last good ones go on."""
 
 from __future__ import annotations
 
 import logging
 from typing import NamedTuple
 
-from eventbridge.decision.operational_event import of_rule_mistakes
+from eventbridge.decision.operational_event import of_rule_errors
 from eventbridge.errors import RuleFileError, StoreFileDamaged, StoreFileMissing
 from eventbridge.model.rules_in_force import RulesInForce
 from eventbridge.rule import RuleSet
@@ -28,7 +28,7 @@ class TakenUp(NamedTuple):
 def take_up_rules(runtime: Runtime) -> TakenUp:
     """Return the rules that a new batch takes: today's, put in force if they are new, else the last good ones.
 
-    Mistakes are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
+    Errors are noted, and told by an operational event, once. Raises RuleFileError if no files ever were good.
     """
     if runtime.settings.rules_from == "published":
         known = runtime.ledger.rules_in_force()
@@ -44,8 +44,8 @@ def take_up_rules(runtime: Runtime) -> TakenUp:
     known = runtime.ledger.rules_in_force()
     if known is None or known.rule_set != today.hash:
         put_in_force(runtime, today, known)
-    elif known.mistakes:
-        runtime.ledger.note_mistakes([])
+    elif known.errors:
+        runtime.ledger.note_errors([])
     return TakenUp(runtime.in_force(today), today.hash)
 
 
@@ -86,5 +86,5 @@ def _note(runtime: Runtime, error: RuleFileError) -> None:
     if known is None:
         return
     log.error("ALARM: batches go on with the rules of %s: %s", known.since.isoformat(), error)
-    mistakes = [str(each) for each in error.mistakes]
-    runtime.ledger.note_mistakes(mistakes, [of_rule_mistakes(mistakes, known.rule_set, runtime.ledger.now())])
+    errors = [str(each) for each in error.errors]
+    runtime.ledger.note_errors(errors, [of_rule_errors(errors, known.rule_set, runtime.ledger.now())])

@@ -23,7 +23,7 @@ def read_candidate(runtime: Runtime, name: str, bus: str | None = None, *, paths
 
     `bus`: of a file only the rules of this bus, which a file with rules of several buses needs. `paths`: the path of a
     rule file (`.yaml`) is taken too. It is for those who have the rights of this process: to others, who may start a
-    task or call the API, a path would show what lies on the host. Raises UserError: RuleFileError with every mistake of
+    task or call the API, a path would show what lies on the host. Raises UserError: RuleFileError with every error of
     the files that are read, NotFoundError for what is not there.
     """
     if not name.strip():

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from eventbridge.decision.rule_test import failures
-from eventbridge.errors import Mistake, RuleFileError, UserError
+from eventbridge.errors import RuleError, RuleFileError, UserError
 from eventbridge.pattern import parse_pattern, pattern_warnings
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.rule.files import SUFFIXES
@@ -27,17 +27,17 @@ _TEST_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class RulesChecked:
-    """What rule files come to: mistakes, or none and the rules."""
+    """What rule files come to: errors, or none and the rules."""
 
-    mistakes: tuple[Mistake, ...]
+    errors: tuple[RuleError, ...]
     rules: RuleSet | None = None
 
     def document(self) -> dict[str, Any]:
         """Return it as `eventbridge rules check --json` prints it."""
         if self.rules is None:
-            return {"mistakes": self.mistakes}
+            return {"errors": self.errors}
         counts = {"buses": len(self.rules.buses), "rules": len(self.rules.rules)}
-        return {"mistakes": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
+        return {"errors": [], "hash": self.rules.hash, **counts, "warnings": self.warnings()}
 
     def warnings(self) -> list[str]:
         """Return a sentence for each condition of a pattern that matches nothing, or not in every mode."""
@@ -62,24 +62,24 @@ def checked_folder(
 
     `file_folders`: those that file targets may write below, which are looked at; None: no path of this machine is.
     `instead`: a file, and what it would hold. `tried_by`: says what is wrong with a rule by one of its tests.
-    `relative`: mistakes name files relative to the folder.
+    `relative`: errors name files relative to the folder.
     """
     try:
         rules = load_rules(
             folder, checked=True, file_folders=file_folders, tried_by=tried_by, instead=instead, relative=relative
         )
     except RuleFileError as error:
-        mistakes = tuple(error.mistakes)
+        errors = tuple(error.errors)
         if relative:  # those too of files and folders that could not be read
-            mistakes = tuple(replace(each, file=os.path.relpath(folder / each.file, folder)) for each in mistakes)
-        return RulesChecked(mistakes)
+            errors = tuple(replace(each, file=os.path.relpath(folder / each.file, folder)) for each in errors)
+        return RulesChecked(errors)
     return RulesChecked((), rules)
 
 
 def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
     """Return what the rule files come to if one of them, new or not, holds this; nothing is written.
 
-    Mistakes name files relative to the folder. Where the files do not lie on this host, and for a caller who is limited
+    Errors name files relative to the folder. Where the files do not lie on this host, and for a caller who is limited
     to owners, the file alone is read: its rules may be of the buses that the caller sees. What is at the paths of file
     targets is not told: the text is anybody's. Raises UserError for a name that is not one of a rule file.
     """
@@ -95,7 +95,7 @@ def checked_file(runtime: Runtime, name: str, content: bytes) -> RulesChecked:
     try:
         rules = load_rule_file(Path(name), runtime.rule_set().buses, content, tried_by=tried_by)
     except RuleFileError as error:
-        return RulesChecked(tuple(error.mistakes))
+        return RulesChecked(tuple(error.errors))
     return RulesChecked((), rules)
 
 
@@ -103,11 +103,11 @@ def _in_time() -> Trial:
     """Return what tries rules by their tests, and refuses the tests that are left once their time is over."""
     ends_at = time.monotonic() + _TEST_SECONDS
 
-    def tried(rule: Rule, test: RuleTest) -> Iterator[Mistake]:
+    def tried(rule: Rule, test: RuleTest) -> Iterator[RuleError]:
         if time.monotonic() < ends_at:
             yield from failures(rule, test)
             return
         message = f"the tests of all rules take longer than {_TEST_SECONDS:g} s"
-        yield test.place("matches").mistake(message, "Write fewer, or run `eventbridge rules check`")
+        yield test.place("matches").error(message, "Write fewer, or run `eventbridge rules check`")
 
     return tried

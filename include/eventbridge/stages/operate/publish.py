@@ -16,7 +16,7 @@ from eventbridge.stages.operate.find import find_bus, find_topic
 from eventbridge.stages.operate.submissions import (
     PublishResult,
     Submission,
-    mistakes_of,
+    errors_of,
     read_submission,
     read_submissions,
     results_of,
@@ -61,21 +61,21 @@ def publish_events(
     """Publish events if every one of them is a CloudEvent, and return what came of the call and of each event.
 
     An event without `id` gets one; of the same `name` and place it gets the same one again, so that a second try of a
-    task makes no second event of it. Raises UserError with every mistake of every event and its place, at most 200 of
+    task makes no second event of it. Raises UserError with every error of every event and its place, at most 200 of
     them, before anything is published.
     """
     if not events:
         raise UserError("there is no event to publish: give at least one CloudEvent, as a JSON object")
     submissions = read_submissions(events, max_bytes=runtime.settings.event_max_size, name=name)
-    mistakes = [
-        f"event {number}: {mistake}"
+    errors = [
+        f"event {number}: {error}"
         for number, submission in enumerate(submissions, 1)
         if submission.error
-        for mistake in mistakes_of(submission)
+        for error in errors_of(submission)
     ]
-    if mistakes:
+    if errors:
         head = "nothing was published; correct these and publish all again:"
-        raise UserError("\n".join([head, *named_lines(mistakes)]))
+        raise UserError("\n".join([head, *named_lines(errors)]))
     places: list[tuple[Partition, int]] = []
     published = _publish(runtime, bus, topic, enumerate(submissions, 1), places.extend)
     return published, results_of(submissions, places)

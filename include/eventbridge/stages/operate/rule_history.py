@@ -88,7 +88,7 @@ def rule_change_page(
 
 def _without_history(runtime: Runtime, rule: str) -> NotFoundError:
     said = f"the rule {rule!r} has no history: no batch was planned with it"
-    with suppress(UserError):  # rule files with mistakes: a history can be read meanwhile
+    with suppress(UserError):  # rule files with errors: a history can be read meanwhile
         rules = runtime.rule_set().rules
         if rule not in rules:
             said = (

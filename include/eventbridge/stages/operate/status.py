@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 
 from eventbridge.decision.hold_reason import deferred_match_hold_reason
 from eventbridge.decision.ordering import delivery_on_hold_at
-from eventbridge.errors import Mistake, RuleFileError
+from eventbridge.errors import RuleError, RuleFileError
 from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
@@ -113,7 +113,7 @@ class Status:
     operators: tuple[OperatorState, ...]  # what operators said, and did not take back
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
-    mistakes: tuple[Mistake, ...]  # in today's rule files: batches go on with `rules_since`
+    errors: tuple[RuleError, ...]  # in today's rule files: batches go on with `rules_since`
     rules_since: datetime | None  # since when the rules are in force that new batches take
 
 
@@ -163,14 +163,14 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         operators=tuple(runtime.ledger.operator_states()),
         pools=tuple(runtime.ledger.applied_slots().values()),
         owners=tuple(owner_statuses(runtime, rules)),
-        mistakes=_mistakes(runtime),
+        errors=_errors(runtime),
         rules_since=known.since if (known := runtime.ledger.rules_in_force()) is not None else None,
     )
     return standing if runtime.owners is None else _seen(standing, rules)
 
 
 def _seen(found: Status, rules: RuleSet) -> Status:
-    """Return a status with what is of some rules only; mistakes and chunks are of everybody's."""
+    """Return a status with what is of some rules only; errors and chunks are of everybody's."""
 
     def of_rules(lines: Iterable[Of]) -> tuple[Of, ...]:
         return tuple(each for each in lines if each.rule in rules.rules)
@@ -186,7 +186,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
         targets=of_rules(found.targets),
         operators=of_rules(found.operators),
         pools=tuple(each for each in found.pools if each.pool in pools),
-        mistakes=(),
+        errors=(),
     )
 
 
@@ -195,13 +195,13 @@ def _streaming(runtime: Runtime, runner: str) -> StreamingRunner:
     return StreamingRunner(runner, None, None) if lease is None else StreamingRunner(runner, lease.holder, lease.until)
 
 
-def _mistakes(runtime: Runtime) -> tuple[Mistake, ...]:
+def _errors(runtime: Runtime) -> tuple[RuleError, ...]:
     if runtime.settings.rules_from == "published":
         return ()  # whoever published looked at the files, which this host need not have
     try:
         runtime.rule_files()
     except RuleFileError as error:
-        return error.mistakes
+        return error.errors
     return ()
 
 

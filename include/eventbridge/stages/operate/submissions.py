@@ -15,12 +15,12 @@ from typing import Any
 
 from eventbridge.errors import EventError
 from eventbridge.event.canonical_json import canonical_text
-from eventbridge.event.cloudevent import mistakes_in, parse_event
+from eventbridge.event.cloudevent import errors_in, parse_event
 from eventbridge.event.json_document import parse_document
 from eventbridge.event.recognise import recognised
 from eventbridge.model.partition import Partition
 
-#: Mistakes of one event that are named; each of the members of an event may be one.
+#: Errors of one event that are named; each of the members of an event may be one.
 _MOST_OF_EVENT = 20
 
 
@@ -68,17 +68,17 @@ def read_submission(body: bytes, *, max_bytes: int) -> Submission:
     return Submission(body, str(document["id"]), str(document["source"]), _key_of(document))
 
 
-def mistakes_of(submission: Submission) -> list[str]:
+def errors_of(submission: Submission) -> list[str]:
     """Return all that is wrong with the event of a submission with an error, at least that error; at most so many."""
     if submission.too_large:
         return [submission.error]
     try:
-        found = [str(error) for error in mistakes_in(parse_document(submission.body))]
+        found = [str(error) for error in errors_in(parse_document(submission.body))]
     except EventError:
         found = []
     more = len(found) - _MOST_OF_EVENT
     listed = found[:_MOST_OF_EVENT] or [submission.error]
-    return [*listed, f"and {more:,} more mistakes"] if more > 0 else listed
+    return [*listed, f"and {more:,} more errors"] if more > 0 else listed
 
 
 def _key_of(document: dict[str, Any]) -> str | None:

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, Literal
 
 from eventbridge.errors import PatternError, UserError
-from eventbridge.pattern.attributes import rule_pattern_mistakes
+from eventbridge.pattern.attributes import rule_pattern_errors
 from eventbridge.pattern.sent import parse_sent_pattern
 from eventbridge.rule import RuleSet
 from eventbridge.rule.meant import meant
@@ -153,9 +153,9 @@ def _pattern(pattern: str | Mapping[str, Any] | None) -> str | None:
     text = pattern if isinstance(pattern, str) else json.dumps(pattern)
     try:
         document = json.loads(text)
-        mistakes = rule_pattern_mistakes(document) if isinstance(document, dict) else []
-        if mistakes:
-            raise mistakes[0]
+        errors = rule_pattern_errors(document) if isinstance(document, dict) else []
+        if errors:
+            raise errors[0]
         parse_sent_pattern(text)
     except ValueError as error:
         raise UserError(f"the pattern is not JSON: {error}. Write one such as '{_EXAMPLE}'") from None

@@ -21,7 +21,7 @@ def load_rule_files(
 ) -> RuleSet:
     """Return the buses and rules of a folder or of a bucket's prefix, `s3://connection@bucket/prefix`.
 
-    `cache` as `load_rules` has it, for a folder. Raises RuleFileError with all mistakes, and what `rule_folder` raises.
+    `cache` as `load_rules` has it, for a folder. Raises RuleFileError with all errors, and what `rule_folder` raises.
     """
     with rule_folder(folder, connections) as found:
         return load_rules(found, cache=None if in_bucket(folder) else cache)
@@ -31,7 +31,7 @@ def load_rule_files(
 def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) -> Iterator[Path]:
     """Yield a folder on this machine that has the rule files of `folder`, which may be a bucket's prefix.
 
-    Of a prefix these are copies, gone after the block; mistakes raised in it name the files in the bucket. Hidden files
+    Of a prefix these are copies, gone after the block; errors raised in it name the files in the bucket. Hidden files
     are left out. Raises UserError where no file lies there, and StoreError where the bucket cannot be read: what cannot
     be read never removes a rule.
     """
@@ -51,5 +51,5 @@ def rule_folder(folder: Path | str, connections: Callable[[str], Connection]) ->
             yield Path(copies)
         except RuleFileError as error:
             there = f"{store.uri}/"
-            found = [replace(each, file=each.file.replace(f"{copies}/", there, 1)) for each in error.mistakes]
+            found = [replace(each, file=each.file.replace(f"{copies}/", there, 1)) for each in error.errors]
             raise RuleFileError(found) from None

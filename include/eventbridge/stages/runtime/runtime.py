@@ -83,10 +83,10 @@ class Runtime:
         self.telemetry.close()
 
     def rule_set(self) -> RuleSet:
-        """Return what today's rule files say or, with mistakes in them, the last ones without; see `in_force`.
+        """Return what today's rule files say or, with errors in them, the last ones without; see `in_force`.
 
         Where rules are published (EVENTBRIDGE_RULES_FROM), the published ones, whatever lies on this host;
-        NotFoundError if none are. Raises RuleFileError with every mistake if no files ever were good.
+        NotFoundError if none are. Raises RuleFileError with every error if no files ever were good.
         For somebody who is limited to owners, the rules and buses of those.
         """
         found = self._everybodys_rules()
@@ -136,7 +136,7 @@ class Runtime:
             ) from error
 
     def rule_files(self) -> RuleSet:
-        """Return what today's rule files say; raises RuleFileError with every mistake in them."""
+        """Return what today's rule files say; raises RuleFileError with every error in them."""
         folder, cache = self.settings.rules_folder, self.settings.rule_cache
         return load_rule_files(folder, self.connections, cache=cache)
 

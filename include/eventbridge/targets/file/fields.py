@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from eventbridge.rule.address import path_mistake, path_obstacle
+from eventbridge.rule.address import path_error, path_obstacle
 from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
 from eventbridge.rule.types import Obstacle, Takes, TargetType
@@ -22,13 +22,13 @@ class FileFields(Target):
 
 def _read(fields: Fields, _: Transform | None) -> dict[str, Any]:
     path = fields.text("path", required=True)
-    if path and (problem := path_mistake(path)):
+    if path and (problem := path_error(path)):
         fields.add_to("path", *problem)
     return {"path": path}
 
 
 def _obstacle(target: FileFields, folders: Sequence[Path]) -> Obstacle | None:
-    if not target.path or path_mistake(target.path) is not None:
+    if not target.path or path_error(target.path) is not None:
         return None
     try:
         place = place_of(target.path, folders)

@@ -1,4 +1,4 @@
-"""Reads the options of one step, noting each mistake and going on."""
+"""Reads the options of one step, noting each error and going on."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any, Final, TypeVar
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import JsonValue, Number
+from eventbridge.transform.error import either, error_at, member, nearest, shown
 from eventbridge.transform.jsonpath import Path, parse_path
-from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 from eventbridge.transform.source import source
 
 Value = TypeVar("Value")
 
-#: Stands where a path could not be read: the mistake is noted, and no event will meet it.
+#: Stands where a path could not be read: the error is noted, and no event will meet it.
 NO_PATH: Final = Path("$", ("data",))
 
 
@@ -22,7 +22,7 @@ class Options:
     """The options of one operation; every method notes what is wrong, once, and then returns a default."""
 
     def __init__(self, operation: str, given: Mapping[Any, Any], where: str, known: tuple[str, ...]) -> None:
-        self.mistakes: list[TransformError] = []
+        self.errors: list[TransformError] = []
         self._operation = operation
         self._given = given
         self._where = where
@@ -32,8 +32,8 @@ class Options:
                 self.add(member(where, name), f"{operation} has no option {name}", name, remedy)
 
     def add(self, where: str, message: str, value: object, remedy: str) -> None:
-        """Note a mistake."""
-        self.mistakes.append(mistake(where, message, value, remedy))
+        """Note an error."""
+        self.errors.append(error_at(where, message, value, remedy))
 
     def at(self, name: str) -> str:
         """Return the JSON path of an option, or of all of them where it is not given."""
@@ -60,7 +60,7 @@ class Options:
         try:
             return parse_path(value, where)
         except TransformError as error:
-            self.mistakes.append(error)
+            self.errors.append(error)
             return NO_PATH
 
     def value(self) -> Path | JsonValue:
@@ -71,7 +71,7 @@ class Options:
         try:
             found: Path | JsonValue = source(self._given["value"], member(self._where, "value"))
         except TransformError as error:
-            self.mistakes.append(error)
+            self.errors.append(error)
             return None
         return found
 

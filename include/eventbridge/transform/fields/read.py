@@ -8,6 +8,7 @@ from typing import Final, cast
 
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import JsonValue, type_name
+from eventbridge.transform.error import either, error_at, member, nearest, shown
 from eventbridge.transform.fields.cast import TYPES
 from eventbridge.transform.fields.changed import Change, Convert, Delete, IfPresent, Put, Rename, Step
 from eventbridge.transform.fields.flatten import Flatten
@@ -15,7 +16,6 @@ from eventbridge.transform.fields.hash import Hash
 from eventbridge.transform.fields.mask import Mask
 from eventbridge.transform.fields.options import NO_PATH, Options
 from eventbridge.transform.jsonpath import KNOWN_NAMES, Path
-from eventbridge.transform.mistake import either, member, mistake, nearest, shown
 
 IF_PRESENT: Final = ("replace", "keep", "error")
 MISSING: Final = ("skip", "error")
@@ -26,37 +26,37 @@ _ATTRIBUTE = re.compile(r"[a-z0-9]+|data_base64")
 
 
 def read_steps(value: object, *, missing_is_error: bool) -> tuple[list[Step], list[TransformError]]:
-    """Return the steps that a rule file's `steps` holds, and every mistake with its JSON path below the transform.
+    """Return the steps that a rule file's `steps` holds, and every error with its JSON path below the transform.
 
     `missing_is_error` is what holds for steps that do not say `missing` themselves.
     """
     if not isinstance(value, list | tuple) or not value:
         where = "$" if value is None else "$.steps"
         remedy = "Write steps: and below it one line per step, such as - delete: $.data.name"
-        return [], [mistake(where, "FIELDS needs a list of steps", value, remedy)]
-    steps, mistakes = [], []
+        return [], [error_at(where, "FIELDS needs a list of steps", value, remedy)]
+    steps, errors = [], []
     for index, given in enumerate(value):
         where = f"$.steps[{index}]"
         if problem := _step_problem(given, where):
-            mistakes.append(problem)
+            errors.append(problem)
             continue
         ((operation, options),) = given.items()
         changes, found = _read_step(operation, options, member(where, operation), missing_is_error)
         steps.append(Step(f"step {index + 1} ({operation})", tuple(changes)))
-        mistakes += found
-    return steps, mistakes
+        errors += found
+    return steps, errors
 
 
 def _step_problem(given: object, where: str) -> TransformError | None:
     if not isinstance(given, Mapping):
-        return mistake(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
+        return error_at(where, f"a step is a mapping, not {type_name(given)}", given, "Write - delete: $.data.name")
     if len(given) != 1:
         message = f"a step holds one operation, and this holds {len(given) or 'none'}"
-        return mistake(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
+        return error_at(where, message, given, f"Write one of {either(OPERATIONS)}; begin each step with a hyphen")
     (operation,) = given
     if operation not in OPERATIONS:
         remedy = nearest(operation, OPERATIONS, f"Use {either(OPERATIONS)}")
-        return mistake(member(where, operation), f"there is no operation {shown(operation)}", operation, remedy)
+        return error_at(member(where, operation), f"there is no operation {shown(operation)}", operation, remedy)
     return None
 
 
@@ -68,11 +68,11 @@ def _read_step(
         given = {"path": given}
     if not isinstance(given, Mapping):
         remedy = f"Write {operation}: {{path: $.data.name}}" + (" with its other options" if len(names) > 2 else "")
-        return [], [mistake(where, f"{operation} takes a mapping of options, not {type_name(given)}", given, remedy)]
+        return [], [error_at(where, f"{operation} takes a mapping of options, not {type_name(given)}", given, remedy)]
     options = Options(operation, given, where, names)
     inherited = MISSING[missing_is_error]
     changes = read(options, options.choice("missing", inherited, MISSING) == "error")
-    return changes, options.mistakes
+    return changes, options.errors
 
 
 def _insert(options: Options, missing_is_error: bool) -> list[Change]:

@@ -9,26 +9,26 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from eventbridge.errors import TransformError
-from eventbridge.transform.mistake import mistake
+from eventbridge.transform.error import error_at
 
 MAXIMUM_CHARACTERS: Final = 100_000
 
 _REMEDY = "Correct it; https://docs.jsonata.org has the language"
 
 
-def expression_mistake(text: str, where: str) -> TransformError | None:
+def expression_error(text: str, where: str) -> TransformError | None:
     """Return what is wrong with an expression, with line and column where the parser tells them; None if nothing is."""
     if not text.strip():
-        return mistake(where, "the expression is empty", text, "Write one, such as data.name")
+        return error_at(where, "the expression is empty", text, "Write one, such as data.name")
     if len(text) > MAXIMUM_CHARACTERS:
         message = f"the expression has {len(text):,} characters, and {MAXIMUM_CHARACTERS:,} are the most"
-        return mistake(where, message, text[:100], "Write a shorter one")
+        return error_at(where, message, text[:100], "Write a shorter one")
     try:
         parse_expression(text)
     except RecursionError:
-        return mistake(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
+        return error_at(where, "the expression is nested too deep", text, "Put parts of it into variables: $x := ...")
     except Exception as error:  # the library's own, and whatever its parser stumbles over
-        return mistake(where, f"the expression is wrong{_place(text, error)}: {_what(error)}", text, _REMEDY)
+        return error_at(where, f"the expression is wrong{_place(text, error)}: {_what(error)}", text, _REMEDY)
     return None
 
 

@@ -69,7 +69,7 @@ BY_RENDERER: Final = Program((Operation(HAND_BACK),), "")
 
 
 def compile_program(transform: _Definition, content_mode: str, rule: str, bus: str, target: str) -> Program:
-    """Return the program of a transform that has no mistakes, `BY_RENDERER` for what has none of its own."""
+    """Return the program of a transform that has no errors, `BY_RENDERER` for what has none of its own."""
     missing_is_error = transform.missing == "error"
     match transform.form, content_mode:
         case "ORIGINAL", "structured":

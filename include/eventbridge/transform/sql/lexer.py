@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import Final, NoReturn
 
-from eventbridge.transform.sql.mistake import SqlMistake, place
+from eventbridge.transform.sql.error import SqlError, place
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>[ \t\r\n]+)
@@ -54,7 +54,7 @@ class Token:
 
 
 def tokens(text: str) -> list[Token]:
-    """Return the tokens of an expression, the last of kind `end`; raises SqlMistake."""
+    """Return the tokens of an expression, the last of kind `end`; raises SqlError."""
     found: list[Token] = []
     at = 0
     while at < len(text):
@@ -63,7 +63,7 @@ def tokens(text: str) -> list[Token]:
             _refuse(text, at)
         kind, written = str(match.lastgroup), match[0]
         if kind in ("text", "raw", "hex") and text[match.end() : match.end() + 1] in ("'", '"'):
-            raise SqlMistake(
+            raise SqlError(
                 f"two texts in quotes stand side by side, {place(text, match.end())}",
                 r"Join texts with ||, and write a quote inside a text as \'",
             )
@@ -101,7 +101,7 @@ def _value(text: str, kind: str, written: str, at: int) -> str:
         try:
             value = value.encode("utf-16", "surrogatepass").decode("utf-16")  # two escapes may be one character
         except UnicodeDecodeError:
-            raise SqlMistake(
+            raise SqlError(
                 f"the text holds half a character, {place(text, at)}", "Write both halves, or the character itself"
             ) from None
     return value
@@ -115,7 +115,7 @@ def _unescaped(text: str, escape: re.Match[str], start: int) -> str:
             return chr(number)
     elif named in _ESCAPED:
         return _ESCAPED[named]
-    raise SqlMistake(
+    raise SqlError(
         f"{escape[0]} is no escape of a text, {place(text, start + escape.start())}",
         r"Write \\ for a backslash, or begin the text with r, such as r'\d+'",
     )
@@ -126,13 +126,13 @@ def _refuse(text: str, at: int) -> NoReturn:
     if text.startswith("/*", at):
         end, inner = text.find("*/", at), text.find("/*", at + 2)
         if end < 0:
-            raise SqlMistake(f"the expression does not close the comment, {where}", "Close it")
-        raise SqlMistake(f"a comment stands inside a comment, {place(text, inner)}", "Remove one of them")
+            raise SqlError(f"the expression does not close the comment, {where}", "Close it")
+        raise SqlError(f"a comment stands inside a comment, {place(text, inner)}", "Remove one of them")
     if character in "'\"`":
-        raise SqlMistake(f"the expression does not close the quote, {where}", "Close it")
+        raise SqlError(f"the expression does not close the quote, {where}", "Close it")
     if character == ";":
-        raise SqlMistake(f"the expression holds a ;, {where}", "Write one expression, and no statement")
+        raise SqlError(f"the expression holds a ;, {where}", "Write one expression, and no statement")
     if character.isdigit() or character == ".":
-        raise SqlMistake(f"this is no number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
+        raise SqlError(f"this is no number, {where}", "Write 12, 1.5, 1e3, or a whole number with L")
     shown = character if character.isprintable() else f"the character U+{ord(character):04X}"
-    raise SqlMistake(f"{shown} has no meaning in an expression, {where}", "Remove it, or put text in quotes")
+    raise SqlError(f"{shown} has no meaning in an expression, {where}", "Remove it, or put text in quotes")

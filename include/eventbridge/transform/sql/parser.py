@@ -12,9 +12,9 @@ from typing import Final, NoReturn
 
 from eventbridge.transform.sql.bounds import regex_problem, tree_problem
 from eventbridge.transform.sql.calls import Calls
+from eventbridge.transform.sql.error import SqlError
 from eventbridge.transform.sql.lexer import quoted
 from eventbridge.transform.sql.long_texts import for_like, for_patterns, like_limit
-from eventbridge.transform.sql.mistake import SqlMistake
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
 from eventbridge.transform.sql.tree import Node, between
 from eventbridge.transform.sql.types import TypeReader
@@ -39,12 +39,12 @@ _FIELD: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_ -]*")
 
 
 class Parser(Calls):
-    """Reads one expression; raises SqlMistake for whatever is not on the list."""
+    """Reads one expression; raises SqlError for whatever is not on the list."""
 
     def whole(self) -> Node:
         """Return the tree of the whole text."""
         if self._peek().kind == "end":
-            raise SqlMistake("the expression is empty", "Write one, such as data:amount::int > 1000")
+            raise SqlError("the expression is empty", "Write one, such as data:amount::int > 1000")
         root = self.expression()
         token = self._peek()
         if token.kind != "end":

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, NoReturn
 
+from eventbridge.transform.sql.error import SqlError, place
 from eventbridge.transform.sql.lexer import Token, tokens
-from eventbridge.transform.sql.mistake import SqlMistake, place
 from eventbridge.transform.sql.tree import Node
 
 MAXIMUM_NODES: Final = 1_000
@@ -17,7 +17,7 @@ MAXIMUM_LAMBDAS: Final = 2
 
 
 class Reader:
-    """The tokens of a text and a position in them; raises SqlMistake."""
+    """The tokens of a text and a position in them; raises SqlError."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -88,4 +88,4 @@ class Reader:
         self._refuse_at(token.at, problem, remedy)
 
     def _refuse_at(self, at: int, problem: str, remedy: str) -> NoReturn:
-        raise SqlMistake(f"{problem}, {place(self._text, at)}", remedy)
+        raise SqlError(f"{problem}, {place(self._text, at)}", remedy)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
+from eventbridge.transform.sql.error import SqlError, place
 from eventbridge.transform.sql.functions import words
 from eventbridge.transform.sql.lexer import Token, tokens
-from eventbridge.transform.sql.mistake import SqlMistake, place
 
 _SIMPLE: Final = words(
     """
@@ -31,7 +31,7 @@ class TypeReader:
         self.at = at
 
     def read(self, depth: int = 0) -> str:
-        """Return the type as Spark reads it, and move behind it; raises SqlMistake."""
+        """Return the type as Spark reads it, and move behind it; raises SqlError."""
         token = self._next()
         name = token.word
         if depth > _DEEPEST:
@@ -87,7 +87,7 @@ class TypeReader:
         return token
 
     def _refuse(self, token: Token, problem: str, remedy: str) -> NoReturn:
-        raise SqlMistake(f"{problem}, {place(self._text, token.at)}", remedy)
+        raise SqlError(f"{problem}, {place(self._text, token.at)}", remedy)
 
 
 def is_type(text: str) -> bool:
@@ -95,6 +95,6 @@ def is_type(text: str) -> bool:
     try:
         reader = TypeReader(text, tokens(text))
         reader.read()
-    except SqlMistake:
+    except SqlError:
         return False
     return reader.at == len(tokens(text)) - 1

@@ -90,7 +90,7 @@ def test_a_flush_that_breaks_ends_the_runs_that_asked_for_it() -> None:
     """What went wrong is each run's own error, with which the push fails, and nobody waits for ever."""
 
     def flushed(_: str, _count: int) -> list[str | None]:
-        raise ValueError("a mistake of ours")
+        raise ValueError("an error of ours")
 
     flushes = SharedFlushes()
     runs = [run for _, run in runs_on("a", "a", flushed=flushed)]
@@ -98,4 +98,4 @@ def test_a_flush_that_breaks_ends_the_runs_that_asked_for_it() -> None:
     threads.add_all(map(flushes.job, runs))
     until_ended(threads, runs)
 
-    assert [str(run.report.crashed) for run in runs] == ["a mistake of ours"] * 2
+    assert [str(run.report.crashed) for run in runs] == ["an error of ours"] * 2

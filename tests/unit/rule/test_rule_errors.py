@@ -1,4 +1,4 @@
-"""Every class of mistake in a rule file: rule_mistakes.txt holds what is written and what is said about it."""
+"""Every class of error in a rule file: rule_errors.txt holds what is written and what is said about it."""
 
 from __future__ import annotations
 
@@ -29,28 +29,28 @@ AROUND = {
 
 def cases() -> list[tuple[str, str, list[str]]]:
     """Return (where, what is written, what is said) of each case."""
-    text = (Path(__file__).parent / "rule_mistakes.txt").read_text()
+    text = (Path(__file__).parent / "rule_errors.txt").read_text()
     parts = [part.partition("\n") for part in text.split("=== ")[1:]]
     split = [(where, *rest.split("\n---\n")) for where, _, rest in parts]
     return [(where, written, said.strip().splitlines()) for where, written, said in split]
 
 
 def said_about(folder: Path, content: str) -> list[str]:
-    """Return the mistakes in one file, without its name: the same with a cache, of which no mistake comes or goes."""
+    """Return the errors in one file, without its name: the same with a cache, of which no error comes or goes."""
     file = folder / "r.yaml"
     file.write_text(content)
     said = []
     for cache in (None, folder / ".cache", folder / ".cache"):
         with pytest.raises(RuleFileError) as caught:
             load_rules(folder, cache=cache)
-        said.append([str(mistake).replace(f"{file}:", "") for mistake in caught.value.mistakes])
+        said.append([str(error).replace(f"{file}:", "") for error in caught.value.errors])
     assert said[0] == said[1] == said[2]
     return said[0]
 
 
 @pytest.mark.parametrize(("where", "written", "said"), cases(), ids=[written for _, written, _ in cases()])
-def test_mistake(tmp_path: Path, where: str, written: str, said: list[str]) -> None:
-    """Each mistake is told with line, column, path and remedy, and without consequences of its own."""
+def test_rule_error(tmp_path: Path, where: str, written: str, said: list[str]) -> None:
+    """Each error is told with line, column, path and remedy, and without consequences of its own."""
     assert said == said_about(tmp_path, AROUND[where] % written)
 
 
@@ -58,7 +58,7 @@ def test_mistake(tmp_path: Path, where: str, written: str, said: list[str]) -> N
     ("what", "field"), [(what, field) for what in FIELDS if what != "a rule file" for field in fields_of(what)]
 )
 def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) -> None:
-    """No field is let through unread: a value of the wrong kind is a mistake in every one of them."""
+    """No field is let through unread: a value of the wrong kind is an error in every one of them."""
     holders = (
         "source",
         "retry",
@@ -115,10 +115,10 @@ def test_field_of_this_version_is_read(tmp_path: Path, what: str, field: str) ->
     # JSON is YAML
     written = {"owners": {"o": wrong if what == "an owner" else {}}, "buses": {"b": bus}, "runners": {"b": runner}}
     said = said_about(tmp_path, json.dumps(written | {"rules": {"r": rule}}))
-    assert any(f".{field}: " in mistake for mistake in said)
+    assert any(f".{field}: " in error for error in said)
 
 
-def test_all_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     """One run tells everything, in the order of files and lines, a file that is not YAML included."""
     (tmp_path / "a.yaml").write_text(
         f"{BUS}rules:\n  r: {{bus: b, pattern: {{}}, targets: {{t: {{type: fil}}}}, x: 1}}\n"
@@ -129,14 +129,14 @@ def test_all_mistakes_of_all_files_are_told_at_once(tmp_path: Path) -> None:
     with pytest.raises(RuleFileError) as caught:
         load_rules(tmp_path)
 
-    places = [(Path(m.file).name, m.line, m.column) for m in caught.value.mistakes]
+    places = [(Path(m.file).name, m.line, m.column) for m in caught.value.errors]
     assert places == [("a.yaml", 3, 48), ("a.yaml", 3, 55), ("b.yml", 2, 1), ("c.yaml", 2, 6)]
-    assert str(caught.value).startswith("4 mistakes in the rule files:\n")
+    assert str(caught.value).startswith("4 errors in the rule files:\n")
 
 
 def test_no_secret_is_shown() -> None:
     """What looks like a credential is refused without being repeated."""
-    text = (Path(__file__).parent / "rule_mistakes.txt").read_text()
+    text = (Path(__file__).parent / "rule_errors.txt").read_text()
 
     assert text.count("hunter2") == 20
     assert not any("hunter2" in line for _, _, said in cases() for line in said)

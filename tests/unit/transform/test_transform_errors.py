@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from eventbridge.transform import transform_mistakes
+from eventbridge.transform import transform_errors
 
 
 @pytest.mark.parametrize(
@@ -29,9 +29,9 @@ from eventbridge.transform import transform_mistakes
         {"form": "TEMPLATE", "template": "<x> {{x}} ${x}", "value": {"x": "$.data.x"}},
     ],
 )
-def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
+def test_what_is_right_has_no_errors(definition: dict[str, Any]) -> None:
     """None stands for a field that is not there; text beside a placeholder may look like another language's."""
-    assert transform_mistakes(definition) == []
+    assert transform_errors(definition) == []
 
 
 @pytest.mark.parametrize(
@@ -158,20 +158,20 @@ def test_what_is_right_has_no_mistakes(definition: dict[str, Any]) -> None:
         ({"form": "TEMPLATE", "template": "${xyzzy}"}, "$.template", "is not defined", "Define xyzzy under value"),
     ],
 )
-def test_a_mistake_is_told_with_path_and_remedy(definition: Any, path: str, message: str, remedy: str) -> None:
-    """One mistake, with its JSON path below the transform, what it is, what to write."""
-    mistakes = transform_mistakes(definition)
+def test_an_error_is_told_with_path_and_remedy(definition: Any, path: str, message: str, remedy: str) -> None:
+    """One error, with its JSON path below the transform, what it is, what to write."""
+    errors = transform_errors(definition)
 
-    assert [mistake.path for mistake in mistakes] == [path]
-    assert message in mistakes[0].message
-    assert remedy in mistakes[0].remedy
-    assert str(mistakes[0]).endswith((".", "?"))
-    assert not mistakes[0].message.endswith(".")
+    assert [error.path for error in errors] == [path]
+    assert message in errors[0].message
+    assert remedy in errors[0].remedy
+    assert str(errors[0]).endswith((".", "?"))
+    assert not errors[0].message.endswith(".")
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_errors_are_told_at_once() -> None:
     """Fields, names, paths and placeholders: one reading finds them all."""
-    mistakes = transform_mistakes(
+    errors = transform_errors(
         {
             "form": "TEMPLATE",
             "missing": "skip",
@@ -181,7 +181,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         }
     )
 
-    assert [mistake.path for mistake in mistakes] == [
+    assert [error.path for error in errors] == [
         "$.stepps",
         "$.missing",
         "$.value.a",
@@ -194,42 +194,42 @@ def test_all_mistakes_are_told_at_once() -> None:
 
 
 def test_a_name_with_a_wrong_path_is_defined_all_the_same() -> None:
-    """One mistake is told once: what uses the name is not at fault."""
-    mistakes = transform_mistakes({"form": "TEMPLATE", "value": {"a": "$.data..x"}, "template": "${a}"})
+    """One error is told once: what uses the name is not at fault."""
+    errors = transform_errors({"form": "TEMPLATE", "value": {"a": "$.data..x"}, "template": "${a}"})
 
-    assert [mistake.path for mistake in mistakes] == ["$.value.a"]
+    assert [error.path for error in errors] == ["$.value.a"]
 
 
 @pytest.mark.parametrize("foreign", ["<id>", "< id >", "{{id}}", "{{ id }}", "{id}", "%id%", "$id", "$(id)", "$${id}"])
 @pytest.mark.parametrize("quote", ['"', ""])
 def test_a_placeholder_of_another_language_is_named_with_the_right_one(foreign: str, quote: str) -> None:
-    """A name whose value nothing inserts is a mistake, in quotes and outside of them; the remedy shows `${id}`."""
+    """A name whose value nothing inserts is an error, in quotes and outside of them; the remedy shows `${id}`."""
     template = '{"note": 1,\n "order": ' + quote + foreign + quote + "}"
 
-    mistakes = transform_mistakes({"form": "TEMPLATE", "value": {"id": "$.data.id"}, "template": template})
+    errors = transform_errors({"form": "TEMPLATE", "value": {"id": "$.data.id"}, "template": template})
 
-    assert [mistake.path for mistake in mistakes] == ["$.template"]
-    assert f"{foreign} at line 2, column {11 + len(quote)} is plain text, and inserts no value" in str(mistakes[0])
-    assert mistakes[0].remedy == f"Write ${{id}} instead of {foreign}."
+    assert [error.path for error in errors] == ["$.template"]
+    assert f"{foreign} at line 2, column {11 + len(quote)} is plain text, and inserts no value" in str(errors[0])
+    assert errors[0].remedy == f"Write ${{id}} instead of {foreign}."
 
 
-def test_a_name_that_nothing_inserts_is_a_mistake() -> None:
-    """Each unused name is told at its own line, with what to write; other mistakes of the template are told too."""
+def test_a_name_that_nothing_inserts_is_an_error() -> None:
+    """Each unused name is told at its own line, with what to write; other errors of the template are told too."""
     value = {"id": "$.data.id", "at": "$.time", "used": "constant"}
 
-    mistakes = transform_mistakes({"form": "TEMPLATE", "value": value, "template": "${used} ${user}"})
+    errors = transform_errors({"form": "TEMPLATE", "value": value, "template": "${used} ${user}"})
 
-    assert [(mistake.path, mistake.message) for mistake in mistakes] == [
+    assert [(error.path, error.message) for error in errors] == [
         ("$.template", "${user} at line 1, column 9 is not defined"),
         ("$.value.id", "the template inserts no ${id}"),
         ("$.value.at", "the template inserts no ${at}"),
     ]
-    assert mistakes[1].remedy == "Write ${id} where its value belongs, or remove the name."
+    assert errors[1].remedy == "Write ${id} where its value belongs, or remove the name."
 
 
 def test_a_bare_placeholder_of_another_language_without_value_is_named_too() -> None:
     """A template that is no JSON because of `<id>` gets the remedy though no name is defined."""
-    [mistake] = transform_mistakes({"form": "TEMPLATE", "template": '{"id": <id>}'})
+    [error] = transform_errors({"form": "TEMPLATE", "template": '{"id": <id>}'})
 
-    assert "the template is not JSON" in mistake.message
-    assert mistake.remedy.startswith("Write ${id} for a value that is inserted, not <id>")
+    assert "the template is not JSON" in error.message
+    assert error.remedy.startswith("Write ${id} for a value that is inserted, not <id>")

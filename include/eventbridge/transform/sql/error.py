@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class SqlMistake(Exception):
+class SqlError(Exception):
     """An expression is refused; `problem` names the place, `remedy` says what to write instead."""
 
     def __init__(self, problem: str, remedy: str) -> None:

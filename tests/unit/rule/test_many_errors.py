@@ -62,19 +62,19 @@ FOLDERS: dict[str, dict[str, Any]] = {
 }
 
 
-def mistakes_in(folder: Path, held: dict[str, Any]) -> list[str]:
+def errors_in(folder: Path, held: dict[str, Any]) -> list[str]:
     """Return what is said of a folder with one file, in the order of lines."""
     (folder / "rules.yaml").write_text(json.dumps(held))
     with pytest.raises(RuleFileError) as caught:
         load_rules(folder, checked=True)
-    return [str(mistake) for mistake in caught.value.mistakes]
+    return [str(error) for error in caught.value.errors]
 
 
 @pytest.mark.parametrize("name", FOLDERS)
 def test_thousands_of_unknown_names_are_reported_in_bounded_time(name: str, tmp_path: Path) -> None:
     """5,000 names that do not exist, and as many that do: each is reported, and the first ones have a suggestion."""
     began = time.process_time()
-    said = mistakes_in(tmp_path, FOLDERS[name])
+    said = errors_in(tmp_path, FOLDERS[name])
 
     assert time.process_time() - began < SECONDS
     assert len(said) == MANY
@@ -108,7 +108,7 @@ def test_time_zones_are_looked_for_once_a_load(tmp_path: Path) -> None:
     assert time.process_time() - began < 5.0
 
 
-def test_a_time_zone_that_a_machine_no_longer_knows_is_a_mistake(tmp_path: Path) -> None:
+def test_a_time_zone_that_a_machine_no_longer_knows_is_an_error(tmp_path: Path) -> None:
     """The zones are looked for again in the next load of the same process."""
     window = {"hours": "08:00-18:00", "time_zone": "Mars/Olympus"}
     held = {"buses": BUSES, "rules": {"r": rule(targets={"t": FILE | {"deliver_between": window}})}}

@@ -29,7 +29,7 @@ def unknown_setting(name: str, fields: Mapping[str, FieldInfo]) -> str:
     return f"unknown setting {name}. {remedy}"
 
 
-def setting_mistakes(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:
+def setting_errors(error: ValidationError, fields: Mapping[str, FieldInfo]) -> list[str]:
     """Return what is said of values that are wrong, with the limits of those that are out of range."""
     found = []
     for item in error.errors(include_url=False):

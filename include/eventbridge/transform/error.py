@@ -14,8 +14,8 @@ from eventbridge.similar_names import similar
 NAME: Final = re.compile(r"\w[\w.-]*")
 
 
-def mistake(path: str, message: str, value: object, remedy: str) -> TransformError:
-    """Return a mistake at a JSON path below the transform; the remedy gets a full stop where it needs one."""
+def error_at(path: str, message: str, value: object, remedy: str) -> TransformError:
+    """Return an error at a JSON path below the transform; the remedy gets a full stop where it needs one."""
     full_stop = "" if remedy.endswith("?") else "."
     return TransformError(message, path=path, value=value, remedy=remedy + full_stop)
 
