@@ -61,7 +61,7 @@ def main() -> int:
         patterns = rule_sets.mixed(options.rules)
         rules = {rule.name: rule for rule in (rule_of(f"rule-{n:05d}", each) for n, each in enumerate(patterns))}
         frozen = RuleSet(buses={BUS: Bus(name=BUS)}, rules=rules)
-        _say(f"making an archive of {options.events:,} events")
+        _print_line(f"making an archive of {options.events:,} events")
         paths = measured(lambda: _archive(place, frozen, begin, options.events)).result
         file = write_rules(place.folder / "candidate.rules", patterns)
         found = _measure(place, file, paths, begin, options.rounds)
@@ -90,17 +90,17 @@ def _measure(place: Site, rules: Path, paths: Sequence[str], begin: datetime, ro
     found: dict[str, list[Timed]] = {"read and match": [], "backtest": []}
     (place.folder / "spark").mkdir()
     with Remote(BacktestSubject, place, place.folder / "spark", rules) as spark:
-        _say("warming up")
+        _print_line("warming up")
         few = files[: _BATCH // _FILE]
         spark.call("route", rules, few, len(few))
         spark.call("backtest", begin, begin + _BETWEEN)
         for number in range(rounds):
-            _say(f"round {number + 1} of {rounds}")
+            _print_line(f"round {number + 1} of {rounds}")
             tasks = -(-len(files) * _FILE // _TASK)
             found["read and match"].append(_timed(spark, "route", rules, files, tasks))
             found["backtest"].append(_timed(spark, "backtest", begin, datetime.now(UTC)))
     for cost in {each.cost.events for timed in found.values() for each in timed}:
-        _say(f"{cost:,} events looked at in a pass")
+        _print_line(f"{cost:,} events looked at in a pass")
     matches = {each.cost.matches for timed in found.values() for each in timed}
     if len(matches) != 1:
         raise RuntimeError(f"the passes do not agree how many matches there are: {sorted(matches)}")
@@ -135,7 +135,7 @@ def _show(found: dict[str, list[Timed]], options: argparse.Namespace) -> bool:
     return kept
 
 
-def _say(what: str) -> None:
+def _print_line(what: str) -> None:
     print(what, file=sys.stderr, flush=True)  # noqa: T201
 
 

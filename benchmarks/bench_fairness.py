@@ -97,7 +97,7 @@ def _topics(receiver: CompiledReceiver, options: argparse.Namespace) -> bool:
 
 
 def _overrides(effects: Sequence[Effect]) -> bool:
-    table = Table(title="what an operator says, and when it holds")
+    table = Table(title="an override, and when it holds")
     for title in ("said", "seconds to effect"):
         table.add_column(title, justify="left" if title == "said" else "right")
     for effect in effects:

@@ -15,7 +15,7 @@ from demo.airflow import Airflow
 from demo.flights import publish_flights
 from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, fresh, options, product_settings
 from demo.progress import watch
-from demo.proof import differences, say_verdict
+from demo.proof import differences, print_verdict
 from demo.services import Services, left_behind
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -44,16 +44,16 @@ def main() -> int:
         services = Services(fresh(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
         return _demo(services, total)
     except (DemoError, EventBridgeError) as error:
-        _say(f"\n{error}")
+        _print_line(f"\n{error}")
         return 1
     except KeyboardInterrupt:
-        _say("\nInterrupted.")
+        _print_line("\nInterrupted.")
         return 130
     finally:
         if services is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
             services.stop()
-            _say("All services are ended.")
+            _print_line("All services are ended.")
 
 
 def _demo(services: Services, total: int) -> int:
@@ -61,22 +61,22 @@ def _demo(services: Services, total: int) -> int:
     began = time.monotonic()
     more = ", an S3 server" * bool(places.s3_port) + ", PostgreSQL" * bool(places.ledger_port)
     more += f", {places.bus}" * bool(places.bus_ports)
-    _say(f"Starting Airflow, Spark Connect{more} and the receiver ...")
+    _print_line(f"Starting Airflow, Spark Connect{more} and the receiver ...")
     services.start()
-    _say(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
+    _print_line(f"Up after {time.monotonic() - began:.0f} s: {places.url}, user admin, password {places.password}")
     if places.receiver_port != RECEIVER_PORT:
-        _say(f"Receiver: http://127.0.0.1:{places.receiver_port}")
+        _print_line(f"Receiver: http://127.0.0.1:{places.receiver_port}")
     settings = Settings.from_mapping(product_settings(places))
     with closing(Runtime.open(settings, connections_from_environment(product_settings(places)))) as runtime:
         _deliver(services, runtime, total)
-        _say("Everything that can be delivered is; ending the services, then auditing what they left:")
+        _print_line("Everything that can be delivered is; ending the services, then auditing what they left:")
         services.stop(but=["s3", "postgresql", "bus"])  # they hold what is audited
         rules = load_rules(ROOT / places.rules_folder)
-        return say_verdict(differences(runtime, audit(runtime), rules, places.received, _say), _say)
+        return print_verdict(differences(runtime, audit(runtime), rules, places.received, _print_line), _print_line)
 
 
 def _deliver(services: Services, runtime: Runtime, total: int) -> None:
-    _say(f"Publishing {total:,} flights while the DAGs deliver them:")
+    _print_line(f"Publishing {total:,} flights while the DAGs deliver them:")
     rules = runtime.rule_set()
     with (
         closing(runtime.open_publisher(rules.buses[_BUS])) as bus,
@@ -140,7 +140,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - it is what the demo is for
 
 

@@ -1,1 +1,1 @@
-"""The parts of `make bench-fairness`: priorities on few slots, a quiet topic beside a hot one, what operators say."""
+"""The parts of `make bench-fairness`: priorities on few slots, a quiet topic beside a hot one, overrides."""

@@ -17,7 +17,7 @@ from benchmarks.compiled_receiver import CompiledReceiver
 from eventbridge.model.chunk import Chunk
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
-from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.stages.segments.segments import segments
@@ -90,7 +90,7 @@ def _weighs(weight: int) -> Callable[[_Seen], float]:
     return look
 
 
-#: What is said, one after the other: action, whether it names the target, value, how its effect is seen.
+#: What is set, one after the other: action, whether it names the target, value, how its effect is seen.
 _WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
     ("pause rule", False, "", _stops),
     ("resume rule", False, "", _goes_on),
@@ -106,7 +106,7 @@ _WORDS: Final[tuple[tuple[str, bool, str, Callable[[_Seen], float]], ...]] = (
 
 
 def measure_overrides(receiver: CompiledReceiver, seconds: float) -> list[Effect]:
-    """Say one word after the other, each `seconds` after the last, and return when each held."""
+    """Set one override after the other, each `seconds` after the last, and return when each held."""
     with site(large=False) as place:
         url = receiver.url("/ok/orders")
         place.write_rules({"orders": {_TARGET: {"type": "http", "allow_http": True, "url": url}}})

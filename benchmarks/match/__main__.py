@@ -40,16 +40,16 @@ def report(work: Workload, results: Results) -> int:
     print_table(f"Matching, {rounds} of all, one thread each but on Spark", found)
     print_shares("Where the kernel's time goes, nanoseconds an event of 519 bytes, mixed rules", results.shares)
     if work.scale == QUICK:
-        _say("A first look: passes of a few thousand events, too short to judge anything by.")
+        _print_line("A first look: passes of a few thousand events, too short to judge anything by.")
     for line in verdict(found):
-        _say(line)
-    _say("Results compared:")
+        _print_line(line)
+    _print_line("Results compared:")
     for line in results.checks.lines:
-        _say(f"  {line}")
+        _print_line(f"  {line}")
     return 1 if results.checks.failures else 0
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line)  # noqa: T201
 
 

@@ -49,19 +49,19 @@ def run(work: Workload) -> Results:
     classes.mkdir()
     jars = [compile_sources(jars, classes), *jars]
     with ExitStack() as stack:
-        _say("starting the kernel (Numba compiles it, if that was not done before), Event Ruler and Spark")
+        _print_line("starting the kernel (Numba compiles it, if that was not done before), Event Ruler and Spark")
         subjects = Subjects(
             stack.enter_context(Remote(KernelSubject)),
             stack.enter_context(EventRuler(jars)),
             stack.enter_context(Remote(SparkSubject, jars, work.folder)),
             stack.enter_context(Remote(RouteSubject, work.folder / "store")),
         )
-        _say("compiling the rules, once for every matcher")
+        _print_line("compiling the rules, once for every matcher")
         _compile(work, subjects)
         frozen = _freeze(work, subjects)
         measurements = dict(_measurements(work, subjects))
         for number in range(work.scale.rounds + 1):
-            _say(f"round {number} of {work.scale.rounds}" if number else "warming up")
+            _print_line(f"round {number} of {work.scale.rounds}" if number else "warming up")
             _load(work, subjects, number)
             # Here, and between all that is measured: a worker that ended would compile its rules under the clock.
             for key, measure in measurements.items():
@@ -71,16 +71,16 @@ def run(work: Workload) -> Results:
                 if number != WARM:
                     results.passes[key].append(measured)
             if number == WARM:
-                _say("checking results")
+                _print_line("checking results")
                 check_rule_sets(work, subjects, results.checks)
                 subjects.spark.call("stay")
                 check_route(work, subjects, results.checks)
             _measure_shares(work, subjects, results, number)
             _measure_workers(work, subjects, frozen, results, number)
             work.end_round(number)
-    _say("one worker's memory")
+    _print_line("one worker's memory")
     _measure_memory(work, frozen, results)
-    _say("done")
+    _print_line("done")
     return results
 
 
@@ -240,5 +240,5 @@ def _measure_memory(work: Workload, frozen: _Frozen, results: Results) -> None:
 _BEGUN: Final = time.monotonic()
 
 
-def _say(what: str) -> None:
+def _print_line(what: str) -> None:
     print(f"{time.monotonic() - _BEGUN:4.0f} s  {what}", file=sys.stderr, flush=True)  # noqa: T201

@@ -67,10 +67,10 @@ def main() -> int:
         with ExitStack() as ended:
             return _run(options, options.folder.resolve(), ended)
     except (DemoError, EventBridgeError, ToolMissing) as error:
-        _say(f"\n{error}")
+        _print_line(f"\n{error}")
         return 1
     except KeyboardInterrupt:
-        _say("\nInterrupted.")
+        _print_line("\nInterrupted.")
         return 1 if options.smoke else 0
 
 
@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace, folder: Path, ended: ExitStack) -> int:
         shipped.connect(supervisor)
     if options.smoke:
         proof: Proof = shipped or Topics(f"{supervisor.native.address('kafka')}:9092")
-        return smoke(supervisor, options.smoke, _say, proof, () if options.calm else MORTAL)
+        return smoke(supervisor, options.smoke, _print_line, proof, () if options.calm else MORTAL)
     while True:
         supervisor.look()
         time.sleep(_LOOK_SECONDS)
@@ -92,7 +92,7 @@ def _run(options: argparse.Namespace, folder: Path, ended: ExitStack) -> int:
 def _end(supervisor: Supervisor) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not leave half of them running
     supervisor.stop()
-    _say("All services are ended.")
+    _print_line("All services are ended.")
 
 
 def _clear(folder: Path) -> None:
@@ -104,16 +104,16 @@ def _clear(folder: Path) -> None:
 
 def _begin(folder: Path, more: Mapping[str, str]) -> Supervisor:
     variables = {name: os.environ[name] for name in GIVEN if os.environ.get(name)} | random_secrets() | more
-    supervisor = Supervisor.of(variables, folder, _say)
+    supervisor = Supervisor.of(variables, folder, _print_line)
     _save_settings(supervisor, folder / "settings.sh")
-    _say(f"Starting {len(supervisor.services)} services of docker-compose.yaml natively ...")
+    _print_line(f"Starting {len(supervisor.services)} services of docker-compose.yaml natively ...")
     began = time.monotonic()
     try:
         supervisor.start()
     except BaseException:
         supervisor.stop()
         raise
-    _say(
+    _print_line(
         f"Up after {time.monotonic() - began:.0f} s.\n"
         f"  Airflow   http://{supervisor.native.address('airflow-api')}:8080  "
         f"user admin  password {variables['AIRFLOW_PASSWORD']}\n"
@@ -137,7 +137,7 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(line, flush=True)  # noqa: T201 - it is what a person waits for
 
 

@@ -14,7 +14,7 @@ from demo.airflow import Airflow
 from demo.places import EMBEDDED, ON_BROKER, RECEIVER_PORT, ROOT, RULES_FOLDER, new_signing_secret, own_rules
 from demo.production.supervisor import Supervisor
 from demo.progress import Progress
-from demo.proof import Say
+from demo.proof import PrintLine
 from eventbridge.rule import load_rules
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.operate.status import status
@@ -76,6 +76,6 @@ class Shipped:
         """Tell whether every target that can take its deliveries has all of them."""
         return Progress.of(status(runtime, batches=_BATCHES), self._rules, published).done(self._flights)
 
-    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
         """Say what reconciliation, receiver and files have, and return what is wrong with it."""
-        return proof.differences(runtime, audited, self._rules, self._received, say)
+        return proof.differences(runtime, audited, self._rules, self._received, print_line)

@@ -17,7 +17,7 @@ import psutil
 from demo.flights import flight_event, flight_rows
 from demo.places import ROOT, DemoError
 from demo.production.supervisor import Supervisor
-from demo.proof import Say, say_verdict
+from demo.proof import PrintLine, print_verdict
 from demo.settled import unsettled
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -49,18 +49,20 @@ class Proof(Protocol):
     def is_settled(self, runtime: Runtime, published: int) -> bool:
         """Tell whether all that can be delivered is."""
 
-    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
         """Say what became of the flights, and return what is wrong with it."""
 
 
-def smoke(supervisor: Supervisor, total: int, say: Say, proof: Proof, mortal: Collection[str] = MORTAL) -> int:
+def smoke(
+    supervisor: Supervisor, total: int, print_line: PrintLine, proof: Proof, mortal: Collection[str] = MORTAL
+) -> int:
     """Return 0 if every flight is where the reconciliation says, else 1; raises DemoError if nothing moves any more.
 
     One process of each service of `mortal` is killed while a batch is open.
     """
     environ = supervisor.environment("eventbridge-api")
     with closing(Runtime.open(Settings.from_mapping(environ), connections_from_environment(environ))) as runtime:
-        run = _Run(supervisor, runtime, total, say, proof, mortal)
+        run = _Run(supervisor, runtime, total, print_line, proof, mortal)
         run.deliver()
         supervisor.stop(but=_HOLD)
         return run.prove()
@@ -68,12 +70,18 @@ def smoke(supervisor: Supervisor, total: int, say: Say, proof: Proof, mortal: Co
 
 class _Run:
     def __init__(
-        self, supervisor: Supervisor, runtime: Runtime, total: int, say: Say, proof: Proof, mortal: Collection[str]
+        self,
+        supervisor: Supervisor,
+        runtime: Runtime,
+        total: int,
+        print_line: PrintLine,
+        proof: Proof,
+        mortal: Collection[str],
     ) -> None:
         self._supervisor = supervisor
         self._runtime = runtime
         self._total = total
-        self._say = say
+        self._print_line = print_line
         self._proof = proof
         self._published = 0
         self._error: Exception | None = None
@@ -95,18 +103,18 @@ class _Run:
                 last, moved = now, time.monotonic()
             if time.monotonic() - said >= _SAY_SECONDS:
                 said = time.monotonic()
-                self._say(f"  {said - began:4.0f} s  {now}")
+                self._print_line(f"  {said - began:4.0f} s  {now}")
             if not publisher.is_alive() and self._proof.is_settled(self._runtime, self._published):
                 break
             if time.monotonic() - moved > _STALL_SECONDS:
                 raise DemoError(f"Nothing has moved for {_STALL_SECONDS:g} s: {now}; {unsettled(self._work)}")
             time.sleep(_LOOK_SECONDS if self._mortal else _CALM_LOOK_SECONDS)
-        self._say(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
+        self._print_line(f"All settled {time.monotonic() - began:.0f} s after the first flight was published.")
 
     def prove(self) -> int:
         """Compare the reconciliation with the events published, and with what the targets have."""
         audited = audit(self._runtime)
-        problems = self._proof.differences(self._runtime, audited, self._say)
+        problems = self._proof.differences(self._runtime, audited, self._print_line)
         if audited.events["valid"] != self._total:
             problems.append(
                 f"{self._total:,} flights were published, {audited.events['valid']:,} are in the reconciliation"
@@ -115,7 +123,7 @@ class _Run:
             problems.append("airflow-clean could not clean Airflow's database")
         for kind in self._mortal:
             problems.append(f"no {kind} was killed: nothing was under way for long enough")
-        return say_verdict(problems, self._say)
+        return print_verdict(problems, self._print_line)
 
     def _publish(self) -> None:
         try:
@@ -159,7 +167,7 @@ class _Run:
             tasks = _descendants(self._supervisor.running[name].pid) - _children(self._supervisor.running[name].pid)
             if tasks:
                 self._supervisor.kill(name)
-                self._say(f"  kill -9 {name}, with {len(tasks)} processes of tasks")
+                self._print_line(f"  kill -9 {name}, with {len(tasks)} processes of tasks")
                 return True
         return False
 
@@ -169,7 +177,7 @@ class _Run:
         name = self._names(service)[0]
         executors = _children(self._supervisor.running[name].pid)
         self._supervisor.kill(name)
-        self._say(f"  kill -9 {name}, with {len(executors)} processes of executors")
+        self._print_line(f"  kill -9 {name}, with {len(executors)} processes of executors")
         return True
 
     def _names(self, service: str) -> list[str]:

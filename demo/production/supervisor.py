@@ -34,19 +34,19 @@ class Supervisor:
     folder: Path
     services: Mapping[str, Service]
     native: Native
-    say: Callable[[str], None]
+    print_line: Callable[[str], None]
     running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
     _processes: dict[str, Process] = field(default_factory=dict)
     _well: set[str] = field(default_factory=set)
     _again: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, variables: Mapping[str, str], folder: Path, say: Callable[[str], None]) -> Supervisor:
+    def of(cls, variables: Mapping[str, str], folder: Path, print_line: Callable[[str], None]) -> Supervisor:
         """Read the compose file with these variables, for a new environment in an empty folder."""
-        return cls.of_services(services(variables), folder, say)
+        return cls.of_services(services(variables), folder, print_line)
 
     @classmethod
-    def of_services(cls, found: Mapping[str, Service], folder: Path, say: Callable[[str], None]) -> Supervisor:
+    def of_services(cls, found: Mapping[str, Service], folder: Path, print_line: Callable[[str], None]) -> Supervisor:
         """Make what these services need of folders."""
         for made in ("logs", "home", "airflow", "spark", "volumes"):
             (folder / made).mkdir(parents=True)
@@ -54,7 +54,7 @@ class Supervisor:
         for service in found.values():
             for name in service.volumes.values():
                 native.volume(name).mkdir(parents=True, exist_ok=True)
-        return cls(folder, found, native, say)
+        return cls(folder, found, native, print_line)
 
     def start(self) -> None:
         """Start everything, each once what it waits for is well; return once all are. Raises DemoError."""
@@ -75,7 +75,7 @@ class Supervisor:
         for name, running in list(self.running.items()):
             if running.poll() is not None and self._processes[name].service.restarts:
                 stop_groups({name: running.pid})  # what is left of its group would have gone with its container
-                self.say(f"{name} ended with {running.returncode} and is started again")
+                self.print_line(f"{name} ended with {running.returncode} and is started again")
                 self._spawn(self._processes[name])
 
     def check(self) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from confluent_kafka import Consumer, TopicPartition
 
 from demo.places import DemoError
-from demo.proof import Say, say_reconciliation
+from demo.proof import PrintLine, print_reconciliation
 from demo.settled import unsettled
 from eventbridge.stages.operate.audit import Audit
 from eventbridge.stages.runtime.runtime import Runtime
@@ -34,14 +34,14 @@ class Topics:
         done = any(batch.state == "committed" for batch in runtime.ledger.batches(limit=20))
         return done and not unsettled(runtime)
 
-    def differences(self, runtime: Runtime, audited: Audit, say: Say) -> list[str]:
+    def differences(self, runtime: Runtime, audited: Audit, print_line: PrintLine) -> list[str]:
         """Say what the reconciliation and the topics have, and return what is wrong with it."""
-        problems = [*audited.differences, *say_reconciliation(audited, say)]
+        problems = [*audited.differences, *print_reconciliation(audited, print_line)]
         for key, row in sorted(audited.deliveries.items()):
             rule = key.partition("/")[0]
             ids = _delivery_ids(self._servers, rule)
             twice = len(ids) - len(set(ids))
-            say(
+            print_line(
                 f"{key}: {self._expected[rule]:,} expected, {row['matched']:,} matched, "
                 f"{row['delivered']:,} delivered; its topic has {len(set(ids)):,}, {twice:,} twice"
             )

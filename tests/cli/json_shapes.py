@@ -180,7 +180,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
         "deferred_matches": [],
         "rules_on_hold": [],
         "targets": [TARGET],
-        "operators": [],
+        "overrides": [],
         "pools": [],
         "owners": [],
         "errors": [],

@@ -220,9 +220,9 @@ def test_a_confirmation_without_a_terminal_names_the_option(shop: Any, eventbrid
 
     assert (refused.code, refused.out) == (2, "")
     assert "Pass --yes to confirm" in refused.err
-    assert eventbridge("status", "--json").json["operators"] == []
+    assert eventbridge("status", "--json").json["overrides"] == []
     assert eventbridge("rules", "disable", "big-orders", "--yes").code == 0
-    assert [each["word"] for each in eventbridge("status", "--json").json["operators"]] == ["disabled"]
+    assert [each["word"] for each in eventbridge("status", "--json").json["overrides"]] == ["disabled"]
 
 
 @pytest.mark.parametrize(("response", "code"), [("n", 1), ("y", 0)])

@@ -84,18 +84,18 @@ def test_a_rule_is_paused_and_resumed(directed: Running) -> None:
     directed.until("the other rule delivers", lambda: takes(directed, "/healthy/accounts", 3))
     directed.until("the batch is committed", lambda: directed.open() == [])
     waiting = directed.requests("/healthy/invoices")
-    (said,) = status(directed.runtime).operators
+    (said,) = status(directed.runtime).overrides
 
     ran(directed, "eventbridge_operate_rules", {"action": "resume rule", "rule": "invoices"})
     directed.until("the rule delivers", lambda: takes(directed, "/healthy/invoices", 3))
     directed.until_settled()
 
     assert waiting == []
-    assert (said.rule, said.word, said.said_by) == ("invoices", "paused", "admin")
-    assert status(directed.runtime).operators == ()
+    assert (said.rule, said.word, said.set_by) == ("invoices", "paused", "admin")
+    assert status(directed.runtime).overrides == ()
 
 
-def test_a_priority_that_is_said_moves_the_next_push(directed: Running) -> None:
+def test_a_priority_that_is_set_moves_the_next_push(directed: Running) -> None:
     """The push of the next batch has the pool and the weight of the priority, and then those of the file again."""
     places = []
     for number, said in enumerate(({}, {"action": "set priority", "value": "high"}, {"action": "clear priority"})):

@@ -185,12 +185,12 @@ def test_the_page_is_used_within_airflow(operating: Running, browser: Browser) -
     frame.get_by_role("link", name="invoices").click()
     frame.get_by_role("button", name="Pause", exact=True).click()
     expect(frame.get_by_role("button", name="Resume", exact=True)).to_be_visible()
-    said = [(each.rule, each.word, each.said_by) for each in operating.runtime.ledger.operator_states()]
+    said = [(each.rule, each.word, each.set_by) for each in operating.runtime.ledger.list_overrides()]
     frame.get_by_role("button", name="Resume", exact=True).click()
     expect(frame.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
     assert said == [("invoices", "paused", "admin")]
-    assert operating.runtime.ledger.operator_states() == []
+    assert operating.runtime.ledger.list_overrides() == []
     assert browser.page.url.endswith("/plugin/eventbridge/eventbridge/page/rules/invoices")
 
     frame.get_by_text("Try it, or a change, on archived events").click()

@@ -58,12 +58,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         ruler.prepare()
         tally = compare(options.pairs, options.seed, options.matcher)
-        _say("\n".join(table(tally)))
-        _say("\n".join(failures(tally, options.matcher)))
+        _print_line("\n".join(table(tally)))
+        _print_line("\n".join(failures(tally, options.matcher)))
     except ruler.OracleMissing as missing:
         print(missing, file=sys.stderr)  # noqa: T201
         return 4
-    _say(f"{options.matcher} against Event Ruler 2.0.1, seed {options.seed}: {time.monotonic() - started:.0f} s")
+    _print_line(f"{options.matcher} against Event Ruler 2.0.1, seed {options.seed}: {time.monotonic() - started:.0f} s")
     return 1 if tally.failed else 0
 
 
@@ -169,7 +169,7 @@ def _other_than_reference(pairs: list[Pair], matcher: str) -> list[bool]:
     return [one != other for one, other in zip(MATCHERS[matcher](rules), MATCHERS["reference"](rules), strict=True)]
 
 
-def _say(text: str) -> None:
+def _print_line(text: str) -> None:
     if text:
         print(text, flush=True)  # noqa: T201
 

@@ -14,7 +14,7 @@ from eventbridge.orchestrate.forms.choices import Choices, choices
 from eventbridge.orchestrate.forms.operate_rules import REPAIRS
 from eventbridge.orchestrate.forms.replay_events import replay_params
 from eventbridge.stages.dead_letters.selection import REASONS, Selection
-from eventbridge.stages.operate.say import Action
+from eventbridge.stages.operate.overrides import Action
 
 
 def test_the_form_of_a_replay_is_typed(dags: dict[str, DAG]) -> None:

@@ -134,11 +134,11 @@ def test_a_viewer_looks_and_changes_nothing(airflow: FastAPI, runtime: Runtime) 
         return ask(airflow, role, "POST", "/eventbridge/page/rules/all/operate", **content).status_code
 
     refused = [pause("viewer", own), pause("user", foreign), pause("user", {})]
-    before = runtime.ledger.operator_states()
+    before = runtime.ledger.list_overrides()
     done = pause("user", own)
 
     assert (refused, before, done) == ([403, 403, 403], [], 303)
-    assert [(each.word, each.said_by) for each in runtime.ledger.operator_states()] == [("paused", "ann")]
+    assert [(each.word, each.set_by) for each in runtime.ledger.list_overrides()] == [("paused", "ann")]
 
 
 def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> None:
@@ -157,7 +157,7 @@ def test_a_program_uses_airflows_bearer(airflow: FastAPI, runtime: Runtime) -> N
         call("user", "POST", "/eventbridge/operate", json=word).status_code,
         ask(airflow, "", "GET", "/eventbridge/status", headers={"authorization": "Bearer x"}).status_code,
     ]
-    said = [each.said_by for each in runtime.ledger.operator_states() if each.target == "file" and each.rule == "all"]
+    said = [each.set_by for each in runtime.ledger.list_overrides() if each.target == "file" and each.rule == "all"]
     call("user", "POST", "/eventbridge/operate", json=word | {"action": "resume target"})
 
     assert statuses == [401, 200, 403, 200, 403]

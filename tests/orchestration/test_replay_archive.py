@@ -17,7 +17,7 @@ from eventbridge.model.recorded import RECORDED
 from eventbridge.model.replay import Replay
 from eventbridge.orchestrate.forms.replay_archive import archive_params
 from eventbridge.orchestrate.left_behind import left_redrive, left_replay
-from eventbridge.orchestrate.replay_archive import replay_of_hour, say_end
+from eventbridge.orchestrate.replay_archive import replay_of_hour, report_end
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
 from eventbridge.orchestrate.run_limit import run_limit
@@ -102,7 +102,7 @@ def test_a_run_that_took_too_long_goes_on_when_it_is_reprocessed(runtime: Runtim
     """The replay was paused and the run failed; the run of the same hour has it go on under its id."""
     first = asked(runtime)
     with pytest.raises(AirflowFailException, match=r"has not ended within.*under the same id"):
-        say_end(runtime, first.replay_id, "late")
+        report_end(runtime, first.replay_id, "late")
     assert runtime.ledger.replay(first.replay_id).state == "paused"
 
     again = asked(runtime, 1)
@@ -134,9 +134,9 @@ def test_a_run_that_is_cleared_while_it_waits_begins_another(runtime: Runtime) -
 def test_only_a_replay_that_is_done_makes_the_run_succeed(runtime: Runtime) -> None:
     """One that was cancelled, by whomever, fails it."""
     begun = asked(runtime)
-    say_end(runtime, begun.replay_id, "done")
+    report_end(runtime, begun.replay_id, "done")
     with pytest.raises(AirflowFailException, match="was cancelled"):
-        say_end(runtime, begun.replay_id, "cancelled")
+        report_end(runtime, begun.replay_id, "cancelled")
 
 
 def told(trigger: ReplayEnd) -> Any:
@@ -207,7 +207,7 @@ def test_a_replay_that_a_person_goes_on_with_is_not_cancelled_for_its_first_run(
     """Its run waited for too long and failed; *Go on with* makes it that of the run of `eventbridge_replay_events`."""
     begun = asked(runtime)
     with pytest.raises(AirflowFailException):
-        say_end(runtime, begun.replay_id, "late")
+        report_end(runtime, begun.replay_id, "late")
 
     resume_for(
         runtime, runtime.ledger.replay(begun.replay_id), "eventbridge_replay_events manual__1", lambda run_id: "failed"

@@ -13,7 +13,7 @@ from eventbridge.api.once import RESPONSES, Operator, begun, once, run_of
 from eventbridge.api.payloads import shows_payloads
 from eventbridge.errors import UserError
 from eventbridge.stages.dead_letters.selection import Selection, WrittenSelection
-from eventbridge.stages.operate.say import Action, operate
+from eventbridge.stages.operate.overrides import Action, operate
 from eventbridge.stages.redrive.account import find_redrive, redrive_document, survey_document
 from eventbridge.stages.redrive.marks import Marks
 from eventbridge.stages.redrive.plan import begin_redrive, survey
@@ -22,7 +22,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 router = APIRouter(route_class=JsonCall, default_response_class=Response, responses=RESPONSES)
 
 
-class Word(BaseModel):
+class OverrideCall(BaseModel):
     """What is wanted of a rule, or of one of its targets."""
 
     model_config = ConfigDict(extra="forbid")
@@ -62,11 +62,11 @@ class RedriveCall(BaseModel):
 
 
 @router.post("/operate", summary="Pause, resume, disable, enable a rule or a target")
-async def say(request: Request, token: Operator, word: Word) -> Response:
+async def set_override(request: Request, token: Operator, call: OverrideCall) -> Response:
     """Do what an operator wants, in the name of the token, and response what it came to."""
     by = who(request, token)
     return await once(
-        request, token, lambda runtime: operate(runtime, word.action, word.rule, word.target, word.value, by=by)
+        request, token, lambda runtime: operate(runtime, call.action, call.rule, call.target, call.value, by=by)
     )
 
 

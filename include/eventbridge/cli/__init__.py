@@ -35,7 +35,7 @@ from eventbridge.cli import (
     why,
 )
 from eventbridge.cli.failure import ABORTED, SYSTEM, UsageError, failure, product_failure, usage_failure
-from eventbridge.cli.output import CLOSED_PIPE, end_output, say
+from eventbridge.cli.output import CLOSED_PIPE, end_output, print_line
 from eventbridge.cli.suggestion import Group
 from eventbridge.errors import EventBridgeError, InfrastructureError, PackageMissing
 from eventbridge.version import __version__
@@ -88,7 +88,7 @@ app.command("compile", short_help="Compile the matcher before the first event ne
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        say(f"eventbridge {__version__}")
+        print_line(f"eventbridge {__version__}")
         raise typer.Exit
 
 

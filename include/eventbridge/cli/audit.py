@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_fields, show_table, visible
 
@@ -58,13 +58,15 @@ def show_audit(
 
 def _show(found: Audit) -> None:
     pruned = f", {found.pruned:,} of them pruned: their manifests are audited" if found.pruned else ""
-    say(f"{counted(found.batches, 'committed batch', 'committed batches')}{pruned}, {found.open_batches:,} still open")
+    print_line(
+        f"{counted(found.batches, 'committed batch', 'committed batches')}{pruned}, {found.open_batches:,} still open"
+    )
     if found.batches:
-        say()
-        say("Events")
+        print_line()
+        print_line("Events")
         sums = {name: count for name, count in found.events.items() if count or name not in _IF_ANY}
         show_fields((f"  {_EVENTS[name]}", count) for name, count in sums.items())
-        say()
+        print_line()
         show_table(
             "Deliveries",
             ["rule/target", "matched", "delivered", "pending", "dead-lettered"],
@@ -73,14 +75,14 @@ def _show(found: Audit) -> None:
                 for key, row in found.deliveries.items()
             ],
         )
-        say()
+        print_line()
     for difference in found.differences:
-        say(f"DIFFERENCE {visible(difference)}")
+        print_line(f"DIFFERENCE {visible(difference)}")
     if any(difference.startswith("batch ") for difference in found.differences):
-        say("`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch")
+        print_line("`eventbridge batch repair BATCH --dry-run` shows what can be made again of a batch")
     if found.differences:
-        say(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
+        print_line(f"{counted(len(found.differences), 'difference', 'differences')}: not every event is accounted for")
     elif found.batches:
-        say("0 differences: every event is accounted for")
+        print_line("0 differences: every event is accounted for")
     else:
-        say("0 differences: nothing is committed yet")
+        print_line("0 differences: nothing is committed yet")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.deliver import spark_url
-from eventbridge.cli.output import JsonOption, note, say
+from eventbridge.cli.output import JsonOption, note, print_line
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_table, show_text
 
@@ -75,7 +75,7 @@ def backtest(
         report = backtest_rules(runtime, candidate, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
-        say(to_json(report))
+        print_line(to_json(report))
     else:
         _show_backtest(report)
     _note_kept(kept)
@@ -100,7 +100,7 @@ def diff(
         report = diff_rules(runtime, a, b, part.request(), router, paths=True)
         kept = keep_report(runtime, report) if keep else ()
     if as_json:
-        say(to_json(report))
+        print_line(to_json(report))
     else:
         _show_diff(report)
     _note_kept(kept)
@@ -130,7 +130,7 @@ class _Later:
 
 
 def _show_backtest(report: BacktestReport) -> None:
-    say(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
     show_table(
         "Would be delivered, times in UTC",
         ["rule/target", "matched", "fails", "a second", "largest minute", "in it", "left out"],
@@ -170,7 +170,7 @@ def _show_rule(rule: RuleReport) -> None:
 
 
 def _show_diff(report: DiffReport) -> None:
-    say(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
+    print_line(f"{counted(report.events, 'archived event', 'archived events')} of bus {report.bus} looked at")
     show_table(
         f"{report.b} (B) compared with {report.a} (A)",
         ["A", "B", "both", "gained", "lost", "changed outputs", "left out"],

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
@@ -43,21 +43,23 @@ def repair(
         show_json(found)
         return
     if not found.needed:
-        say(f"batch {found.batch_id}: every file is there and correct, and there is no surplus; nothing to repair")
+        print_line(
+            f"batch {found.batch_id}: every file is there and correct, and there is no surplus; nothing to repair"
+        )
         return
     for file in found.unreadable:
-        say(f"cannot be read: {file}")
+        print_line(f"cannot be read: {file}")
     for file in found.wrong:
-        say(f"contradicts the other files: {file}")
+        print_line(f"contradicts the other files: {file}")
     for delivery in found.surplus:
-        say(f"surplus in the settlement: {delivery}")
+        print_line(f"surplus in the settlement: {delivery}")
     would = "would be " if dry_run else ""
     for file in found.made_again:
-        say(f"{would}made again: {file}")
+        print_line(f"{would}made again: {file}")
     if found.settled_anew:
-        say(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
+        print_line(f"{would}settled again; {counted(found.unproven, 'delivery', 'deliveries')} {would}tried again")
     if dry_run:
         note("nothing was changed; leave out --dry-run to do it")
         return
-    say(f"recorded in {found.record}")
-    say("committed" if found.committed else "not committed: its run goes on with it")
+    print_line(f"recorded in {found.record}")
+    print_line("committed" if found.committed else "not committed: its run goes on with it")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from eventbridge.cli.lines import numbered_lines
-from eventbridge.cli.output import JsonOption, say, show_json, warn
+from eventbridge.cli.output import JsonOption, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
@@ -56,4 +56,4 @@ def publish(
             }
         )
     else:
-        say(f"{counted(done.count, 'event', 'events')} published to {bus}/{done.topic}")
+        print_line(f"{counted(done.count, 'event', 'events')} published to {bus}/{done.topic}")

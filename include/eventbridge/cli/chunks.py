@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from eventbridge.cli.output import say, show_json
+from eventbridge.cli.output import print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
@@ -47,7 +47,9 @@ def _show_failures(found: Sequence[ChunkStatus]) -> None:
         ids={"batch"},
     )
     if found:
-        say("What was not delivered waits in the slow lane or is a dead letter: see `status` and `dead-letters list`.")
+        print_line(
+            "What was not delivered waits in the slow lane or is a dead letter: see `status` and `dead-letters list`."
+        )
 
 
 def _line(chunk: ChunkStatus) -> list[object]:

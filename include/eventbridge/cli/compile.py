@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 
 
 def compile_matcher(as_json: JsonOption = False) -> None:
@@ -22,4 +22,4 @@ def compile_matcher(as_json: JsonOption = False) -> None:
     if as_json:
         show_json({"seconds": seconds})
     else:
-        say(f"The matcher is compiled ({seconds} s).")
+        print_line(f"The matcher is compiled ({seconds} s).")

@@ -13,7 +13,7 @@ from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passe
 from eventbridge.cli.export import with_text_id
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, json_text, note, say, show_json
+from eventbridge.cli.output import JsonOption, json_text, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, show_text
@@ -111,7 +111,7 @@ def export(
     if as_json:
         show_json({"file": file, "dead_letters": count})
     elif file != "-":
-        say(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
+        print_line(f"{counted(count, 'dead letter', 'dead letters')} written to {file}")
     tell_passed_over(damaged)
 
 
@@ -176,9 +176,9 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     )
     for title, body in (("Event", record["event"]), ("Request", record["request"])):
         if body is not None:
-            say()
+            print_line()
             show_text(title, _readable(body))
-    say()
+    print_line()
     show_table(
         "Attempts, times in UTC",
         ["number", "started", "ms", "status", "code", "error"],
@@ -188,7 +188,7 @@ def _show(name: str, record: dict[str, Any], mark: Mark | None) -> None:
     if response:
         lines = text(response).rstrip("\n").split("\n")
         cut = [f"... {len(lines) - _RESPONSE_LINES} more lines: --json"] if len(lines) > _RESPONSE_LINES else []
-        say()
+        print_line()
         show_text("Last response", "\n".join([*lines[:_RESPONSE_LINES], *cut]))
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 from eventbridge.errors import InfrastructureError, OperatorError, UserError
@@ -90,14 +90,14 @@ def deliver(
     if as_json:
         show_json(idle)
     else:
-        say(
+        print_line(
             f"{'interrupted' if interrupts.exit_code else 'idle' if stopped is None else 'stopped'}: "
             f"{counted(idle.batches, 'batch', 'batches')} and "
             f"{counted(idle.retry_batches, 'retry batch', 'retry batches')} committed"
         )
         _say_pending(idle.pending, idle.held)
         if idle.next_due_at is not None:
-            say(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
+            print_line(f"the next pending delivery is due at {cell_text(idle.next_due_at)} UTC")
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
     if stopped is not None:
@@ -121,7 +121,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
             stack.enter_context(alone(runtime.settings, f"deliver.{runner}", what))
         interrupts.begin()
         if take_over:
-            _say_taken_over(runtime, runner)
+            _print_taken_over(runtime, runner)
         note("loading the matcher")
         with telling_progress(note):
             compile_ahead()
@@ -134,7 +134,7 @@ def _deliver_streaming(runner: str, *, take_over: bool, as_json: bool) -> None:
         show_json(asdict(summary) | {"pending": pending, "held": held})
     else:
         events, batches = counted(summary.events, "event", "events"), counted(summary.batches, "batch", "batches")
-        say(f"stopped: {events} in {batches} committed")
+        print_line(f"stopped: {events} in {batches} committed")
         _say_pending(pending, held)
     if interrupts.exit_code:
         raise typer.Exit(interrupts.exit_code)
@@ -145,10 +145,12 @@ def _say_pending(pending: int, held: int) -> None:
     if pending:
         are = "is" if pending == 1 else "are"
         of_them = f", of which {held} {'is' if held == 1 else 'are'} on hold" if held else ""
-        say(f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due")
+        print_line(
+            f"{counted(pending, 'delivery', 'deliveries')} {are} pending{of_them}; a later run sends what falls due"
+        )
 
 
-def _say_taken_over(runtime: Runtime, runner: str) -> None:
+def _print_taken_over(runtime: Runtime, runner: str) -> None:
     """Say from which process a runner is taken over, and what that costs."""
     from eventbridge.stages.operate.at_work import pushes_at_work, streaming_process
 

@@ -9,7 +9,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from eventbridge.cli.output import say
+from eventbridge.cli.output import print_line
 from eventbridge.errors import InfrastructureError, UserError
 from eventbridge.event.json_document import write_document
 from eventbridge.event.plain import plain
@@ -68,7 +68,7 @@ def _line(letter: DeadLetter) -> str:
 def _print_lines(letters: Iterator[DeadLetter]) -> int:
     count = 0
     for count, letter in enumerate(letters, 1):  # noqa: B007  # counted when the loop has ended
-        say(_line(letter))
+        print_line(_line(letter))
     return count
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json, warn
+from eventbridge.cli.output import JsonOption, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
@@ -44,6 +44,6 @@ def heartbeat(
     else:
         for each in beat.trouble:
             warn(each)
-        say("sent; something is wrong" if beat.trouble else "sent; all is well")
+        print_line("sent; something is wrong" if beat.trouble else "sent; all is well")
     if beat.trouble:
         raise typer.Exit(_UNWELL)

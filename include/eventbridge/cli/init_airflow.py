@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.errors import UserError
 
 
@@ -40,9 +40,9 @@ def init_airflow(
         )
         return
     if created:
-        say(f"{chosen} is made")
+        print_line(f"{chosen} is made")
     for file in files:
-        say(f"{file} {'is written' if file in changed else 'is up to date'}")
+        print_line(f"{file} {'is written' if file in changed else 'is up to date'}")
 
 
 def _missing(folder: Path, *, named: bool) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import settings
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted
@@ -31,9 +31,9 @@ def migrate(as_json: JsonOption = False) -> None:
     if as_json:
         show_json({"before": before, "now": now})
     elif before == now:
-        say(f"the ledger has revision {now} already")
+        print_line(f"the ledger has revision {now} already")
     else:
-        say(f"the ledger has revision {now} now; before: {before or 'no tables'}")
+        print_line(f"the ledger has revision {now} now; before: {before or 'no tables'}")
 
 
 @app.command("copy")
@@ -57,5 +57,5 @@ def copy(
         show_json({"tables": counts, "rows": sum(counts.values())})
         return
     for name, count in sorted(counts.items()):
-        say(f"{name}: {count:,}")
-    say(f"{counted(sum(counts.values()), 'row', 'rows')} copied, of {counted(len(counts), 'table', 'tables')}")
+        print_line(f"{name}: {count:,}")
+    print_line(f"{counted(sum(counts.values()), 'row', 'rows')} copied, of {counted(len(counts), 'table', 'tables')}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted
 
@@ -40,7 +40,7 @@ def maintain(
         show_json(done)
         return
     for line in _told(done):
-        say(line)
+        print_line(line)
     if dry_run:
         note("nothing was changed; leave out --dry-run to do it")
 

@@ -1,4 +1,4 @@
-"""`eventbridge rules pause|resume|disable|enable|priority` and `targets pause|resume|rate`: what operators say."""
+"""`eventbridge rules pause|resume|disable|enable|priority` and `targets pause|resume|rate`: overrides."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.noted import user
-from eventbridge.cli.output import JsonOption, confirm, say, show_json
+from eventbridge.cli.output import JsonOption, confirm, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.errors import UserError
 
@@ -110,7 +110,7 @@ def _targets_meant(rules: RuleSet, name: str) -> str:
 
 
 def _operate(action: str, about: str, target: str | None = "", *, value: str = "", as_json: bool) -> None:
-    from eventbridge.stages.operate.say import operate
+    from eventbridge.stages.operate.overrides import operate
 
     with open_runtime(looking=True, acting=True) as runtime:
         rule, target = (about, "") if target == "" else named(runtime, about, target)
@@ -118,4 +118,4 @@ def _operate(action: str, about: str, target: str | None = "", *, value: str = "
     if as_json:
         show_json(said)
     else:
-        say(str(said))
+        print_line(str(said))

@@ -22,7 +22,7 @@ CLOSED_PIPE = 141
 _JSON_LINE = 60
 
 
-def say(line: str = "") -> None:
+def print_line(line: str = "") -> None:
     """Print a line on standard output; ends the command quietly if nobody reads on (`| head`)."""
     try:
         sys.stdout.write(line + "\n")
@@ -64,7 +64,7 @@ def warn(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value as indented JSON; times as ISO 8601, bytes as text or, where they are not UTF-8, as base64."""
-    say(json_text(plain(value)))
+    print_line(json_text(plain(value)))
 
 
 def json_text(value: Any, margin: str = "") -> str:

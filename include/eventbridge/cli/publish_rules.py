@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, say, show_json, warn
+from eventbridge.cli.output import JsonOption, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted
 from eventbridge.errors import EventBridgeError
@@ -81,7 +81,7 @@ def _keep_publishing(once: Callable[[], PublishedRules], seconds: float) -> NoRe
 
 
 def _show(published: PublishedRules) -> None:
-    say(f"{counted(published.rules, 'rule', 'rules')} in force")
+    print_line(f"{counted(published.rules, 'rule', 'rules')} in force")
     for what, names in (("changed", published.changed), ("removed", published.removed)):
         for name in names:
-            say(f"{what}: {name}")
+            print_line(f"{what}: {name}")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import cell_text, counted, show_table
@@ -82,7 +82,9 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
 
     verdict = counted(len(found.failures), "failure", "failures") if found.failures else "passed"
     batches = counted(found.batches, "batch", "batches")
-    say(f"{cell_text(found.hour)} UTC: {verdict}; {batches}, {counted(len(found.measures), 'measure', 'measures')}")
+    print_line(
+        f"{cell_text(found.hour)} UTC: {verdict}; {batches}, {counted(len(found.measures), 'measure', 'measures')}"
+    )
     if found.open_batches:
         note(f"{counted(found.open_batches, 'batch', 'batches')} of the hour were not committed and are not in it")
     failed = {(each.subject, each.name) for each in found.failures}
@@ -100,7 +102,7 @@ def _show(found: QualityRecord, *, as_json: bool) -> None:
     dead = [[of, reason, count] for of, reasons in found.dead_letters.items() for reason, count in reasons.items()]
     show_table("Dead letters", ["rule/target", "reason", "count"], dead)
     if found.page:
-        say(f"Data Docs: {found.page}")
+        print_line(f"Data Docs: {found.page}")
 
 
 def _bounds(measure: Measure) -> str:

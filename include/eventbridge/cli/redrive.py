@@ -13,7 +13,7 @@ import typer
 
 from eventbridge.cli.choose import DeadLetterOptions, refuse_unknown, tell_passed_over
 from eventbridge.cli.interrupt import Interrupts
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import counted, show_table
 from eventbridge.errors import UserError
@@ -144,9 +144,9 @@ def cancel(
     if as_json:
         show_json({"redrive_id": found.redrive_id, "state": found.state, "cancelled": cancelled})
     elif cancelled:
-        say(f"{found.redrive_id} is cancelled; what it has not taken stays a dead letter")
+        print_line(f"{found.redrive_id} is cancelled; what it has not taken stays a dead letter")
     else:
-        say(f"{found.redrive_id} has ended already: {found.state}")
+        print_line(f"{found.redrive_id} has ended already: {found.state}")
 
 
 def _alone(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:
@@ -172,7 +172,7 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
     if as_json:
         show_json(redrive_document(request, counts))
         return
-    say(
+    print_line(
         f"{request.state}: {counted(batches, 'batch', 'batches')}, "
         f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
     )
@@ -195,7 +195,7 @@ def _show_survey(found: Survey, *, as_json: bool) -> None:
     show_table(
         "Would be taken", ["rule/target", "dead letters"], [[each["of"], each["count"]] for each in told["taken"]]
     )
-    say()
+    print_line()
     show_table(
         "Would be left",
         ["rule/target", "dead letters", "why"],

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted
 
@@ -38,7 +38,7 @@ def release(
     if as_json:
         show_json(released)
     else:
-        say(_told(released))
+        print_line(_told(released))
 
 
 def _told(released: Released) -> str:

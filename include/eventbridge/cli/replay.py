@@ -14,7 +14,7 @@ import typer
 from eventbridge.cli.choose import refuse_empty
 from eventbridge.cli.interrupt import Interrupts
 from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import counted, show_table
@@ -164,7 +164,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         return
     for name, value in _document(found, account).items():
         if value not in (None, "", {}):
-            say(f"{name:<16}{_told(value) if name == 'outcomes' else value}")
+            print_line(f"{name:<16}{_told(value) if name == 'outcomes' else value}")
 
 
 @app.command("pause")
@@ -235,7 +235,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
     if as_json:
         show_json(_document(request, account))
     else:
-        say(
+        print_line(
             f"{request.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
             f"{_told(account.outcomes) or 'none delivered'}"
         )
@@ -262,7 +262,7 @@ def _show_changed(found: Replay, said: str, *, changed: bool, as_json: bool) -> 
     if as_json:
         show_json({"replay_id": found.replay_id, "state": found.state, "changed": changed})
     else:
-        say(f"{found.replay_id} {said if changed else f'stays {found.state}'}")
+        print_line(f"{found.replay_id} {said if changed else f'stays {found.state}'}")
 
 
 def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
@@ -272,7 +272,9 @@ def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
     if as_json:
         show_json({"looked_at": found.events, "taken": found.taken, "deliveries": deliveries})
         return
-    say(f"{counted(found.events, 'archived event', 'archived events')} looked at, {found.taken:,} would be taken")
+    print_line(
+        f"{counted(found.events, 'archived event', 'archived events')} looked at, {found.taken:,} would be taken"
+    )
     show_table(
         "Would be delivered",
         ["rule/target", "deliveries", "first events"],

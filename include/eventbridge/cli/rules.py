@@ -12,7 +12,7 @@ import typer
 
 from eventbridge.cli import backtest, operate
 from eventbridge.cli.option_record import takes_records
-from eventbridge.cli.output import JsonOption, json_text, note, say, show_json, warn
+from eventbridge.cli.output import JsonOption, json_text, note, print_line, show_json, warn
 from eventbridge.cli.pattern_results import results_of_lines
 from eventbridge.cli.publish_rules import publish_rules
 from eventbridge.cli.release import release
@@ -61,7 +61,9 @@ def check(folder: FolderOption = None, as_json: JsonOption = False) -> None:
     elif rules is None:
         raise RuleFileError(checked.errors)
     else:
-        say(f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no errors")
+        print_line(
+            f"{counted(len(rules.rules), 'rule', 'rules')} on {counted(len(rules.buses), 'bus', 'buses')}: no errors"
+        )
     if rules is None:
         raise typer.Exit(RuleFileError.exit_code)
     for warning in checked.warnings():
@@ -97,9 +99,9 @@ def show(
     # read strictly: json.loads would round the numbers of a pattern
     document: Any = parse_document(rules.to_json())
     if rule is not None:
-        say(json_text(document["rules"][rule]))
+        print_line(json_text(document["rules"][rule]))
     elif as_json:
-        say(json_text(document))
+        print_line(json_text(document))
     else:
         owned = bool(rules.owners())
         show_table(
@@ -180,7 +182,7 @@ def try_on_events(
     else:
         for response in responses:
             refused += response.matches is None
-            say(str(response))
+            print_line(str(response))
     if refused:
         raise typer.Exit(UserError.exit_code)
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
@@ -54,7 +54,7 @@ def show(
         return
     for number, each in enumerate(found):
         if number:
-            say()
+            print_line()
         rows = [
             [
                 field.path,

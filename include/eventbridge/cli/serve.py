@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import say, warn
+from eventbridge.cli.output import print_line, warn
 from eventbridge.cli.runtime import open_runtime
 
 _LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -25,4 +25,4 @@ def serve(
     if host not in _LOCAL:
         warn(f"it listens on {host} without TLS, and tokens travel as they are: put a proxy that speaks TLS before it")
     with open_runtime() as runtime:
-        run(runtime, host, port, lambda url: say(f"listening on {url}"))
+        run(runtime, host, port, lambda url: print_line(f"listening on {url}"))

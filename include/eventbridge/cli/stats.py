@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import show_table
 
@@ -55,7 +55,7 @@ def _show(found: Stats) -> None:
     ]
     columns = ["day", "rule", "matched", "delivered", "pending", "dead-lettered", "bytes", "CPU s", "mean s"]
     show_table("Rules", columns, rows)
-    say()
+    print_line()
     events = [
         [
             f"{each.day:%Y-%m-%d}",
@@ -95,4 +95,4 @@ def _show_csv(found: Stats) -> None:
         counts = [each.matched, each.delivered, each.pending, each.dead_lettered, each.size]
         mean = "" if each.mean_seconds is None else f"{each.mean_seconds:.3f}"
         writer.writerow([f"{each.day:%Y-%m-%d}", each.bus, each.rule, *counts, f"{each.cpu_seconds:.6f}", mean])
-    say(text.getvalue().rstrip("\n"))
+    print_line(text.getvalue().rstrip("\n"))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from eventbridge.cli.chunks import show_chunks
-from eventbridge.cli.output import JsonOption, say, show_json
+from eventbridge.cli.output import JsonOption, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted, show_table
 from eventbridge.errors import named_lines
@@ -50,18 +50,18 @@ def _show(found: Status) -> None:
     gap = False
     for lines in _paragraphs(found):
         if gap:
-            say()
-        say("\n".join(lines))
+            print_line()
+        print_line("\n".join(lines))
         gap = True
     for (title, columns), rows in ((head, list(rows)) for head, rows in _tables(found)):
         if not rows:
             continue
         if gap:
-            say()
+            print_line()
         show_table(title, columns, rows, ids={"batch"})
         gap = True
     if not gap:
-        say("Nothing has run and nothing waits: the rule files name no runner.")
+        print_line("Nothing has run and nothing waits: the rule files name no runner.")
 
 
 def _paragraphs(found: Status) -> Iterator[list[str]]:
@@ -130,8 +130,8 @@ def _tables(found: Status) -> Iterator[tuple[tuple[str, list[str]], Iterable[lis
     )
     yield ("Rules on hold", ["rule", "since", "reason"]), ([r.rule, r.since, r.reason] for r in found.rules_on_hold)
     yield (
-        ("Said by operators, times in UTC", ["rule", "target", "word", "value", "by", "since"]),
-        ([s.rule, s.target, s.word, s.value, s.said_by, s.since] for s in found.operators),
+        ("Overrides, times in UTC", ["rule", "target", "word", "value", "by", "since"]),
+        ([s.rule, s.target, s.word, s.value, s.set_by, s.since] for s in found.overrides),
     )
     yield (
         ("Pools that rule files give slots, times in UTC", ["pool", "file", "since", "Airflow", "since"]),

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 import typer
 
-from eventbridge.cli.output import say
+from eventbridge.cli.output import print_line
 
 _GAP = "  "
 #: Enough of an id to find it again: commands take prefixes. Of a batch it is the millisecond it was planned in.
@@ -35,11 +35,11 @@ def show_table(
     """
     filled = [list(row) for row in rows]
     if not filled:
-        say(f"{title}: none")
+        print_line(f"{title}: none")
         return
     numeric = [all(_is_number(row[number]) for row in filled) for number in range(len(columns))]
     cells = [[_cut(cell_text(value)) for value in row] for row in filled]
-    say("\n".join([title, *_laid_out(columns, cells, numeric, ids, _terminal_width())]))
+    print_line("\n".join([title, *_laid_out(columns, cells, numeric, ids, _terminal_width())]))
 
 
 def show_fields(fields: Iterable[tuple[str, object]]) -> None:
@@ -48,12 +48,12 @@ def show_fields(fields: Iterable[tuple[str, object]]) -> None:
     name_width = max((_width(name) for name, _, _ in filled), default=0)
     number_width = max((_width(value) for _, value, number in filled if number), default=0)
     for name, value, number in filled:
-        say(f"{name.ljust(name_width)}{_GAP}{value.rjust(number_width) if number else value}")
+        print_line(f"{name.ljust(name_width)}{_GAP}{value.rjust(number_width) if number else value}")
 
 
 def show_text(title: str, content: str) -> None:
     """Print text of any number of lines, indented below a title."""
-    say("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
+    print_line("\n".join([title, *(_GAP + visible(line) for line in content.split("\n"))]))
 
 
 def cell_text(value: object) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from eventbridge.cli import operate
 from eventbridge.cli.lines import one_event
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
@@ -79,9 +79,9 @@ def check(
     if as_json:
         show_json({"rule": rule, "target": target, "reached": trouble is None, "trouble": trouble})
     elif trouble is None:
-        say(f"{rule}/{target} can be reached")
+        print_line(f"{rule}/{target} can be reached")
     else:
-        say(f"{rule}/{target} cannot be reached: {trouble}")
+        print_line(f"{rule}/{target} cannot be reached: {trouble}")
     if trouble is not None:
         raise typer.Exit(1)
 
@@ -106,9 +106,9 @@ def send(
     if as_json:
         show_json(response_document(rule, target, response))
     elif response.accepted:
-        say(f"{rule}/{target} took it" + (f": {what}" if response.code is not None else ""))
+        print_line(f"{rule}/{target} took it" + (f": {what}" if response.code is not None else ""))
     else:
-        say(f"{rule}/{target} did not take it: {what}")
+        print_line(f"{rule}/{target} did not take it: {what}")
     if not response.accepted:
         raise typer.Exit(1)
 
@@ -135,13 +135,13 @@ def enable(
         if before == "ok" and pause_of(status, runtime.clock()) is not None:
             before = "paused"
         released = enable_target(runtime, rule, target)
-        held = runtime.ledger.said_by_operators().hold_reason(rule, target)
+        held = runtime.ledger.overrides().hold_reason(rule, target)
     if as_json:
         show_json({"rule": rule, "target": target, "before": before, "released": released})
     elif before == "ok" and not released:
-        say(f"{rule}/{target} was enabled already")
+        print_line(f"{rule}/{target} was enabled already")
     else:
-        say(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that had to wait are due now")
+        print_line(f"{rule}/{target} was {before} and is enabled; {released:,} deliveries that had to wait are due now")
     if held:
         note(
             f"nothing is sent to it all the same: {held}. `eventbridge {_ENDS_BY[held].format(rule, target)}` ends that"

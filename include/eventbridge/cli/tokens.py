@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, say, show_json
+from eventbridge.cli.output import JsonOption, note, print_line, show_json
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.suggestion import Group
 from eventbridge.cli.table import show_table
@@ -50,7 +50,7 @@ def create(
     if as_json:
         show_json({"token": secret, "name": token.name, "scopes": token.scopes, "expires_at": token.expires_at})
         return
-    say(secret)
+    print_line(secret)
     note("the token is shown only once: keep it where you keep secrets")
 
 
@@ -81,4 +81,4 @@ def revoke(
     if as_json:
         show_json({"name": name, "revoked": revoked})
     else:
-        say(f"{name} is revoked" if revoked else f"{name} was revoked already")
+        print_line(f"{name} is revoked" if revoked else f"{name} was revoked already")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from eventbridge.cli.output import JsonOption, note, say, show_json, warn
+from eventbridge.cli.output import JsonOption, note, print_line, show_json, warn
 from eventbridge.cli.runtime import open_runtime
 from eventbridge.cli.table import cell_text, counted, show_fields, show_table, visible
 
@@ -67,32 +67,32 @@ def why(
 def _show(found: Why) -> None:
     for number, event in enumerate(found.events):
         if number:
-            say()
+            print_line()
         _show_event(found.event_id, event)
     if found.events and found.not_landed:
-        say()
+        print_line()
     for place in found.not_landed:
-        say(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
+        print_line(f"{visible(found.event_id)} lies at {visible(str(place))}: not landed yet")
     for each in found.before_start:
-        say(f"{visible(found.event_id)} lies at {visible(str(each))}")
+        print_line(f"{visible(found.event_id)} lies at {visible(str(each))}")
     more = len(found.events) + len(found.not_landed) + len(found.before_start)
     if more > 1:
-        say()
-        say(f"{counted(more, 'message has', 'messages have')} this id")
+        print_line()
+        print_line(f"{counted(more, 'message has', 'messages have')} this id")
 
 
 def _show_event(event_id: str, event: EventResult) -> None:
     show_fields(_facts(event_id, event))
     if event.status == "valid":
-        say()
+        print_line()
         _show_rules(event.rules)
-        say()
+        print_line()
         show_table(
             "Deliveries, times in UTC",
             ["rule/target", "delivery", "stands", "attempts", "reason"],
             [_delivery(each) for each in event.deliveries],
         )
-    say()
+    print_line()
     show_table(
         "What happened, times in UTC",
         ["time", "what", "rule/target", "attempt", "status", "detail", "batch"],
@@ -118,16 +118,16 @@ def _facts(event_id: str, event: EventResult) -> Iterator[tuple[str, object]]:
 
 def _show_rules(rules: tuple[RuleResult, ...]) -> None:
     if not rules:
-        say("Rules: none")
+        print_line("Rules: none")
         return
-    say("Rules, as they were when its batch was planned")
+    print_line("Rules, as they were when its batch was planned")
     for rule in rules:
-        say(visible(f"  {_verdict(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
+        print_line(visible(f"  {_verdict(rule)}  {rule.rule} {rule.version}{_compared(rule)}"))
         for each in rule.conditions:
-            say(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
+            print_line(visible(f"      {'met' if each.met else 'NOT MET'}  {each.path}: {each.message}"))
         if rule.where is not None and rule.matched:
             result = {True: "met", False: "NOT MET", None: "not asked yet"}[rule.where_met]
-            say(visible(f"      {result}  where: {rule.where}"))
+            print_line(visible(f"      {result}  where: {rule.where}"))
 
 
 def _verdict(rule: RuleResult) -> str:

@@ -27,7 +27,7 @@ _JSON_TYPE = re.compile(r"\s*[^/;\s]+/(?:[^;\s]*\+)?json\s*(?:;.*)?", re.IGNOREC
 _SAYS_WHY = "the recorded response has the target's error text"
 
 
-class Said(NamedTuple):
+class ResponseContent(NamedTuple):
     """What a 2xx says beside its status: the body, whole, and two headers as they came."""
 
     body: bytes
@@ -50,7 +50,7 @@ class _Unclear(Exception):
     """A body that is none of those that we know; the message says why."""
 
 
-def read_response(response: Response, said: Said, ids: Sequence[str]) -> Reading:
+def read_response(response: Response, said: ResponseContent, ids: Sequence[str]) -> Reading:
     """Return what a response means for the deliveries of a batch request, whose ids are given in their order.
 
     2xx: all have it, unless its body tells their results or an acknowledge index. Any other response is that to each of
@@ -75,7 +75,7 @@ def read_response(response: Response, said: Said, ids: Sequence[str]) -> Reading
         return Reading((_refused(response, said, "UnclearResults", why),) * count)
 
 
-def _told(said: Said, code: int | None) -> dict[str, Any] | None:
+def _told(said: ResponseContent, code: int | None) -> dict[str, Any] | None:
     """Return the body if it tells results or an index; None: the status is all there is. Raises _Unclear."""
     declared = _JSON_TYPE.fullmatch(said.content_type) is not None
     named = RESULTS.encode() in said.body or INDEX.encode() in said.body  # whatever type it is declared as
@@ -92,7 +92,7 @@ def _told(said: Said, code: int | None) -> dict[str, Any] | None:
     return None
 
 
-def _by_index(response: Response, said: Said, index: Any, count: int) -> tuple[Response | None, ...]:
+def _by_index(response: Response, said: ResponseContent, index: Any, count: int) -> tuple[Response | None, ...]:
     if type(index) is not int or not 0 <= index <= count:
         raise _Unclear(f"{INDEX} is a whole number from 0 to {count}, the number of deliveries")
     if index == count:
@@ -103,7 +103,7 @@ def _by_index(response: Response, said: Said, index: Any, count: int) -> tuple[R
     return ((response,) * index) + (refused,) + (behind,) * (count - index - 1)
 
 
-def _by_results(response: Response, said: Said, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
+def _by_results(response: Response, said: ResponseContent, results: Any, ids: Sequence[str]) -> tuple[Response, ...]:
     if not isinstance(results, list) or not all(isinstance(each, dict) for each in results):
         raise _Unclear(f"{RESULTS} is a list of objects, one for each delivery")
     named = sum("id" in each for each in results)
@@ -123,7 +123,7 @@ def _by_results(response: Response, said: Said, results: Any, ids: Sequence[str]
     return tuple(by_id.get(each.lower(), missing) for each in ids)
 
 
-def _of_result(response: Response, said: Said, result: dict[str, Any]) -> Response:
+def _of_result(response: Response, said: ResponseContent, result: dict[str, Any]) -> Response:
     status, error, wait = result.get("status"), result.get("error"), result.get("retry_after")
     if type(status) is not int or not 200 <= status <= 599:
         raise _Unclear("each result has a status, a whole number from 200 to 599")
@@ -136,7 +136,7 @@ def _of_result(response: Response, said: Said, result: dict[str, Any]) -> Respon
     )
 
 
-def _refused(response: Response, said: Said, error_class: str, error: str) -> Response:
+def _refused(response: Response, said: ResponseContent, error_class: str, error: str) -> Response:
     return response._replace(
         accepted=False, code=None, error_class=error_class, error=error, retry_after=said.retry_after
     )

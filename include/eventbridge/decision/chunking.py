@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 from eventbridge.model import rowset
 from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_DISABLED
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.rule.types import ChunkSize
 
-NOTHING_SAID = OperatorStates()
+NO_OVERRIDES = OperatorOverrides()
 
 
 class PoolSlots(NamedTuple):
@@ -84,7 +84,7 @@ def cut_chunks(
     pieces: Iterable[PlannedPiece],
     limits: ChunkLimits,
     statuses: Mapping[tuple[str, str], str],
-    said: OperatorStates = NOTHING_SAID,
+    overrides: OperatorOverrides = NO_OVERRIDES,
 ) -> list[ChunkPlan]:
     """Return the chunks of a batch, those handed out first and by falling weight; the same for any order of `pieces`.
 
@@ -101,7 +101,7 @@ def cut_chunks(
     ready: dict[tuple[str, int], list[PlannedPiece]] = defaultdict(list)
     apart: dict[tuple[str, str, str, int, str], list[PlannedPiece]] = defaultdict(list)
     for piece in _interleaved(sorted(pieces, key=_order)):
-        held = _held(piece, limits, statuses, said)
+        held = _held(piece, limits, statuses, overrides)
         if held is None:
             ready[piece.pool, piece.weight].append(piece)
         else:
@@ -117,13 +117,13 @@ def cut_chunks(
 
 
 def _held(
-    piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], said: OperatorStates
+    piece: PlannedPiece, limits: ChunkLimits, statuses: Mapping[tuple[str, str], str], overrides: OperatorOverrides
 ) -> str | None:
     """Return why a piece is kept back: held text, "" for not held but not handed out, None for ready."""
     status = statuses.get((piece.rule, piece.target), "ok")
     if status == "disabled":
         return TARGET_DISABLED
-    if paused := said.hold_reason(piece.rule, piece.target):
+    if paused := overrides.hold_reason(piece.rule, piece.target):
         return paused
     if limits.pools is not None and piece.pool in limits.pools and limits.pools[piece.pool].slots == 0:
         return POOL_CLOSED

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.model.hold_reasons import POOL_CLOSED, RULE_DISABLED, RULE_ON_HOLD, RULE_REMOVED, TARGET_DISABLED
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet
@@ -16,13 +16,13 @@ def delivery_hold_reason(
     rules: RuleSet,
     statuses: Mapping[tuple[str, str], TargetStatus],
     pools: Mapping[str, PoolSlots],
-    said: OperatorStates,
+    overrides: OperatorOverrides,
     rule_name: str,
     target: str,
 ) -> str:
     """Return why deliveries of a target must not be sent now, or "" if they may be when they are due.
 
-    `said` is what operators said.
+    `overrides`: those of operators.
     """
     rule = rules.rules.get(rule_name)
     if rule is None or target not in rule.destinations:
@@ -32,7 +32,7 @@ def delivery_hold_reason(
     status = statuses.get((rule_name, target))
     if status is not None and status.state == "disabled":
         return TARGET_DISABLED
-    if paused := said.hold_reason(rule_name, target):
+    if paused := overrides.hold_reason(rule_name, target):
         return paused
     return _pool_hold_reason(pools, rule.pool_name)
 
@@ -41,7 +41,7 @@ def deferred_match_hold_reason(
     rules: RuleSet,
     rules_on_hold: Mapping[str, RuleOnHold],
     pools: Mapping[str, PoolSlots],
-    said: OperatorStates,
+    overrides: OperatorOverrides,
     rule_name: str,
 ) -> str:
     """Return why deferred matches of a rule must not be routed now, or "" if they may be when they are due."""
@@ -53,7 +53,7 @@ def deferred_match_hold_reason(
     held = rules_on_hold.get(rule_name)
     if held is not None and held.version == rule.version:
         return RULE_ON_HOLD
-    if paused := said.hold_reason(rule_name, ""):
+    if paused := overrides.hold_reason(rule_name, ""):
         return paused
     return _pool_hold_reason(pools, rule.pool_name)
 

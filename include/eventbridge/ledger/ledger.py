@@ -20,8 +20,8 @@ from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
 from eventbridge.ledger.operations import Operations
 from eventbridge.ledger.operator_actions import OperatorActions
-from eventbridge.ledger.operator_states import OperatorWords
 from eventbridge.ledger.order import Order
+from eventbridge.ledger.overrides import Overrides
 from eventbridge.ledger.pending import Pending
 from eventbridge.ledger.pools import Pools
 from eventbridge.ledger.publish_balances import PublishBalances
@@ -62,7 +62,7 @@ class Ledger(
     WatcherLooks,
     Targets,
     Assignments,
-    OperatorWords,
+    Overrides,
     OperatorActions,
     Pools,
     Rules,

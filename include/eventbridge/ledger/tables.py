@@ -27,7 +27,7 @@ from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.event_index_tables import event_index as event_index
 from eventbridge.ledger.intake_table import intake_stop as intake_stop
-from eventbridge.ledger.operator_tables import operator_state as operator_state
+from eventbridge.ledger.override_tables import override as override
 from eventbridge.ledger.pending_table import ON_HOLD as ON_HOLD
 from eventbridge.ledger.pending_table import PENDING_KIND as PENDING_KIND
 from eventbridge.ledger.pending_table import PENDING_NAME as PENDING_NAME

@@ -38,8 +38,8 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     from eventbridge.errors import UserError
     from eventbridge.stages.operate.enable import enable_target
     from eventbridge.stages.operate.find import find_rule, find_target
+    from eventbridge.stages.operate.overrides import operate as run
     from eventbridge.stages.operate.release import release_rule
-    from eventbridge.stages.operate.say import operate as run
 
     action, rule, target, value = (str(form[name] or "").strip() for name in ("action", "rule", "target", "value"))
     if action not in ("enable target", "release rule"):

@@ -63,7 +63,7 @@ class PushOperator(BaseOperator):
     def execute(self, context: Context) -> None:
         """Deliver the chunk; fails if a target cannot be opened or ledger or store cannot be reached."""
         from eventbridge.orchestrate import batch_sentences
-        from eventbridge.orchestrate.tasks import say, stage
+        from eventbridge.orchestrate.tasks import log_report, stage
         from eventbridge.stages.push.stage import push
 
         if not self.batch_id:
@@ -72,7 +72,7 @@ class PushOperator(BaseOperator):
         self._stop = task_stop()
         with plain_failures(), stage() as runtime:
             report = push(runtime, self.batch_id, self.chunk_id, self._stop)
-            say(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
+            log_report(batch_sentences.of_push(runtime, report, self.batch_id, self.chunk_id))
         if self._killed:
             self.log.warning("Airflow asked the push to stop; what was not sent is tried again later")
 

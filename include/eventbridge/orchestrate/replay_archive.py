@@ -92,10 +92,10 @@ class WaitForReplay(BaseOperator):
         """Log what the replay came to; fail the run unless it is done, and pause one that takes too long."""
         replay_id = context["ti"].xcom_pull(task_ids=BEGIN_REPLAY, key=REPLAY_ID)
         with plain_failures(), stage() as runtime:
-            say_end(runtime, replay_id, event["state"])
+            report_end(runtime, replay_id, event["state"])
 
 
-def say_end(runtime: Runtime, replay_id: str, state: str) -> None:
+def report_end(runtime: Runtime, replay_id: str, state: str) -> None:
     """Log what a replay came to that ended in a state; raises AirflowFailException unless that is `done`."""
     from eventbridge.orchestrate.replay_end import LATE
     from eventbridge.stages.replay.account import account_of

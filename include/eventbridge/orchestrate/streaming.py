@@ -104,7 +104,7 @@ class StreamingOperator(BaseOperator):
     ) -> StreamingSummary:
         from eventbridge.orchestrate.batch_sentences import of_streaming_task
         from eventbridge.orchestrate.run_note import note_run
-        from eventbridge.orchestrate.tasks import existing_pools, say
+        from eventbridge.orchestrate.tasks import existing_pools, log_report
         from eventbridge.stages.operate.streaming import deliver_streaming
         from eventbridge.stages.operate.streaming_lease import Bounds
 
@@ -123,7 +123,7 @@ class StreamingOperator(BaseOperator):
         began = runtime.ledger.now()
         summary = deliver_streaming(runtime, self.runner, self._stop, bounds)
         found = of_streaming_task(runtime, self.runner, began, summary)
-        say(found)
+        log_report(found)
         if found.is_trouble:
             note_run(context, found.text)
         return summary

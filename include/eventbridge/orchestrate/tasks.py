@@ -96,7 +96,7 @@ def buffer(batch_id: str) -> None:
     if _has(batch_id):
         with stage() as runtime:
             run(runtime, batch_id, open_lander)
-            say(batch_sentences.of_landing(runtime, batch_id))
+            log_report(batch_sentences.of_landing(runtime, batch_id))
 
 
 @task(**TASK, multiple_outputs=False)
@@ -112,7 +112,7 @@ def route(batch_id: str) -> list[int]:
         router = open_router(runtime)
         with slow_spark(log.info):
             chunk_ids = run(runtime, batch_id, router, existing_pools())
-        say(batch_sentences.of_routing(runtime, batch_id, len(chunk_ids)))
+        log_report(batch_sentences.of_routing(runtime, batch_id, len(chunk_ids)))
         return chunk_ids
 
 
@@ -125,7 +125,7 @@ def write_dead_letters(batch_id: str) -> None:
     if _has(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            say(batch_sentences.of_dead_letters(runtime, batch_id))
+            log_report(batch_sentences.of_dead_letters(runtime, batch_id))
 
 
 @task(trigger_rule="all_done", **TASK, do_xcom_push=False)
@@ -137,7 +137,7 @@ def schedule_retries(batch_id: str) -> None:
     if _has(batch_id):
         with stage() as runtime:
             run(runtime, batch_id)
-            say(batch_sentences.of_pending(runtime, batch_id))
+            log_report(batch_sentences.of_pending(runtime, batch_id))
 
 
 @task(trigger_rule="none_failed", **TASK, do_xcom_push=False)
@@ -153,7 +153,7 @@ def commit(batch_id: str) -> None:
             log.warning("batch %s is not settled yet, so nothing is committed", batch_id)
             return
         found = batch_sentences.of_commit(runtime, batch_id)
-    say(found)
+    log_report(found)
     if found.is_trouble:
         note_run(get_current_context(), found.text)
 
@@ -165,7 +165,7 @@ def _has(batch_id: str) -> bool:
     return bool(batch_id)
 
 
-def say(found: Told) -> None:
+def log_report(found: Told) -> None:
     """Log what a task did; a warning if somebody may want to look."""
     log.log(logging.WARNING if found.is_trouble else logging.INFO, "%s", found.text)
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 import pycurl
 
-from eventbridge.decision.batch_request_response import Said
+from eventbridge.decision.batch_request_response import ResponseContent
 from eventbridge.model.response import Response
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to
@@ -141,10 +141,10 @@ class Exchange:
         """What of the response's body was kept, with all that is in it."""
         return b"".join(self._parts)
 
-    def said(self) -> Said:
+    def content(self) -> ResponseContent:
         """Return what the ended transfer's response says beside its status; its secrets are in it."""
         fields = self._header_fields()
-        return Said(self.body, fields.get("content-type", ""), fields.get("retry-after"))
+        return ResponseContent(self.body, fields.get("content-type", ""), fields.get("retry-after"))
 
     def response(self, error_number: int, message: str) -> Response:
         """Return what the ended transfer came to; `error_number` and `message` are libcurl's."""

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from eventbridge.decision import batch_request
 from eventbridge.decision.batch_request import Candidate, Kind, Limits
-from eventbridge.decision.batch_request_response import Said, read_response
+from eventbridge.decision.batch_request_response import ResponseContent, read_response
 from eventbridge.model.replay import REPLAY_ID_HEADER
 from eventbridge.model.response import Response
 from eventbridge.targets.access import Access
@@ -32,7 +32,7 @@ class _BatchRequest(Request):
 
     items: tuple[Request, ...] = ()
     joined: bool = True
-    said: Said = field(default=Said(b""))  # of a response that is accepted
+    content: ResponseContent = field(default=ResponseContent(b""))  # of a response that is accepted
     veil: Callable[[bytes], bytes] = bytes
 
 
@@ -113,7 +113,7 @@ class BatchingHttpTarget(HttpTarget):
         if not sent.joined:
             yield sent.items[0].index, response
             return
-        reading = read_response(response, sent.said, [request.delivery_id for request in sent.items])
+        reading = read_response(response, sent.content, [request.delivery_id for request in sent.items])
         if reading.most is not None:
             size_bytes = len(sent.payload)
             self._limits = batch_request.after_refusal(self._limits, response.code, len(sent.items), size_bytes)
@@ -128,7 +128,7 @@ class BatchingHttpTarget(HttpTarget):
 
     def _read(self, exchange: Exchange, request: Request, error_number: int, message: str) -> Response:
         assert isinstance(request, _BatchRequest), "nothing else is sent"
-        request.said, request.veil = exchange.said(), exchange.veiled
+        request.content, request.veil = exchange.content(), exchange.veiled
         return super()._read(exchange, request, error_number, message)
 
     def _lines_of(self, request: Request, now: datetime) -> list[str | bytes]:

@@ -14,7 +14,7 @@ from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver_redrive import deliver_redrive
-from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.redrive.plan import begin_redrive
 from eventbridge.stages.runtime.runtime import Runtime
 

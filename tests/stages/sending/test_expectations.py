@@ -6,8 +6,8 @@ from stages.delivering import REFUSED, RunningClock, Sending, http, rules, told
 from stages.ordering import Recorder, keyed, ordered, publish
 
 from eventbridge.stages.operate.audit import audit
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.operate.release import release_rule
-from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.status import status
 
 TWO_RULES = (

@@ -11,7 +11,7 @@ from stages.ordering import Recorder, keyed, ordered, publish
 from eventbridge.errors import NotFoundError, UserError
 from eventbridge.model.hold_reasons import POOL_CLOSED, TARGET_PAUSED
 from eventbridge.stages.operate.audit import audit
-from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.operate.target_status import target_list
 
@@ -33,8 +33,8 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
     assert paths(sending) == {}
     (pending,) = status(runtime).pending
     assert (pending.state, pending.held, pending.count) == ("on_hold", "rule paused", 10)
-    (said,) = status(runtime).operators
-    assert (said.rule, said.target, said.word, said.said_by) == ("orders", "", "paused", "ada")
+    (said,) = status(runtime).overrides
+    assert (said.rule, said.target, said.word, said.set_by) == ("orders", "", "paused", "ada")
     sending.deliver()
     assert paths(sending) == {}
 
@@ -42,7 +42,7 @@ def test_a_paused_rule_is_matched_and_its_deliveries_wait(sending: Sending) -> N
     sending.deliver()
 
     assert paths(sending) == {"/healthy/crm": 10}
-    assert status(runtime).operators == ()
+    assert status(runtime).overrides == ()
     assert audit(runtime).differences == ()
 
 
@@ -186,4 +186,4 @@ def test_what_does_not_fit_is_refused_and_changes_nothing(
     with pytest.raises((UserError, NotFoundError), match="(?s)" + told.replace("?", r"\?")):
         operate(runtime, action, rule, target, value)
 
-    assert runtime.ledger.operator_states() == []
+    assert runtime.ledger.list_overrides() == []

@@ -12,7 +12,7 @@ from stages.ordering import Recorder, keyed, ordered, publish
 from eventbridge.routing.in_process import InProcessRouter
 from eventbridge.stages.operate.audit import audit
 from eventbridge.stages.operate.deliver import deliver_deferred_matches, deliver_retries
-from eventbridge.stages.operate.say import operate
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.operate.status import status
 from eventbridge.stages.retry.deferred import plan_deferred_matches
 from eventbridge.stages.route.budgeted_rules import BEHIND, PENDING_MAX

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eventbridge.decision.batch_request_response import INDEX, RESULTS, Said, read_response
+from eventbridge.decision.batch_request_response import INDEX, RESULTS, ResponseContent, read_response
 from eventbridge.decision.response_to_outcome import decide
 from eventbridge.model.outcome import DeadLettered, Delivered, Outcome, RetryAt
 from eventbridge.model.response import Response
@@ -29,8 +29,8 @@ def refused(code: int | None, **fields: Any) -> Response:
     return Response(False, NOW, 12.0, code, **fields)
 
 
-def said(body: Any, content_type: str = JSON, retry_after: str | None = None) -> Said:
-    return Said(body if isinstance(body, bytes) else json.dumps(body).encode(), content_type, retry_after)
+def said(body: Any, content_type: str = JSON, retry_after: str | None = None) -> ResponseContent:
+    return ResponseContent(body if isinstance(body, bytes) else json.dumps(body).encode(), content_type, retry_after)
 
 
 def read(body: Any, content_type: str = JSON, code: int = 200, retry_after: str | None = None) -> list[Response | None]:
@@ -52,10 +52,10 @@ def outcome(response: Response | None) -> Outcome:
 @pytest.mark.parametrize(
     "told",
     [
-        Said(b""),
-        Said(b"ok\n", "text/plain"),
-        Said(b" \n", JSON),
-        Said(b"<html>", "text/html"),
+        ResponseContent(b""),
+        ResponseContent(b"ok\n", "text/plain"),
+        ResponseContent(b" \n", JSON),
+        ResponseContent(b"<html>", "text/html"),
         said({"status": "ok", "results": [{"status": 500}], "acknowledged": True}),
         said({"data": results(503)}),
         said([{"status": 503}]),
@@ -63,7 +63,7 @@ def outcome(response: Response | None) -> Outcome:
         said(None),
     ],
 )
-def test_a_2xx_that_says_no_more_is_everybodys(told: Said) -> None:
+def test_a_2xx_that_says_no_more_is_everybodys(told: ResponseContent) -> None:
     """A body matters only by two members that nobody has by chance."""
     assert read_response(taken(202), told, IDS).responses == (taken(202),) * 4
 
@@ -196,10 +196,13 @@ def test_results_count_whatever_they_are_declared_as() -> None:
 @pytest.mark.parametrize("code", [400, 413, 422, 431])
 def test_what_may_be_one_deliverys_fault_is_asked_again_in_halves(code: int) -> None:
     """A batch request is our making: nobody pays for its neighbour. One alone is judged."""
-    assert read_response(refused(code), Said(b""), IDS) == ((None,) * 4, 2)
-    assert read_response(refused(code), Said(b""), IDS[:3]) == ((None,) * 3, 2)
-    assert read_response(refused(code), Said(b""), IDS[:1]) == ((refused(code),), None)
-    assert read_response(refused(code, abort=True), Said(b""), IDS).responses == (refused(code, abort=True),) * 4
+    assert read_response(refused(code), ResponseContent(b""), IDS) == ((None,) * 4, 2)
+    assert read_response(refused(code), ResponseContent(b""), IDS[:3]) == ((None,) * 3, 2)
+    assert read_response(refused(code), ResponseContent(b""), IDS[:1]) == ((refused(code),), None)
+    assert (
+        read_response(refused(code, abort=True), ResponseContent(b""), IDS).responses
+        == (refused(code, abort=True),) * 4
+    )
 
 
 @pytest.mark.parametrize("code", [302, 401, 403, 404, 408, 410, 429, 500, 503, None])
@@ -227,7 +230,7 @@ def test_of_any_body_only_what_it_surely_says_is_delivered(body: Any, code: int,
     """Whatever comes there are as many responses as deliveries; those that are delivered, it names or counts."""
     text = json.dumps(body).encode()
     for part in (text, text[:cut]):
-        responses = read_response(taken(code), Said(part, JSON), IDS).responses
+        responses = read_response(taken(code), ResponseContent(part, JSON), IDS).responses
         delivered = {n for n, each in enumerate(responses) if each is not None and each.accepted}
 
         assert len(responses) == 4

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> str:
     ledger.note_attempts([Tally("late", "crm", {int(after(0).timestamp()): Count(20, 20)})])
     ledger.hold_rule("late", "cafe", "it loops")
     ledger.put_rules_in_force("cafe", {"flights-bus": "flights"}, None, {"late": "1"})
-    ledger.say("late", "", "paused", "yes", "me")
+    ledger.set_override("late", "", "paused", "yes", "me")
     ledger.lease_tokens("late", "crm", 10.0, 4)
     ledger.close()
     return url
@@ -65,7 +65,7 @@ def everything(url: str) -> list[object]:
     for batch in batches:
         found += [ledger.ranges(batch.batch_id), ledger.chunks(batch.batch_id), ledger.files(batch.batch_id, "buffer")]
     found += [ledger.target_statuses(), ledger.rules_on_hold(), ledger.rules_in_force(), ledger.rule_changes()]
-    found += [ledger.operator_states(), ledger.waiting_operational_events(100), ledger.waiting_deferred_matches()]
+    found += [ledger.list_overrides(), ledger.waiting_operational_events(100), ledger.waiting_deferred_matches()]
     ledger.close()
     return found
 

@@ -21,9 +21,9 @@ from eventbridge.stages.operate.enable import enable_target
 from eventbridge.stages.operate.event_body import newest_body
 from eventbridge.stages.operate.event_search import EventQuery, event_page
 from eventbridge.stages.operate.find import find_rule, find_target
+from eventbridge.stages.operate.overrides import operate
 from eventbridge.stages.operate.release import release_rule
 from eventbridge.stages.operate.rule_text import rule_text
-from eventbridge.stages.operate.say import operate
 from eventbridge.stages.operate.sent_request import sent_request
 from eventbridge.stages.operate.try_pattern import try_pattern
 from eventbridge.stages.runtime.runtime import Runtime

@@ -188,21 +188,21 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Delivered, of all that were due"),
     ]
-    said = [each for each in runtime.ledger.operator_states() if each.rule == name]
+    said = [each for each in runtime.ledger.list_overrides() if each.rule == name]
     return {
         "rule": name,
         "owner": today.owner_of(today.rules[name]),
         "document": write_document(document),
         "enabled": document["enabled"],
         "targets": lines,
-        "said": said,
-        "paused": {each.target for each in said if each.word == "paused"},
-        "disabled": any(each.word == "disabled" for each in said),
+        "overrides": overrides,
+        "paused": {each.target for each in overrides if each.word == "paused"},
+        "disabled": any(each.word == "disabled" for each in overrides),
         "held": any(each.rule == name for each in rules_on_hold(runtime, today)),
         "charts": charts,
         "span": span,
         "version": today.rules[name].version,
-        "priority": next((each.value for each in said if each.word == "priority"), today.rules[name].priority),
+        "priority": next((each.value for each in overrides if each.word == "priority"), today.rules[name].priority),
         "written": rule_text(runtime, today, name),
         "days": rule_days(runtime, name, _COST_DAYS),
         "versions": rule_versions(runtime, name),
@@ -227,10 +227,10 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         )
         for each in recent_responses(runtime, rule, name)
     ]
-    said = [each for each in runtime.ledger.operator_states() if (each.rule, each.target) == (rule, name)]
-    paused = any(each.word == "paused" for each in said)
+    said = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
+    paused = any(each.word == "paused" for each in overrides)
     told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
-    return told | {"responses": responses, "said": said, "paused": paused}
+    return told | {"responses": responses, "overrides": overrides, "paused": paused}
 
 
 def targets(runtime: Runtime, after: str, find: str) -> dict[str, Any]:

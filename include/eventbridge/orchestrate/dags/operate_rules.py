@@ -17,7 +17,7 @@ from eventbridge.orchestrate.settings import airflow_settings
 
 GUIDE = """
 Says something of a rule, or of one of its targets: trigger it and fill in the form. It holds from the start of the next
-task, until it is taken back; `eventbridge status` shows who said what, and since when.
+task, until it is cleared; `eventbridge status` shows who said what, and since when.
 
 | action | does |
 |---|---|

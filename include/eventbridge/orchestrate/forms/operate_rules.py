@@ -6,7 +6,7 @@ from airflow.sdk import Param
 
 from eventbridge.orchestrate.forms.choices import NO_CHOICES, Choices, proposing
 
-#: As `Action` of `eventbridge.stages.operate.say`, which no DAG file imports when it is parsed; a test compares.
+#: As `Action` of `eventbridge.stages.operate.overrides`, which no DAG file imports when it is parsed; a test compares.
 ACTIONS = (
     "pause rule",
     "resume rule",

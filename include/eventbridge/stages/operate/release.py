@@ -76,7 +76,7 @@ def _release_routing(runtime: Runtime, rule: str) -> Released:
     waiting = [each for each in held if each.taken_by is None]
     if not waiting:
         return Released(rule, hold)
-    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.said_by_operators(), rule):
+    if waits_for := deferred_match_hold_reason(runtime.rule_set(), {}, {}, runtime.ledger.overrides(), rule):
         return Released(rule, hold, waits_for=waits_for)
     # After the hold is lifted: a process that dies in between releases them by the next call, or by the next retry run.
     deferred_matches = runtime.ledger.release_deferred_matches(rule)

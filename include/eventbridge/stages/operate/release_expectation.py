@@ -17,10 +17,10 @@ def release_expectation(runtime: Runtime, rule: str) -> tuple[ExpectationHold | 
         runtime.ledger.drop_expectation_hold(rule)
     rows = runtime.ledger.pending(state="on_hold", rule=rule)
     held = [row for row in rows if row.held == EXPECTATION_FAILED and row.taken_by is None]
-    said = runtime.ledger.said_by_operators() if held else None
+    overrides = runtime.ledger.overrides() if held else None
     due = 0
     for target in sorted({row.target for row in held}):
-        instead = said.hold_reason(rule, target) if said else ""
+        instead = overrides.hold_reason(rule, target) if overrides else ""
         runtime.ledger.release_pending(rule, target, held=EXPECTATION_FAILED, instead=instead)
         due += 0 if instead else sum(row.count for row in held if row.target == target)
     return hold, due

@@ -16,7 +16,7 @@ from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.model.intake_stop import IntakeStop
-from eventbridge.model.operator_state import OperatorState
+from eventbridge.model.override import OperatorOverride
 from eventbridge.model.pending import PendingState
 from eventbridge.model.rule_on_hold import RuleOnHold
 from eventbridge.model.store_size import StoreQuota
@@ -110,7 +110,7 @@ class Status:
     deferred_matches: tuple[DeferredMatchStatus, ...]
     rules_on_hold: tuple[RuleOnHold, ...]  # in the version that today's file has, or on hold at a delivery
     targets: tuple[TargetStanding, ...]  # those that are not ok
-    operators: tuple[OperatorState, ...]  # what operators said, and did not take back
+    overrides: tuple[OperatorOverride, ...]  # overrides that nobody cleared
     pools: tuple[AppliedSlots, ...]  # those that rule files give slots
     owners: tuple[OwnerStatus, ...]  # those that have quotas
     errors: tuple[RuleError, ...]  # in today's rule files: batches go on with `rules_since`
@@ -160,7 +160,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         deferred_matches=tuple(deferred_match_statuses(runtime, rules)),
         rules_on_hold=tuple(rules_on_hold(runtime, rules)),
         targets=tuple(each for each in target_standings(runtime) if each.state != "ok"),
-        operators=tuple(runtime.ledger.operator_states()),
+        overrides=tuple(runtime.ledger.list_overrides()),
         pools=tuple(runtime.ledger.applied_slots().values()),
         owners=tuple(owner_statuses(runtime, rules)),
         errors=_errors(runtime),
@@ -184,7 +184,7 @@ def _seen(found: Status, rules: RuleSet) -> Status:
         deferred_matches=of_rules(found.deferred_matches),
         rules_on_hold=of_rules(found.rules_on_hold),
         targets=of_rules(found.targets),
-        operators=of_rules(found.operators),
+        overrides=of_rules(found.overrides),
         pools=tuple(each for each in found.pools if each.pool in pools),
         errors=(),
     )
@@ -245,7 +245,7 @@ _POOL_OR_RUN = "its pool, if that is closed, or the next retry run"
 
 def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMatchStatus]:
     """Return what of budgeted rules waits to be routed, taken by a batch or not, by rule, state and reason."""
-    rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
+    rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
     groups: dict[tuple[str, PendingState, str], list[DeferredMatch]] = defaultdict(list)
     for each in runtime.ledger.waiting_deferred_matches():
         groups[each.rule, each.state, each.reason].append(each)
@@ -257,7 +257,7 @@ def deferred_match_statuses(runtime: Runtime, rules: RuleSet) -> list[DeferredMa
             sum(each.count for each in group),
             since=min(each.made_at for each in group),
             next_due_at=min(each.due_at for each in group) if state == "scheduled" else None,
-            held=(deferred_match_hold_reason(rules, rules_on_hold, {}, said, rule) or _POOL_OR_RUN)
+            held=(deferred_match_hold_reason(rules, rules_on_hold, {}, overrides, rule) or _POOL_OR_RUN)
             if state == "on_hold"
             else "",
         )

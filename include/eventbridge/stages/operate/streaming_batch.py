@@ -79,7 +79,7 @@ class StreamingBatch:
         rules = self.runtime.rules_of(self.batch)
         refuse_unfit(rules, has_spark=not self.lease.bounds.makes_retries)
         self._seconds = rules.mode_of(self.batch.runner).streaming.batch_interval
-        turns = Turns(rules, self.pools, self.runtime.ledger.said_by_operators())
+        turns = Turns(rules, self.pools, self.runtime.ledger.overrides())
         routing = self._routing = StreamingRouting(self.runtime, self.batch, rules, turns.held)
         self._ends = {span.partition: span.end for span in self.runtime.ledger.ranges(self.batch.batch_id)}
         bus = rules.buses[self.batch.bus]

@@ -265,16 +265,16 @@ class TargetQueues:
             self._runtime.ledger.note_attempts(tallies)
         if not self._runs:
             return
-        statuses, said = self._runtime.ledger.target_statuses(), self._runtime.ledger.said_by_operators()
+        statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()
         now = self._runtime.clock()
         for (rule, target), run in self._runs.items():
             status = statuses.get((rule, target))
             halted = status is not None and must_halt(status, follows_others=run.follows_others, now=now)
-            if halted or said.hold_reason(rule, target):
+            if halted or overrides.hold_reason(rule, target):
                 run.halt()
             if (pause := pause_of(status, now)) is not None:
                 run.pause.ask(pause)
-            run.pace.change(said.rate(rule, target, run.settings.rate_of_file))
+            run.pace.change(overrides.rate(rule, target, run.settings.rate_of_file))
 
 
 def http_loop() -> HttpLoop:

@@ -7,22 +7,22 @@ from collections.abc import Collection, Iterable, Mapping
 
 from eventbridge.decision.chunking import PoolSlots
 from eventbridge.decision.pool_turns import Waits, bounding_slots, closed_pools, may_begin
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.rule import RuleSet
-from eventbridge.stages.route.stage import lanes_said
+from eventbridge.stages.route.stage import overridden_lanes
 
 Key = tuple[str, str]
 
 
 class Turns:
-    """The turns of a batch's targets, as pools and what operators said stood when it began; False if none bounds it.
+    """The turns of a batch's targets, as pools and overrides stood when it began; False if none bounds it.
 
     `held`: the rules whose pool has no slots.
     """
 
-    def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, said: OperatorStates) -> None:
+    def __init__(self, rules: RuleSet, pools: Mapping[str, PoolSlots] | None, overrides: OperatorOverrides) -> None:
         of_file = {name: Waits(rule.pool_name, rule.weight) for name, rule in rules.rules.items()}
-        self._lanes = of_file | {name: Waits(*lane) for name, lane in lanes_said(rules, said).items()}
+        self._lanes = of_file | {name: Waits(*lane) for name, lane in overridden_lanes(rules, overrides).items()}
         closed = closed_pools(pools)
         self.held = {name for name, lane in self._lanes.items() if lane.pool in closed}
         named = {lane.pool for lane in self._lanes.values()}

@@ -111,7 +111,7 @@ class _Lines:
         self._statuses = {
             key: each for key, each in runtime.ledger.target_statuses().items() if visibility.rule(key[0])
         }
-        self._said = runtime.ledger.said_by_operators()
+        self._overrides = runtime.ledger.overrides()
         self._now = runtime.ledger.now()
         self._waiting: Counter[tuple[str, str]] = Counter()
         for row in runtime.ledger.pending_counts():
@@ -129,7 +129,7 @@ class _Lines:
     def of(self, rule: str, target: str) -> TargetLine:
         """Return how one target stands."""
         status = self._statuses.get((rule, target))
-        held = self._said.hold_reason(rule, target) or (POOL_CLOSED if (rule, target) in self._pool_closed else "")
+        held = self._overrides.hold_reason(rule, target) or (POOL_CLOSED if (rule, target) in self._pool_closed else "")
         if status is None:
             standing = TargetStanding(rule, target, "ok", "", None, None, 0, False, None, None)
         else:

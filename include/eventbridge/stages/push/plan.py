@@ -13,8 +13,8 @@ from eventbridge.decision.deadline import missed
 from eventbridge.decision.response_to_outcome import expired
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, Piece
-from eventbridge.model.operator_state import OperatorStates
 from eventbridge.model.outcome import DeadLettered
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.redrive import Redrive
 from eventbridge.model.replay import Replay
 from eventbridge.model.target_state import TargetStatus
@@ -71,7 +71,7 @@ class ChunkRuns:
         for (rule, target), found in by_target.items():
             spec = rules[rule].destinations.get(target) if rule in rules else None
             status = None if self._is_shadow(spec) else statuses.get((rule, target))
-            if self._said.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
+            if self._overrides.hold_reason(rule, target) or (rule in rules and not rules[rule].enabled):
                 if spec is not None:
                     self._in_time(self._items(spec, found, done), spec, in_order=False)
                 continue  # without an outcome: settlement holds it
@@ -93,8 +93,8 @@ class ChunkRuns:
         return self.judges_speed and self.batch.kind == "normal"
 
     @cached_property
-    def _said(self) -> OperatorStates:
-        return self.runtime.ledger.said_by_operators()
+    def _overrides(self) -> OperatorOverrides:
+        return self.runtime.ledger.overrides()
 
     @cached_property
     def _connections(self) -> SharedConnections:
@@ -200,7 +200,7 @@ class ChunkRuns:
         """Return the deliveries of a target as blocks; None if each must be looked at, or sent, by itself."""
         if spec is None or spec.ordered or spec.deliver_between is not None or spec.deliver_within_seconds is not None:
             return None
-        if self._said.rate(rule, spec.name, spec.rate_per_second) is not None:
+        if self._overrides.rate(rule, spec.name, spec.rate_per_second) is not None:
             return None
         if self._limited is not None or TARGET_TYPES.get(spec.type).takes(spec) != "blocks":
             return None
@@ -254,7 +254,7 @@ class ChunkRuns:
             ),
             pace=Pace(
                 partial(self.runtime.ledger.lease_tokens, rule, spec.name),
-                self._said.rate(rule, spec.name, spec.rate_per_second),
+                self._overrides.rate(rule, spec.name, spec.rate_per_second),
                 ramp_until,
             ),
             until=self.until,

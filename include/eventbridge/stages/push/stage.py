@@ -16,7 +16,7 @@ import pyarrow as pa
 from eventbridge.decision.breaker import pause_of
 from eventbridge.model.batch import Batch
 from eventbridge.model.chunk import Chunk, ChunkState
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.stages.guards.claims import claim, keeping
 from eventbridge.stages.notify.publish import publish_operational_events
@@ -146,7 +146,7 @@ class _Push:
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
         self._untold = UnderWay(self._neighbours.begun)
-        self._said = self._runtime.ledger.said_by_operators()
+        self._overrides = self._runtime.ledger.overrides()
         try:
             self._collect(runs)
         except BaseException as error:
@@ -242,18 +242,18 @@ class _Push:
         tallies = [tally for run in self._untold.look() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._runtime.ledger.note_attempts(tallies)
-        statuses, said = self._runtime.ledger.target_statuses(), self._runtime.ledger.said_by_operators()
-        if statuses or said or self._said:
+        statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()
+        if statuses or overrides or self._overrides:
             for run in runs:
                 if not run.ended:
-                    self._apply_overrides(run, statuses.get((run.report.rule, run.report.target)), said)
-        self._said = said
+                    self._apply_overrides(run, statuses.get((run.report.rule, run.report.target)), overrides)
+        self._overrides = overrides
 
-    def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, said: OperatorStates) -> None:
-        """Do with a run as is said of its target, by others that send to it and by operators."""
-        if said or self._said:
-            run.pace.change(said.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
-            if said.hold_reason(run.report.rule, run.report.target):
+    def _apply_overrides(self, run: TargetRun, status: TargetStatus | None, overrides: OperatorOverrides) -> None:
+        """Do with a run as others that send to its target, and operators, want."""
+        if overrides or self._overrides:
+            run.pace.change(overrides.rate(run.report.rule, run.report.target, run.settings.rate_of_file))
+            if overrides.hold_reason(run.report.rule, run.report.target):
                 run.halt()
         if status is None:
             return

@@ -78,7 +78,7 @@ def _check(runtime: Runtime, hour: datetime, now: datetime) -> None:
     check = QualityCheck(hour, now, len(measures), len(failures), path)
     held = {rule: told for rule, told in failed_rules(failures).items() if rule in rules.rules}
     if runtime.ledger.note_quality_check(check, held, of_quality_check(record)):
-        _say(failures, held)
+        _log_failures(failures, held)
 
 
 def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCounts) -> list[Measure]:
@@ -104,7 +104,7 @@ def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCoun
     )
 
 
-def _say(failures: list[Measure], held: dict[str, str]) -> None:
+def _log_failures(failures: list[Measure], held: dict[str, str]) -> None:
     for each in failures:
         log.error("ALARM quality: %s", told_failure(each))
     for rule, detail in held.items():

@@ -40,7 +40,7 @@ class Search:
         self._selection = Selection.from_json(redrive.selection)
         self._redriven = runtime.ledger.redriven()
         self._statuses = runtime.ledger.target_statuses()
-        self._said = runtime.ledger.said_by_operators()
+        self._overrides = runtime.ledger.overrides()
         self.rules = runtime.rule_set()
         self.damaged: Damaged = {}
 
@@ -143,7 +143,7 @@ class Search:
         if record["delivery_id"] is None:
             return NO_DELIVERY
         rule, target = str(record["rule"]), str(record["target"])
-        held = delivery_hold_reason(self.rules, self._statuses, self._pools, self._said, rule, target)
+        held = delivery_hold_reason(self.rules, self._statuses, self._pools, self._overrides, rule, target)
         if held:
             return held
         if self._redrive.retransform:

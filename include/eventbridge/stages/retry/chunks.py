@@ -15,7 +15,7 @@ from eventbridge.decision.breaker import GOOD_PROBES, admits
 from eventbridge.decision.chunking import PoolSlots, chunks_for
 from eventbridge.decision.fair_turns import fair_shares, round_robin
 from eventbridge.decision.token_bucket import second_of, tokens_within
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.target_state import TargetStatus
 from eventbridge.rule import RuleSet, Target
@@ -86,8 +86,8 @@ class RetryChunks:
         return dict(self.runtime.ledger.target_statuses())
 
     @cached_property
-    def _said(self) -> OperatorStates:
-        return self.runtime.ledger.said_by_operators()
+    def _overrides(self) -> OperatorOverrides:
+        return self.runtime.ledger.overrides()
 
     def _round_robin(self) -> list[tuple[str, str]]:
         """Return the targets with deliveries due, the longest waiting first; or, if they are too many, in turn."""
@@ -147,7 +147,7 @@ class RetryChunks:
         """Return how many deliveries of a target fit a run: what its rate does not let through stays pending."""
         most = self.runtime.settings.retry_max_per_target
         ramp_until = status.until if status is not None and status.state == "ok" else None
-        rate = self._said.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
+        rate = self._overrides.rate(rule, spec.name, spec.rate_per_second) if spec is not None else None
         tokens = tokens_within(rate, ramp_until, self._now, self.runtime.settings.push_timeout)
         return most if tokens is None else min(most, second_of(tokens))
 

@@ -95,10 +95,10 @@ def due_deferred_matches(runtime: Runtime, runner: str | None = None) -> datetim
 def _hold_and_release(
     runtime: Runtime, rules: RuleSet, waiting: Sequence[DeferredMatch], pools: Mapping[str, PoolSlots]
 ) -> None:
-    rules_on_hold, said = runtime.ledger.rules_on_hold(), runtime.ledger.said_by_operators()
+    rules_on_hold, overrides = runtime.ledger.rules_on_hold(), runtime.ledger.overrides()
     for rule in {each.rule for each in waiting}:
         states = {each.state for each in waiting if each.rule == rule and each.taken_by is None}
-        reason = deferred_match_hold_reason(rules, rules_on_hold, pools, said, rule)
+        reason = deferred_match_hold_reason(rules, rules_on_hold, pools, overrides, rule)
         if reason and "scheduled" in states:
             runtime.ledger.hold_deferred_matches(rule)
         elif not reason and "on_hold" in states:

@@ -132,12 +132,12 @@ def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
 def hold_and_release(runtime: Runtime, rules: RuleSet, runner: str | None, pools: Mapping[str, PoolSlots]) -> None:
     """Hold what today's rules do not let go, and let go of what was on hold for a reason that is over."""
     now = runtime.clock()
-    statuses, said = runtime.ledger.target_statuses(), runtime.ledger.said_by_operators()
+    statuses, overrides = runtime.ledger.target_statuses(), runtime.ledger.overrides()
     for waiting in runtime.ledger.waiting_targets(runner):
         rule, target, held = waiting.rule, waiting.target, waiting.held
         if held == QUEUE_EXHAUSTED:
             continue  # until somebody has mended the queue and says so: `targets enable`
-        reason = delivery_hold_reason(rules, statuses, pools, said, rule, target)
+        reason = delivery_hold_reason(rules, statuses, pools, overrides, rule, target)
         if keeps_waiting(rules, rule, target, held):
             continue
         if reason == held:

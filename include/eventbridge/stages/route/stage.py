@@ -11,7 +11,7 @@ from eventbridge.errors import SparkError
 from eventbridge.model.batch import Batch, BatchFile
 from eventbridge.model.chunk import Chunk, Piece
 from eventbridge.model.lane import REPLAY_LANE_POOL, REPLAY_LANE_WEIGHT, SLOW_LANE_POOL, SLOW_LANE_WEIGHT
-from eventbridge.model.operator_state import OperatorStates
+from eventbridge.model.override import OperatorOverrides
 from eventbridge.model.routed import Routed
 from eventbridge.routing.job import RouteJob, Router, Slice, SliceResult
 from eventbridge.rule import RuleSet
@@ -191,12 +191,12 @@ def _publish(runtime: Runtime, batch: Batch, pools: Mapping[str, PoolSlots] | No
     settings = runtime.settings
     limits = ChunkLimits(runtime.chunk_sizes.small, settings.batch_max_chunks, pools)
     files = runtime.ledger.files(batch.batch_id, "delivery")
-    rules, said = runtime.rules_of(batch), runtime.ledger.said_by_operators()
+    rules, overrides = runtime.rules_of(batch), runtime.ledger.overrides()
     shadows = rules.shadows()
     statuses = {key: status.state for key, status in runtime.ledger.target_statuses().items() if key not in shadows}
     sizes = _SizeOfChunk(rules, runtime.chunk_sizes)
-    lanes = lanes_said(rules, said)
-    plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, said)
+    lanes = overridden_lanes(rules, overrides)
+    plans = cut_chunks(_pieces(batch, files, pools, runtime.ledger.now(), sizes, lanes), limits, statuses, overrides)
     on_hold_seconds = max(
         (each.on_hold_seconds for each in runtime.ledger.deferred_matches_taken_by(batch.batch_id)), default=0.0
     )
@@ -235,11 +235,11 @@ def _pieces(
             )
 
 
-def lanes_said(rules: RuleSet, said: OperatorStates) -> dict[str, tuple[str, int]]:
+def overridden_lanes(rules: RuleSet, overrides: OperatorOverrides) -> dict[str, tuple[str, int]]:
     """Return pool and weight of the rules that operators gave another priority: now, whatever they were routed as."""
     changed = {
         name: rules.rules[name].model_copy(update={"priority": priority})
-        for name, priority in said.priorities().items()
+        for name, priority in overrides.priorities().items()
         if name in rules.rules
     }
     return {name: (rule.pool_name, rule.weight) for name, rule in changed.items()}

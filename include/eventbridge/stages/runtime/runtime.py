@@ -142,7 +142,7 @@ class Runtime:
 
     def in_force(self, rules: RuleSet) -> RuleSet:
         """Return rules as batches take them: those that operators disabled are not enabled."""
-        return rules.disabling(self.ledger.said_by_operators().disabled_rules())
+        return rules.disabling(self.ledger.overrides().disabled_rules())
 
     def rules_of(self, batch: Batch) -> RuleSet:
         """Return the rule set that a batch is pinned to.

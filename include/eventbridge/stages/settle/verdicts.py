@@ -110,7 +110,7 @@ class Judge:
         # one value more than there are chunks: that of a row in none, whose place is NO_CODE
         self._chunk_ids = np.array([*(chunk.chunk_id for chunk in chunks), -1])
         self._untried_due = np.array([*(self._now + _pause(chunk) for chunk in chunks), self._now])
-        self._said = runtime.ledger.said_by_operators()
+        self._overrides = runtime.ledger.overrides()
         reasons = {EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED, *(chunk.held for chunk in chunks if chunk.held)}
         self._held = [TARGET_DISABLED, QUEUE_EXHAUSTED, *sorted(reasons)]
         codes = (self._held.index(chunk.held) if chunk.held else NO_CODE for chunk in chunks)
@@ -193,8 +193,8 @@ class Judge:
 
     def _held_for(self, table: pa.Table, chunk_of: Rows) -> Rows:
         held = self._on_hold_of_chunk[chunk_of]
-        for target, its_rows in _rows_by_target(table).items() if self._said.holds else ():
-            if reason := self._said.hold_reason(*target):
+        for target, its_rows in _rows_by_target(table).items() if self._overrides.holds else ():
+            if reason := self._overrides.hold_reason(*target):
                 held[its_rows] = self._held.index(reason)
         if self._disabled:
             held[_of_targets(table, self._disabled.__contains__)] = _DISABLED

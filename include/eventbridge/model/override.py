@@ -1,4 +1,4 @@
-"""What operators said of rules and targets beside the rule files, and what follows from it for one of them."""
+"""Overrides of rules and targets beside the rule files, and what follows from them for one."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Literal
 
 from eventbridge.model.hold_reasons import EXPECTATION_FAILED, RULE_PAUSED, TARGET_PAUSED
 
-OperatorWord = Literal["paused", "disabled", "priority", "rate"]
+OverrideKind = Literal["paused", "disabled", "priority", "rate"]
 
 
 @dataclass(frozen=True)
-class OperatorState:
-    """One thing that an operator said, who and since when; it holds until it is taken back.
+class OperatorOverride:
+    """One override: who set it and since when; it holds until it is cleared.
 
     `target` "" = of the rule. `value` is a priority's name, or deliveries a second as text; else "".
     """
 
     rule: str
     target: str
-    word: OperatorWord
+    word: OverrideKind
     value: str
-    said_by: str
+    set_by: str
     since: datetime
 
 
-class OperatorStates:
-    """All that operators said, at one moment, and which rules are on hold until an operator releases them."""
+class OperatorOverrides:
+    """All overrides, at one moment, and which rules are on hold until an operator releases them."""
 
     def __init__(self, values: Mapping[tuple[str, str, str], str] | None = None, held: Collection[str] = ()) -> None:
         """Take values by (rule, target, word), and the rules of which an expectation failed."""
@@ -61,6 +61,6 @@ class OperatorStates:
         return {rule: value for (rule, _, word), value in self._values.items() if word == "priority"}
 
     def rate(self, rule: str, target: str, of_file: float | None) -> float | None:
-        """Return how many deliveries a second a target may get: what an operator said, else what its file says."""
+        """Return how many deliveries a second a target may get: its override, else what its file says."""
         value = self._values.get((rule, target, "rate"))
         return of_file if value is None else float(value)

@@ -1,4 +1,4 @@
-"""What operators say of rules and targets: pause, disable, another priority, another rate; and how they take it back.
+"""Overrides of rules and targets: pause, disable, another priority, another rate; and how they are cleared.
 
 Each is written to the ledger at once and holds from the start of the next task; pushes under way heed a pause or
 another rate within about a second. The command line and the DAG `eventbridge_operate_rules` call the same function.
@@ -13,7 +13,7 @@ from typing import Literal, get_args
 from eventbridge.config.quantities import parse_rate
 from eventbridge.errors import UserError
 from eventbridge.model.hold_reasons import RULE_DISABLED, RULE_PAUSED, TARGET_PAUSED
-from eventbridge.model.operator_state import OperatorWord
+from eventbridge.model.override import OverrideKind
 from eventbridge.rule import RuleSet
 from eventbridge.rule.model import Priority
 from eventbridge.stages.operate.find import find_rule, find_target
@@ -34,7 +34,7 @@ Action = Literal[
     "clear rate",
 ]
 
-_WORDS: dict[str, OperatorWord] = {
+_WORDS: dict[str, OverrideKind] = {
     "pause rule": "paused",
     "resume rule": "paused",
     "disable rule": "disabled",
@@ -46,16 +46,16 @@ _WORDS: dict[str, OperatorWord] = {
     "set rate": "rate",
     "clear rate": "rate",
 }
-_TAKE_BACK = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
+_CLEARS = frozenset({"resume rule", "enable rule", "clear priority", "resume target", "clear rate"})
 _OF_TARGET = frozenset({"pause target", "resume target", "set rate", "clear rate"})
 
-#: What is let go at once when a word is taken back.
+#: What is let go at once when an override is cleared.
 _ON_HOLD_FOR = {"resume rule": RULE_PAUSED, "resume target": TARGET_PAUSED, "enable rule": RULE_DISABLED}
 
 
 @dataclass(frozen=True)
-class Said:
-    """What an operator's action came to: `changed` False: it held already, or there was nothing to take back.
+class OverrideResult:
+    """What an operator's action came to: `changed` False: it held already, or there was nothing to clear.
 
     `released` counts the deliveries that are due now.
     """
@@ -77,12 +77,14 @@ class Said:
         return f"{about}: {self.action}{value}, from the next task on{released}"
 
 
-def operate(runtime: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = "") -> Said:
+def operate(
+    runtime: Runtime, action: str, rule: str, target: str = "", value: str = "", by: str = ""
+) -> OverrideResult:
     """Do what an operator wants of a rule, or of one of its targets, and return what it came to.
 
     `action` is one of `Action`; `value` the priority, or a rate such as 10/s; `by` who wants it.
     Raises UserError for an action, value or target that does not fit, NotFoundError for a rule or target that today's
-    files do not name; what was said of one that is gone can still be taken back.
+    files do not name; an override of one that is gone can still be cleared.
     """
     if action not in get_args(Action):
         raise UserError(f"there is no action {action!r}. Actions: {', '.join(get_args(Action))}")
@@ -90,15 +92,17 @@ def operate(runtime: Runtime, action: str, rule: str, target: str = "", value: s
         wanted = "name a target of the rule" if action in _OF_TARGET else "it is about the whole rule: name no target"
         raise UserError(f"{action}: {wanted}")
     word = _WORDS[action]
-    said = {(each.rule, each.target, each.word) for each in runtime.ledger.operator_states()}
-    if action not in _TAKE_BACK or (rule, target, word) not in said:
+    there = {(each.rule, each.target, each.word) for each in runtime.ledger.list_overrides()}
+    if action not in _CLEARS or (rule, target, word) not in there:
         _find(runtime.rule_set(), rule, target)
-    if action in _TAKE_BACK:
-        changed = runtime.ledger.unsay(rule, target, word)
-        found = Said(action, rule, target, "", changed, _release(runtime, action, rule, target))
+    if action in _CLEARS:
+        changed = runtime.ledger.clear_override(rule, target, word)
+        found = OverrideResult(action, rule, target, "", changed, _release(runtime, action, rule, target))
     else:
         kept = _value(action, value)
-        found = Said(action, rule, target, value.strip(), runtime.ledger.say(rule, target, word, kept, by))
+        found = OverrideResult(
+            action, rule, target, value.strip(), runtime.ledger.set_override(rule, target, word, kept, by)
+        )
     log.info("%s, by %s", found, by or "somebody")
     return found
 
@@ -126,14 +130,14 @@ def _value(action: str, value: str) -> str:
 
 
 def _release(runtime: Runtime, action: str, rule: str, target: str) -> int:
-    """Make due what only waited for this word; if the process dies before, the next retry run does it."""
+    """Make due what only waited for this; if the process dies before, the next retry run does it."""
     reason = _ON_HOLD_FOR.get(action)
     if reason is None:
         return 0
     held = [
         row for row in runtime.ledger.pending(state="on_hold", rule=rule) if row.held == reason and row.taken_by is None
     ]
-    again = runtime.ledger.said_by_operators()
+    again = runtime.ledger.overrides()
     released = 0
     for name in sorted({row.target for row in held if not target or row.target == target}):
         instead = again.hold_reason(rule, name)  # the rule goes on, and this target of it is paused still

@@ -1,4 +1,4 @@
-"""The ledger's table of what operators said of rules and targets, beside the rule files."""
+"""The ledger's table of overrides of rules and targets, beside the rule files."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from sqlalchemy import Column, PrimaryKeyConstraint, Table, Text
 
 from eventbridge.ledger.columns import UtcTime
 from eventbridge.ledger.definitions import metadata, one_of
-from eventbridge.model.operator_state import OperatorWord
+from eventbridge.model.override import OverrideKind
 
-#: What holds until an operator takes it back; `target` "" = of the rule.
-operator_state = Table(
+#: What holds until an operator clears it; `target` "" = of the rule.
+override = Table(
     "operator_state",
     metadata,
     Column("rule", Text, nullable=False),
     Column("target", Text, nullable=False),
     Column("word", Text, nullable=False),
     Column("value", Text, nullable=False),
-    Column("said_by", Text, nullable=False),
+    Column("said_by", Text, key="set_by", nullable=False),
     Column("since", UtcTime, nullable=False),
     PrimaryKeyConstraint("rule", "target", "word"),
-    one_of("word", OperatorWord),
+    one_of("word", OverrideKind),
 )

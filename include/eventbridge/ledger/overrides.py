@@ -1,0 +1,42 @@
+"""Overrides of rules and targets, in the ledger: each holds until an operator clears it."""
+
+from __future__ import annotations
+
+from eventbridge.ledger.database import Database
+from eventbridge.ledger.statements import overrides as statements
+from eventbridge.model.override import OperatorOverride, OperatorOverrides, OverrideKind
+
+
+class Overrides(Database):
+    """The part of the ledger about overrides."""
+
+    def list_overrides(self) -> list[OperatorOverride]:
+        """Return all that holds, by rule, target and word."""
+        with self._reading() as connection:
+            return [
+                OperatorOverride(row.rule, row.target, row.word, row.value, row.set_by, row.since)
+                for row in connection.execute(statements.OVERRIDES)
+            ]
+
+    def overrides(self) -> OperatorOverrides:
+        """Return what follows from them, and from expectations that failed: it is on hold until it is released."""
+        with self._reading() as connection:
+            rows = connection.execute(statements.WHAT_HOLDS).all()
+        values = {(row.rule, row.target, row.word): row.value for row in rows if row.word != statements.ON_HOLD}
+        return OperatorOverrides(values, {row.rule for row in rows if row.word == statements.ON_HOLD})
+
+    def set_override(self, rule: str, target: str, word: OverrideKind, value: str, set_by: str) -> bool:
+        """Set an override, from now on; False, and nothing changes, if it holds already."""
+        now = self.now()
+        row = {"rule": rule, "target": target, "word": word, "value": value, "set_by": set_by, "since": now}
+        change = {"of_rule": rule, "of_target": target, "of_word": word, "to": value, "who": set_by, "now": now}
+        with self._writing() as connection:
+            if connection.execute(statements.NOTE_OVERRIDE, row).rowcount == 1:
+                return True
+            return connection.execute(statements.CHANGE_OVERRIDE, change).rowcount == 1
+
+    def clear_override(self, rule: str, target: str, word: OverrideKind) -> bool:
+        """Clear an override; False if there was none."""
+        of = {"of_rule": rule, "of_target": target, "of_word": word}
+        with self._writing() as connection:
+            return connection.execute(statements.DROP_OVERRIDE, of).rowcount == 1
