@@ -1,4 +1,4 @@
-"""Certificates made for one test: authorities, and what they vouch for."""
+"""Certificates made for one test: CAs, and what they vouch for."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def self_signed(name: x509.GeneralName = LOCALHOST) -> Pair:
     return _made("receiver", name, None)
 
 
-def authority(called: str = "authority") -> Pair:
-    """Return an authority of a name."""
+def ca(called: str = "ca") -> Pair:
+    """Return a CA of a name."""
     return _made(called, None, None)
 
 
 def vouched_for(by: Pair, name: x509.GeneralName = LOCALHOST) -> Pair:
-    """Return a certificate for one name that an authority vouches for."""
+    """Return a certificate for one name that a CA vouches for."""
     return _made("vouched for", name, by)
 
 

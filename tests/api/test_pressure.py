@@ -32,7 +32,7 @@ def until(client: httpx.Client, status: int) -> httpx.Response:
 
 
 def test_a_full_disk_is_429(tmp_path: Path) -> None:
-    """Below the water line nothing is taken, of any bus, and the caller learns when to try again."""
+    """Below the watermark nothing is taken, of any bus, and the caller learns when to try again."""
     made = Installation(tmp_path, EVENTBRIDGE_DISK_MIN_FREE_SIZE="1000000GiB")
     with Server(made) as server, server.client(made.token("shop", "publish:*")) as client:
         response = post(client)

@@ -159,7 +159,7 @@ SHAPES: dict[tuple[str, ...], Any] = {
                 "grows": "bool",
             }
         ],
-        "intake_stop": "null",
+        "ingestion_stop": "null",
         "store_quota": "null",
         "unregistered": [],
         "stalled": [],

@@ -87,7 +87,7 @@ class Parties:
 
     receiver: Receiver
     guarded: Receiver
-    authority: certificates.Pair
+    ca: certificates.Pair
     ours: certificates.Pair
     locked: bytes  # our private key
     closed: int
@@ -103,18 +103,18 @@ class Parties:
 def parties(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parties]:
     """The receivers, which write down whole requests elsewhere than the shop is."""
     folder = tmp_path_factory.mktemp("receivers")
-    authority = certificates.authority()
-    (folder / "authority.pem").write_bytes(authority.certificate)
-    own = certificates.vouched_for(authority).write(folder / "own.pem")
-    asking = {"certificate": own, "client_authorities": folder / "authority.pem"}
+    ca = certificates.ca()
+    (folder / "ca.pem").write_bytes(ca.certificate)
+    own = certificates.vouched_for(ca).write(folder / "own.pem")
+    asking = {"certificate": own, "client_ca_certificates": folder / "ca.pem"}
     with (
         Receiver(folder / "open.jsonl", whole=True) as receiver,
         Receiver(folder / "guarded.jsonl", whole=True, **asking) as guarded,
         socket.socket() as taken,
     ):
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take it meanwhile
-        ours = certificates.vouched_for(authority)
-        yield Parties(receiver, guarded, authority, ours, ours.private(SECRET), taken.getsockname()[1])
+        ours = certificates.vouched_for(ca)
+        yield Parties(receiver, guarded, ca, ours, ours.private(SECRET), taken.getsockname()[1])
 
 
 def connections(parties: Parties) -> dict[str, dict[str, Any]]:
@@ -123,7 +123,7 @@ def connections(parties: Parties) -> dict[str, dict[str, Any]]:
     oauth = {"token_url": receiver.url(f"/token/600/{quote(SECRET, safe='')}"), "scope": "orders"}
     wrong = {"token_url": receiver.url("/token/600/another"), "client_secret_in": "body"}
     mutual = {
-        "ca_certificate": parties.authority.certificate.decode(),
+        "ca_certificate": parties.ca.certificate.decode(),
         "client_certificate": ours.certificate.decode(),
         "private_key": parties.locked.decode(),
         "private_key_password": SECRET,

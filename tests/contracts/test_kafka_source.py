@@ -36,7 +36,7 @@ def opened(connection: Connection, topic: str = "flights") -> KafkaLog:
 
 def secure(kafka: Kafka, **changes: str) -> Connection:
     """Return the connection by password over TLS, but for some changes; what is empty is left out."""
-    extra = {"ssl.ca.location": str(kafka.authority), "login": USER, "password": PASSWORD} | changes
+    extra = {"ssl.ca.location": str(kafka.ca), "login": USER, "password": PASSWORD} | changes
     login, password = extra.pop("login"), extra.pop("password")
     extra = {name: value for name, value in extra.items() if value}
     return Connection("shop", "kafka", "127.0.0.1", kafka.ports["secure"], login, password, extra=extra)
@@ -163,7 +163,7 @@ def by_mechanism(mechanism: str, tokens: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_login_over_tls(kafka: Kafka, log: KafkaLog, tokens: str, mechanism: str) -> None:
-    """By each mechanism, password and authority by the connection: reads, publishes, commits."""
+    """By each mechanism, password and CA certificate by the connection: reads, publishes, commits."""
     with closing(opened(secure(kafka, **by_mechanism(mechanism, tokens)))) as secured:
         secured.publish([(b"1", "a")])
         secured.commit("crm", {PARTITION: 1})

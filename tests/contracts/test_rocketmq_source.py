@@ -122,8 +122,8 @@ def test_a_name_server_that_is_down_is_passed_over(rocketmq: RocketMQ, log: Rock
 
 
 def test_a_login_over_tls(secured: RocketMQ) -> None:
-    """Access key, secret key and authority by the connection: publishes, reads, commits."""
-    extra = {"ca_certificate": str(secured.authority)}
+    """Access key, secret key and CA certificate by the connection: publishes, reads, commits."""
+    extra = {"ca_certificate": str(secured.ca)}
     with closing(opened(secured, login=USER, password=PASSWORD, extra=extra)) as log:
         log.publish([(b"1", "a")])
         log.commit("crm", {PARTITION: 1})

@@ -344,7 +344,7 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
     ledger.defer_replay(replay_id, ledger.now() - timedelta(hours=1))
     ledger.set_store_count(QUOTA, ledger.now())
     ran(directed, "eventbridge_retry_deliveries")
-    directed.until("intake has stopped", lambda: ledger.intake_stop() is not None)
+    directed.until("ingestion has stopped", lambda: ledger.ingestion_stop() is not None)
     waiting = (ledger.replay(replay_id).turn, ledger.replay(replay_id).state)
 
     ledger.set_store_count(0, ledger.now())
@@ -353,7 +353,7 @@ def test_a_replay_that_was_left_behind_goes_on_once_there_is_room(directed: Runn
 
     assert waiting == (0, "running")
     assert len(directed.requests("/healthy/accounts")) == before + archived > before
-    assert ledger.intake_stop() is None
+    assert ledger.ingestion_stop() is None
 
 
 def test_a_batch_that_takes_too_long_is_told(directed: Running) -> None:

@@ -26,8 +26,8 @@ from eventbridge.routing.job import Router
 from eventbridge.rule import Bus, RuleSet, load_rules
 from eventbridge.sources.embedded.bus import EmbeddedBus
 from eventbridge.sources.protocol import LogSource
+from eventbridge.stages.runtime.inbox import Inbox
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.spool import Spool
 from eventbridge.testing.poison import route_with_poison
 from eventbridge.testing.receiver import ADDRESSES
 
@@ -133,9 +133,9 @@ class World(Runtime):
         return moved_rule_set() if (self.folder / _MOVED).exists() else rule_set()
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open its bus, in worlds where that is a queue by way of the spool."""
+        """Open its bus, in worlds where that is a queue by way of the inbox."""
         if self.kind == QUEUE_KIND:
-            return Spool(bus.name, {"events": _partition(self.folder, self.clock)}, self.ledger, self.store)
+            return Inbox(bus.name, {"events": _partition(self.folder, self.clock)}, self.ledger, self.store)
         return super().open_source(bus)
 
     @property

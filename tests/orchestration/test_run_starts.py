@@ -419,9 +419,9 @@ def test_runs_that_fail_in_the_middle_of_a_batch_come_ever_later(watch: Watch, c
     assert seconds_of_run_starts(watch, clock, 1_200) == [60, 120, 240, 480, 960]
 
 
-def test_a_stopped_intake_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
+def test_a_stopped_ingestion_is_looked_at_every_15_s(watch: Watch, clock: Clock) -> None:
     """Only a run finds out that there is room again."""
-    assert watch.runtime.ledger.stop_intake("the disk is full", "disk")
+    assert watch.runtime.ledger.stop_ingestion("the disk is full", "disk")
     publish(watch)
     watch.look()
 

@@ -124,9 +124,9 @@ class Kafka:
         return f"kafka://{self.servers}"
 
     @property
-    def authority(self) -> Path:
+    def ca(self) -> Path:
         """The certificate that vouches for its other listener."""
-        return self.folder / "authority.pem"
+        return self.folder / "ca.pem"
 
     def start(self) -> None:
         """Start it and wait until it responds; raises ToolMissing if it does not."""
@@ -162,9 +162,9 @@ class Kafka:
 
     def _format(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        authority = certificates.authority()
-        self.authority.write_bytes(authority.certificate)
-        certificates.vouched_for(authority).write(self.folder / "broker.pem")
+        ca = certificates.ca()
+        self.ca.write_bytes(ca.certificate)
+        certificates.vouched_for(ca).write(self.folder / "broker.pem")
         jaas = _JAAS.format(user=USER, password=PASSWORD)
         properties = _PROPERTIES.format(folder=self.folder, jaas=jaas, scram=_SCRAM, tokens=_TOKENS, **self.ports)
         (self.folder / "server.properties").write_text(properties)

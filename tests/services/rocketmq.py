@@ -145,9 +145,9 @@ class RocketMQ:
         return f"rocketmq://{self.servers}"
 
     @property
-    def authority(self) -> Path:
+    def ca(self) -> Path:
         """The certificate that vouches for it."""
-        return self.folder / "authority.pem"
+        return self.folder / "ca.pem"
 
     def start(self, which: str = "broker") -> None:
         """Start a broker and wait until it responds; raises ToolMissing if it does not."""
@@ -213,9 +213,9 @@ class RocketMQ:
             (self.folder / f"{which}.conf").write_text(settings)
         (self.folder / "names.conf").write_text(f"listenPort={self.ports['names']}\nbindAddress=127.0.0.1\n")
         (self.folder / "tls.properties").write_text(_TLS.format(folder=self.folder))
-        authority = certificates.authority()
-        self.authority.write_bytes(authority.certificate)
-        own = certificates.vouched_for(authority)
+        ca = certificates.ca()
+        self.ca.write_bytes(ca.certificate)
+        own = certificates.vouched_for(ca)
         (self.folder / "certificate.pem").write_bytes(own.certificate)
         (self.folder / "key.pem").write_bytes(own.private())
 

@@ -208,20 +208,20 @@ def test_a_short_disk_stops_planning_only(site: Any, order: Callable[..., bytes]
     assert listen(site.reopen(disk_min_free_size="1000GiB"), "orders") == batch_id
 
 
-def test_intake_resumes_by_itself_above_the_high_line(site: Any, order: Callable[..., bytes]) -> None:
+def test_ingestion_resumes_by_itself_above_the_high_watermark(site: Any, order: Callable[..., bytes]) -> None:
     """Between both lines it stays as it is; each change is one operational event, however often somebody looks."""
     site.publish(order(1))
     between = {"disk_min_free_size": "0", "disk_resume_free_size": "1000GiB"}
     short = site.reopen(disk_min_free_size="1000GiB")
     assert listen(short, "orders") is None
-    assert "EVENTBRIDGE_DISK_MIN_FREE_SIZE" in short.ledger.intake_stop().reason
+    assert "EVENTBRIDGE_DISK_MIN_FREE_SIZE" in short.ledger.ingestion_stop().reason
     assert listen(site.reopen(**between), "orders") is None
 
     assert listen(site.reopen(), "orders") is not None
 
     assert listen(site.reopen(**between), "orders") is not None
-    assert site.runtime.ledger.intake_stop() is None
-    assert [event["type"] for event in operational_events(site.runtime)] == ["intake.stopped", "intake.resumed"]
+    assert site.runtime.ledger.ingestion_stop() is None
+    assert [event["type"] for event in operational_events(site.runtime)] == ["ingestion.stopped", "ingestion.resumed"]
 
 
 def test_an_unknown_runner_is_an_error(site: Any) -> None:

@@ -13,7 +13,7 @@ from eventbridge.api.publish_rates import PublishRates
 from eventbridge.api.refusal import Refused
 from eventbridge.api.writer import BusWriter, Places
 from eventbridge.decision.bus_pressure import Refusal, refusal
-from eventbridge.decision.water_lines import WaterLines
+from eventbridge.decision.watermarks import Watermarks
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
 from eventbridge.stages.operate.bus_pressure import BusWatch
@@ -87,7 +87,7 @@ class Buses:
                 rules = await self.rules()
                 runners = [runner for runner, name in rules.runners().items() if name == bus.name]
                 look = await asyncio.to_thread(opened.watch.look, runners, rules)
-                opened.refusal = refusal(look, self._lines, bus.max_backlog, opened.refusal)
+                opened.refusal = refusal(look, self._watermarks, bus.max_backlog, opened.refusal)
                 opened.looked_at = time.monotonic()
         if opened.refusal is not None:
             raise Refused(
@@ -116,9 +116,9 @@ class Buses:
         await asyncio.gather(*self._closing, *(_close(each) for each in opened.values()))
 
     @property
-    def _lines(self) -> WaterLines:
+    def _watermarks(self) -> Watermarks:
         settings = self._runtime.settings
-        return WaterLines(settings.disk_min_free_size, settings.disk_resume_free_size)
+        return Watermarks(settings.disk_min_free_size, settings.disk_resume_free_size)
 
     def _opened(self, bus: Bus) -> _Open:
         """Return a bus of the current rules, opened; awaits nothing, so that what it returns is not closed yet."""

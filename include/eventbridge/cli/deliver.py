@@ -86,7 +86,7 @@ def deliver(
         router = ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
         interrupts.begin()
         idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
-        stopped = runtime.ledger.intake_stop()
+        stopped = runtime.ledger.ingestion_stop()
     if as_json:
         show_json(idle)
     else:

@@ -70,8 +70,8 @@ def _paragraphs(found: Status) -> Iterator[list[str]]:
         since = cell_text(found.rules_since)
         head = f"Errors in the rule files; batches go on with the rules in force since {since} UTC:"
         yield [head, *(f"  {line}" for line in named_lines(found.errors))]
-    if found.intake_stop is not None:
-        stop = found.intake_stop
+    if found.ingestion_stop is not None:
+        stop = found.ingestion_stop
         yield [f"No new batch is planned since {cell_text(stop.since)} UTC: {stop.reason}."]
     if found.store_quota is not None:
         yield [_of_store(found.store_quota)]

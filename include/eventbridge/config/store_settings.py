@@ -12,7 +12,7 @@ DAY = 86_400.0
 
 
 class StoreSettings(BaseModel):
-    """The water lines of the store, and what retention removes."""
+    """The disk watermarks of the store, and what retention removes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from eventbridge.config.quantities import write_size
-from eventbridge.decision.water_lines import Room, WaterLines, quota_room, short_of
-from eventbridge.model.intake_stop import StopCause
+from eventbridge.decision.watermarks import Room, Watermarks, quota_room, short_of
+from eventbridge.model.ingestion_stop import StopCause
 from eventbridge.model.store_size import StoreQuota
 
 #: When a program may try again; a backlog goes sooner than a disk is made room on.
@@ -37,14 +37,14 @@ class Refusal:
     cause: StopCause | None  # None: its backlog
 
 
-def refusal(look: BusLook, lines: WaterLines, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
+def refusal(look: BusLook, watermarks: Watermarks, max_backlog: int | None, before: Refusal | None) -> Refusal | None:
     """Return why a bus takes nothing now, None if it does; `before`: what was said at the look before."""
-    rooms = [Room("disk", look.free_bytes, lines)]
+    rooms = [Room("disk", look.free_bytes, watermarks)]
     if look.store is not None:
         rooms.append(quota_room(look.store.held, look.store.quota, look.store.resume))
     short = short_of(rooms, before.cause if before is not None else None)
     if short is not None:
-        return Refusal(_reason(look, lines, short), DISK_RETRY_SECONDS, short.cause)
+        return Refusal(_reason(look, watermarks, short), DISK_RETRY_SECONDS, short.cause)
     if look.owner_full:
         return Refusal(look.owner_full, DISK_RETRY_SECONDS, None)
     if max_backlog is not None and look.backlog is not None and look.backlog > max_backlog:
@@ -53,10 +53,10 @@ def refusal(look: BusLook, lines: WaterLines, max_backlog: int | None, before: R
     return None
 
 
-def _reason(look: BusLook, lines: WaterLines, short: Room) -> str:
+def _reason(look: BusLook, watermarks: Watermarks, short: Room) -> str:
     if short.cause == "quota" and look.store is not None:
         return (
             f"the store holds {look.store.held:,} bytes, its quota is {write_size(look.store.quota)}; "
             f"events are taken again once it holds {write_size(look.store.resume)} or less"
         )
-    return f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(lines.high)}"
+    return f"its disk has {look.free_bytes:,} bytes free; it takes events again from {write_size(watermarks.high)}"

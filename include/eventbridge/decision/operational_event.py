@@ -16,7 +16,7 @@ from eventbridge.decision.quality import told_failure
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
-from eventbridge.model.intake_stop import IntakeStop
+from eventbridge.model.ingestion_stop import IngestionStop
 from eventbridge.model.pending import RunningLate
 from eventbridge.model.quality import QualityRecord
 from eventbridge.model.target_state import TargetState, TargetStatus
@@ -32,8 +32,8 @@ OperationType = Literal[
     "rules.invalid",
     "quality.checked",
     "quality.failed",
-    "intake.stopped",
-    "intake.resumed",
+    "ingestion.stopped",
+    "ingestion.resumed",
     "schema.discovered",
     "schema.field_lost",
     "schema.field_changed",
@@ -205,18 +205,20 @@ def of_rule_errors(errors: Sequence[str], rule_set: str, time: datetime) -> Oper
     return OperationalEvent(_id("rules.invalid", time.isoformat(), *errors), "rules.invalid", "rules", time, data)
 
 
-def of_intake_stopped(stop: IntakeStop) -> OperationalEvent:
-    """Return the event for intake that stopped: no runner plans a batch; its subject is `intake`."""
-    event_id = _id("intake.stopped", stop.since.isoformat())
+def of_ingestion_stopped(stop: IngestionStop) -> OperationalEvent:
+    """Return the event for ingestion that stopped: no runner plans a batch; its subject is `ingestion`."""
+    event_id = _id("ingestion.stopped", stop.since.isoformat())
     return OperationalEvent(
-        event_id, "intake.stopped", "intake", stop.since, {"reason": stop.reason, "cause": stop.cause}
+        event_id, "ingestion.stopped", "ingestion", stop.since, {"reason": stop.reason, "cause": stop.cause}
     )
 
 
-def of_intake_resumed(stop: IntakeStop, time: datetime) -> OperationalEvent:
-    """Return the event for intake that goes on after a stop."""
+def of_ingestion_resumed(stop: IngestionStop, time: datetime) -> OperationalEvent:
+    """Return the event for ingestion that goes on after a stop."""
     data = {"reason": stop.reason, "cause": stop.cause, "since": stop.since.isoformat()}
-    return OperationalEvent(_id("intake.resumed", stop.since.isoformat()), "intake.resumed", "intake", time, data)
+    return OperationalEvent(
+        _id("ingestion.resumed", stop.since.isoformat()), "ingestion.resumed", "ingestion", time, data
+    )
 
 
 def of_schema(change: SchemaChange, rules: Sequence[str]) -> OperationalEvent:

@@ -23,7 +23,7 @@ EXTRAS: Final[Mapping[str, str]] = {
     "sasl.oauthbearer.client.secret": "instead of password",
     "sasl.oauthbearer.scope": "what the tokens shall be good for",
     "sasl.oauthbearer.method": "`oidc`, and nothing else",
-    "https.ca.location": "the file (PEM) of the authorities that vouch for the token endpoint",
+    "https.ca.location": "the file (PEM) of the CA certificates that vouch for the token endpoint",
     "sasl.kerberos.keytab": "the file with the keys of the principal",
     "sasl.kerberos.principal": "who we are",
     "sasl.kerberos.service.name": "the brokers' service",

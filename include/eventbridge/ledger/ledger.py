@@ -14,7 +14,8 @@ from eventbridge.ledger.deadlines import Deadlines
 from eventbridge.ledger.deferred_matches import DeferredMatches
 from eventbridge.ledger.engines.registry import BUSY_TIMEOUT_SECONDS
 from eventbridge.ledger.event_index import EventIndex
-from eventbridge.ledger.intake import Intake
+from eventbridge.ledger.inbox import Inbox
+from eventbridge.ledger.ingestion import Ingestion
 from eventbridge.ledger.kept_responses import KeptResponses
 from eventbridge.ledger.moments import Moments
 from eventbridge.ledger.offsets import Offsets
@@ -34,7 +35,6 @@ from eventbridge.ledger.route_tries import RouteTries
 from eventbridge.ledger.rules import Rules
 from eventbridge.ledger.run_again import runs_lost_transactions_again
 from eventbridge.ledger.schemas import Schemas
-from eventbridge.ledger.spool import Spool
 from eventbridge.ledger.stats import Stats
 from eventbridge.ledger.store_sizes import StoreSizes
 from eventbridge.ledger.streaming_leases import StreamingLeases
@@ -47,7 +47,7 @@ class Ledger(
     Batches,
     Schemas,
     StreamingLeases,
-    Spool,
+    Inbox,
     Chunks,
     RouteTries,
     DeferredMatches,
@@ -70,7 +70,7 @@ class Ledger(
     EventIndex,
     Stats,
     Quality,
-    Intake,
+    Ingestion,
     StoreSizes,
     ApiTokens,
     KeptResponses,

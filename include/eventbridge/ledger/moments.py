@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from eventbridge.ledger.batches import to_batch
 from eventbridge.ledger.database import Database
 from eventbridge.ledger.offsets import offsets_of
-from eventbridge.ledger.statements import intake as intake_statements
+from eventbridge.ledger.statements import ingestion as ingestion_statements
 from eventbridge.ledger.statements import moment as statements
 from eventbridge.ledger.statements import targets as target_statements
 from eventbridge.ledger.stats import stats_ever
@@ -51,5 +51,5 @@ class Moments(Database):
                 targets=tuple(
                     TargetStatus(**row._mapping) for row in connection.execute(target_statements.TARGET_STATUSES)
                 ),
-                intake_stopped=connection.execute(intake_statements.INTAKE_STOP).first() is not None,
+                ingestion_stopped=connection.execute(ingestion_statements.INGESTION_STOP).first() is not None,
             )

@@ -26,7 +26,8 @@ from eventbridge.ledger.columns import FileDetailText, JsonText, Message, RowId,
 from eventbridge.ledger.definitions import metadata as metadata
 from eventbridge.ledger.definitions import one_of, partial, word
 from eventbridge.ledger.event_index_tables import event_index as event_index
-from eventbridge.ledger.intake_table import intake_stop as intake_stop
+from eventbridge.ledger.inbox_table import inbox_file as inbox_file
+from eventbridge.ledger.ingestion_table import ingestion_stop as ingestion_stop
 from eventbridge.ledger.override_tables import override as override
 from eventbridge.ledger.pending_table import ON_HOLD as ON_HOLD
 from eventbridge.ledger.pending_table import PENDING_KIND as PENDING_KIND
@@ -52,7 +53,6 @@ from eventbridge.ledger.retention_tables import sweep as sweep
 from eventbridge.ledger.rule_tables import rule_change as rule_change
 from eventbridge.ledger.rule_tables import rules_in_force as rules_in_force
 from eventbridge.ledger.schema_table import event_schema as event_schema
-from eventbridge.ledger.spool_table import spooled as spooled
 from eventbridge.ledger.stat_table import stat as stat
 from eventbridge.ledger.store_size_tables import batch_size as batch_size
 from eventbridge.ledger.store_size_tables import store_size as store_size

@@ -36,4 +36,4 @@ class Moment:
     open_batches: tuple[Batch, ...]
     ranges: tuple[tuple[str, Range], ...]  # of normal batches that are not committed, with their runners
     targets: tuple[TargetStatus, ...]
-    intake_stopped: bool
+    ingestion_stopped: bool

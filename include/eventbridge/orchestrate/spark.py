@@ -55,7 +55,7 @@ def open_router(runtime: Runtime) -> Router:
 def open_lander(bus: Bus) -> Lander | None:
     """Return who lands a large batch of a bus in parts: the workers of a Spark Connect server; only a task may ask.
 
-    None where the bus is embedded or of queues, whose spool is the ledger's; and where the connection is of another
+    None where the bus is embedded or of queues, whose inbox is the ledger's; and where the connection is of another
     type, or there is none: route says what is wrong.
     """
     if bus.source.is_queue or not getattr(bus.source, "connection", None):

@@ -210,7 +210,7 @@ class Watch:
 
     def _progress(self, runner: str, mark: Hashable, of_batch: Hashable) -> Hashable:
         """Return what a run changes; None where a run without work is right: it looks for room, or at new rules."""
-        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.intake_stop() is not None:
+        if runner_subject(runner) in self._with_new_rules or self.runtime.ledger.ingestion_stop() is not None:
             return None
         return mark, of_batch
 

@@ -31,8 +31,8 @@ RECEIVED = pa.schema(
     ]
 )
 
-#: One message as the spool keeps it: without what acknowledges it; its offset is its place in the spool.
-SPOOLED = pa.schema([field for field in RECEIVED if field.name != "receipt"])
+#: One message as the inbox keeps it: without what acknowledges it; its offset is its place in the inbox.
+STORED = pa.schema([field for field in RECEIVED if field.name != "receipt"])
 
 
 def message_block(

@@ -25,14 +25,14 @@ def buffer(bus: str, planned_at: datetime, batch_id: str, attempt: str) -> str:
     return f"buffer/bus={bus}/date={at:%Y-%m-%d}/hour={at:%H}/{batch_id}-{attempt}.parquet"
 
 
-def spool(bus: str, topic: str, at: datetime, attempt: str) -> str:
+def inbox(bus: str, topic: str, at: datetime, attempt: str) -> str:
     """Return the path of a file of what a queue handed out at a time; `attempt` is unique per try."""
-    return f"spool/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
+    return f"inbox/bus={bus}/topic={topic}/date={at.astimezone(UTC):%Y-%m-%d}/{attempt}.parquet"
 
 
-def spool_of_topic(bus: str, topic: str) -> str:
-    """Return what the paths of all files of a topic's spool begin with; days are sorted by it."""
-    return f"spool/bus={bus}/topic={topic}/"
+def inbox_of_topic(bus: str, topic: str) -> str:
+    """Return what the paths of all files of a topic's inbox begin with; days are sorted by it."""
+    return f"inbox/bus={bus}/topic={topic}/"
 
 
 def canary() -> str:

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import pycurl
 
-from eventbridge.targets.address_guard import SETTING, AddressGuard
 from eventbridge.targets.redaction import Form
+from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
 from eventbridge.targets.tls import Tls
 from eventbridge.version import __version__
 
@@ -41,7 +41,7 @@ class Endpoint:
     url: str = field(repr=False)
     timeout_seconds: float
     allow_http: bool
-    guard: AddressGuard
+    guard: SsrfGuard
     tls: Tls = field(default_factory=Tls)
     secrets: tuple[Form, ...] = field(default=(), repr=False)
     whole_responses: bool = False
@@ -78,7 +78,7 @@ class SocketGuard:
 
     __slots__ = ("_guard", "opened", "refusals")
 
-    def __init__(self, guard: AddressGuard) -> None:
+    def __init__(self, guard: SsrfGuard) -> None:
         self._guard = guard
         self.refusals: list[str] = []
         self.opened = False
@@ -148,8 +148,8 @@ def easy_handle(
         options |= {pycurl.VERBOSE: 1, pycurl.DEBUGFUNCTION: take_debug}
     else:
         options[pycurl.HTTP_VERSION] = pycurl.CURL_HTTP_VERSION_1_1
-    if tls.authorities is not None:
-        options[pycurl.CAINFO_BLOB] = tls.authorities
+    if tls.ca_certificates is not None:
+        options[pycurl.CAINFO_BLOB] = tls.ca_certificates
     elif tls.system_file is not None:
         options[pycurl.CAINFO] = str(tls.system_file)
     if tls.certificate is not None and tls.private_key is not None:
@@ -157,7 +157,7 @@ def easy_handle(
     for option, value in options.items():
         curl.setopt(option, value)
     send_to(curl, endpoint.url)
-    if tls.authorities is not None:  # and nobody else: libcurl was built with files of its own
+    if tls.ca_certificates is not None:  # and nobody else: libcurl was built with files of its own
         curl.unsetopt(pycurl.CAINFO)
         curl.unsetopt(pycurl.CAPATH)
     return curl

@@ -10,7 +10,6 @@ from eventbridge.decision.batch_request import Limits
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.targets.access import Access
 from eventbridge.targets.address import address_of, secrets_in
-from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.credentials import Credentials, credentials_of
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.http import HttpTarget
@@ -18,6 +17,7 @@ from eventbridge.targets.http_batch_requests import BatchingHttpTarget
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
+from eventbridge.targets.ssrf_guard import SsrfGuard
 from eventbridge.targets.tls import Tls, tls_of
 from eventbridge.targets.tokens import TokenClient
 
@@ -28,7 +28,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
     Its connection is read now, and again after 401 or 407.
     """
     rule, target, connections, clock = opening.rule, opening.target, opening.connections, opening.clock
-    guard = AddressGuard(opening.allow_addresses)
+    guard = SsrfGuard(opening.allow_addresses)
     first = None if target.connection is None else connections(target.connection)
     url, tls = address_of(rule, target, first), _tls_of(first)
     endpoint = Endpoint(

@@ -11,9 +11,9 @@ from eventbridge import rule as rules
 from eventbridge.config.connection import Connection
 from eventbridge.rule.registry import load_opener
 from eventbridge.rule.types import TARGET_TYPES
-from eventbridge.targets.address_guard import Network
 from eventbridge.targets.opening import Opening
 from eventbridge.targets.protocol import Target
+from eventbridge.targets.ssrf_guard import Network
 
 
 def open_target(

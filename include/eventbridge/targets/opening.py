@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from eventbridge import rule as rules
 from eventbridge.config.connection import Connection
 from eventbridge.errors import UserError
-from eventbridge.targets.address_guard import Network
+from eventbridge.targets.ssrf_guard import Network
 
 AnyTarget = TypeVar("AnyTarget", bound=rules.Target, covariant=True)
 
@@ -21,7 +21,7 @@ class Opening(Generic[AnyTarget]):
     """One target of a rule, to be opened for one push task.
 
     `connections` finds a connection by its name, each time as it is then. What connects by itself connects to public
-    addresses and to those in `allow_addresses` only (`address_guard`). What writes files writes them below
+    addresses and to those in `allow_addresses` only (`ssrf_guard`). What writes files writes them below
     `file_folders` only. `clock` gives aware times.
     """
 

@@ -1,4 +1,4 @@
-"""What a connection says about TLS: the authorities that a target's server is to be vouched for by, and who we are."""
+"""What a connection says about TLS: the CA certificates that vouch for a target's server, and who we are."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ _PEM = "-----BEGIN "
 class Tls:
     """How a target's servers are verified and what they are shown; PEM throughout.
 
-    `authorities` None: those of the system, in `system_file` (None: libcurl's own). `certificate`, its chain included,
-    and `private_key` come together or not at all.
+    `ca_certificates` None: those of the system, in `system_file` (None: libcurl's own). `certificate`, its chain
+    included, and `private_key` come together or not at all.
     """
 
     system_file: Path | None = None
-    authorities: bytes | None = None
+    ca_certificates: bytes | None = None
     certificate: bytes | None = None
     private_key: bytes | None = field(default=None, repr=False)
 
@@ -45,9 +45,9 @@ def tls_of(connection: Connection | None) -> Tls:
     system_file = _system_file(os.environ.get("SSL_CERT_FILE"))
     if connection is None:
         return Tls(system_file)
-    authorities = _pem(connection, "ca_certificate")
-    if authorities is not None:
-        _certificates(connection, "ca_certificate", authorities)
+    ca_certificates = _pem(connection, "ca_certificate")
+    if ca_certificates is not None:
+        _certificates(connection, "ca_certificate", ca_certificates)
     certificate, key = _pem(connection, "client_certificate"), _pem(connection, "private_key")
     if (certificate is None) != (key is None):
         missing = "private_key" if key is None else "client_certificate"
@@ -55,13 +55,15 @@ def tls_of(connection: Connection | None) -> Tls:
     if certificate is None or key is None:
         if connection.extra.get("private_key_password"):
             raise _unusable(connection, "has an extra `private_key_password` and no `private_key`. Remove it.")
-        return Tls(system_file, authorities)
-    return Tls(system_file, authorities, certificate, _unlocked(connection, certificate, key))
+        return Tls(system_file, ca_certificates)
+    return Tls(system_file, ca_certificates, certificate, _unlocked(connection, certificate, key))
 
 
 @lru_cache(maxsize=1)
 def _system_file(_named: str | None) -> Path | None:
-    """Return the file of the system's authorities, which SSL_CERT_FILE may name: looked up once, not by each target."""
+    """Return the file of the system's CA certificates, which SSL_CERT_FILE may name: looked up once, not by each
+    target.
+    """
     found = ssl.get_default_verify_paths().cafile
     return Path(found) if found else None
 

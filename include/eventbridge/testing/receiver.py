@@ -40,8 +40,8 @@ _POLL_SECONDS = 0.01
 class Receiver:
     """The receiver as a child process, in a `with` block; it ends with the block, and if this process dies.
 
-    `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS. `client_authorities` is one of
-    certificates: with it every client must show a certificate that one of them vouches for.
+    `certificate` is a PEM file of key and certificate: with it the receiver speaks TLS. `client_ca_certificates` is one
+    of certificates: with it every client must show a certificate that one of them vouches for.
     `http2`: it offers HTTP/2 too, for which the package h2 must be there.
     """
 
@@ -51,13 +51,13 @@ class Receiver:
         *,
         whole: bool = False,
         certificate: Path | None = None,
-        client_authorities: Path | None = None,
+        client_ca_certificates: Path | None = None,
         http2: bool = False,
     ) -> None:
         self._log = log
         self._whole = whole
         self._certificate = certificate
-        self._client_authorities = client_authorities
+        self._client_ca_certificates = client_ca_certificates
         self._http2 = http2
         self.port = 0
         self._received: list[dict[str, Any]] = []
@@ -69,7 +69,9 @@ class Receiver:
         command += ["--with-parent"]
         command += ["--whole"] if self._whole else []
         command += ["--certificate", str(self._certificate)] if self._certificate else []
-        command += ["--client-authorities", str(self._client_authorities)] if self._client_authorities else []
+        command += (
+            ["--client-ca-certificates", str(self._client_ca_certificates)] if self._client_ca_certificates else []
+        )
         command += ["--http2"] if self._http2 else []
         environ = child_environment() | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environ)
@@ -150,12 +152,12 @@ def _protocol(*, http2: bool) -> Callable[[Paths, Record], asyncio.Protocol]:
     return Chooser
 
 
-def _context(certificate: Path, client_authorities: Path | None, *, http2: bool) -> ssl.SSLContext:
+def _context(certificate: Path, client_ca_certificates: Path | None, *, http2: bool) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate)
     context.set_alpn_protocols(["h2", "http/1.1"] if http2 else ["http/1.1"])
-    if client_authorities is not None:
-        context.load_verify_locations(client_authorities)
+    if client_ca_certificates is not None:
+        context.load_verify_locations(client_ca_certificates)
         context.verify_mode = ssl.CERT_REQUIRED
     return context
 
@@ -167,13 +169,13 @@ def main() -> None:
     parser.add_argument("--log", type=Path, required=True, help="JSON lines, one a request")
     parser.add_argument("--whole", action="store_true", help="log headers and bodies too")
     parser.add_argument("--certificate", type=Path, help="PEM file of key and certificate: speak TLS")
-    parser.add_argument("--client-authorities", type=Path, help="PEM file: clients need a certificate of theirs")
+    parser.add_argument("--client-ca-certificates", type=Path, help="PEM file: clients need a certificate of theirs")
     parser.add_argument("--http2", action="store_true", help="offer HTTP/2 too")
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     given = parser.parse_args()
     context = None
     if given.certificate is not None:
-        context = _context(given.certificate, given.client_authorities, http2=given.http2)
+        context = _context(given.certificate, given.client_ca_certificates, http2=given.http2)
     asyncio.run(
         _serve(given.port, given.log, context, whole=given.whole, http2=given.http2, with_parent=given.with_parent)
     )

@@ -27,15 +27,15 @@ _SSL_REQUEST = b"\x00\x00\x00\x08\x04\xd2\x16\x2f"
 
 @pytest.fixture
 def trusted(tmp_path: Path) -> certificates.Pair:
-    """An authority that clients trust."""
-    return certificates.authority()
+    """A CA that clients trust."""
+    return certificates.ca()
 
 
 @pytest.fixture
-def authority_file(trusted: certificates.Pair, tmp_path: Path) -> Path:
+def ca_file(trusted: certificates.Pair, tmp_path: Path) -> Path:
     """Its certificate."""
-    (tmp_path / "authority.pem").write_bytes(trusted.certificate)
-    return tmp_path / "authority.pem"
+    (tmp_path / "ca.pem").write_bytes(trusted.certificate)
+    return tmp_path / "ca.pem"
 
 
 @pytest.fixture
@@ -66,11 +66,11 @@ def _serve(server: socket.socket, context: ssl.SSLContext) -> None:
 
 @pytest.mark.parametrize("kind", ["http", "kafka", "rocketmq", "s3"])
 def test_a_certificate_that_has_ended_is_told(
-    kind: str, sending: Sending, port: int, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+    kind: str, sending: Sending, port: int, ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the words of the check; librdkafka does not say what is wrong with a certificate, so there it may be that."""
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority_file))
-    file = quote(str(authority_file), safe="")
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(ca_file))
+    file = quote(str(ca_file), safe="")
     keys = f"{quote(ACCESS_KEY, safe='')}:{quote(SECRET_KEY, safe='')}"
     endpoint = quote(f"https://127.0.0.1:{port}", safe="")
     sending.site.environ["EVENTBRIDGE_CONN_CRM"] = {
@@ -93,10 +93,10 @@ def test_a_certificate_that_has_ended_is_told(
 
 
 def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(
-    port: int, authority_file: Path, monkeypatch: pytest.MonkeyPatch
+    port: int, ca_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is received, and the error names the reason and the field to correct."""
-    monkeypatch.setenv("AWS_CA_BUNDLE", str(authority_file))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(ca_file))
     access = S3Access("us-east-1", f"https://127.0.0.1:{port}", access_key=ACCESS_KEY, secret_key=SECRET_KEY)
 
     with (
@@ -106,9 +106,9 @@ def test_a_queue_of_sqs_whose_certificate_has_ended_is_told(
         queue.receive(1)
 
 
-def test_a_ledger_whose_certificate_has_ended_is_told(port: int, authority_file: Path) -> None:
+def test_a_ledger_whose_certificate_has_ended_is_told(port: int, ca_file: Path) -> None:
     """PostgreSQL: no stage begins, and the error names the reason."""
-    url = f"postgresql://user:word@127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={authority_file}"
+    url = f"postgresql://user:word@127.0.0.1:{port}/postgres?sslmode=verify-full&sslrootcert={ca_file}"
 
     with pytest.raises(EventBridgeError, match="certificate verify failed") as told:
         Ledger.open(url)

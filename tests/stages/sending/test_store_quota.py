@@ -1,4 +1,4 @@
-"""The quota of the store: what it holds is counted, intake stops and resumes by it, and retention makes room."""
+"""The quota of the store: what it holds is counted, ingestion stops and resumes by it, and retention makes room."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_without_a_quota_nothing_is_measured(sending: Sending) -> None:
     assert status(sending.runtime).store_quota is None
 
 
-def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> None:
+def test_ingestion_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> None:
     """With an event for each; what was published meanwhile waits on the bus, and is delivered."""
     delivered(sending)
     held = sending.runtime.ledger.store_count().total
@@ -78,18 +78,18 @@ def test_intake_stops_at_the_quota_and_resumes_by_itself(sending: Sending) -> No
 
     full = sending.site.reopen(store_max_size=held)
     assert listen(full, RUNNER) is None
-    stop = full.ledger.intake_stop()
+    stop = full.ledger.ingestion_stop()
     assert (stop.cause, "EVENTBRIDGE_STORE_MAX_SIZE" in stop.reason) == ("quota", True)
     between = sending.site.reopen(store_max_size=held + 100, store_resume_size=held - 1)
     assert listen(between, RUNNER) is None
     roomy = sending.site.reopen(store_max_size=ROOMY, store_resume_size=held)
     carry(roomy, RUNNER)
 
-    assert roomy.ledger.intake_stop() is None
-    stops = [event for event in operational_events(roomy) if event["type"].startswith("intake.")]
+    assert roomy.ledger.ingestion_stop() is None
+    stops = [event for event in operational_events(roomy) if event["type"].startswith("ingestion.")]
     assert [(event["type"], event["data"]["cause"]) for event in stops] == [
-        ("intake.stopped", "quota"),
-        ("intake.resumed", "quota"),
+        ("ingestion.stopped", "quota"),
+        ("ingestion.resumed", "quota"),
     ]
     assert len(sending.requests()) == 3
 
@@ -124,7 +124,7 @@ def test_an_owner_at_its_quota_stops_its_own_bus_alone(sending: Sending) -> None
 
 
 def test_retention_makes_room_in_the_quota(sending: Sending) -> None:
-    """What it takes is subtracted; then intake goes on without anybody's doing."""
+    """What it takes is subtracted; then ingestion goes on without anybody's doing."""
     delivered(sending)
     sending.site.clock.advance(1)
     delivered(sending)
@@ -179,4 +179,4 @@ def test_replays_and_redrives_wait_for_room_too(sending: Sending, clock: Running
     roomy = sending.site.reopen(store_max_size=ROOMY)
     assert plan_replay(roomy, replay).batch_id is not None
     assert plan_redrive(roomy, redrive).batch_id is not None
-    assert roomy.ledger.intake_stop() is None
+    assert roomy.ledger.ingestion_stop() is None

@@ -55,7 +55,7 @@ def test_what_is_in_the_way_is_told(sending: Sending, kafka: Kafka, target: str,
     sending.site.environ["EVENTBRIDGE_CONN_SHOP"] = kafka.connection
     port = kafka.ports["secure"]
     sending.site.environ["EVENTBRIDGE_CONN_WRONG"] = (
-        f"kafka://flights:wrong@127.0.0.1:{port}/?ssl.ca.location={str(kafka.authority).replace('/', '%2F')}"
+        f"kafka://flights:wrong@127.0.0.1:{port}/?ssl.ca.location={str(kafka.ca).replace('/', '%2F')}"
     )
     sending.rules(crm=target)
 

@@ -1,14 +1,14 @@
-"""When a bus takes no more events: its disk, with two lines, and its backlog."""
+"""When a bus takes no more events: its disk, with two watermarks, and its backlog."""
 
 from __future__ import annotations
 
 import pytest
 
 from eventbridge.decision.bus_pressure import BusLook, refusal
-from eventbridge.decision.water_lines import WaterLines
+from eventbridge.decision.watermarks import Watermarks
 from eventbridge.model.store_size import StoreQuota
 
-LINES = WaterLines(low=100, high=200)
+LINES = Watermarks(low=100, high=200)
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,7 @@ LINES = WaterLines(low=100, high=200)
         (1000, 10**9, None, False),
     ],
 )
-def test_a_bus_is_full_below_its_water_line_or_beyond_its_backlog(
+def test_a_bus_is_full_below_its_watermark_or_beyond_its_backlog(
     free: int | None, backlog: int | None, most: int | None, refused: bool
 ) -> None:
     """What cannot be told, or has no limit, refuses nothing."""
@@ -30,7 +30,7 @@ def test_a_bus_is_full_below_its_water_line_or_beyond_its_backlog(
 
 
 def test_a_disk_that_was_full_takes_events_from_the_high_line_on() -> None:
-    """Between the lines it stays as it was."""
+    """Between the watermarks it stays as it was."""
     full = refusal(BusLook(50, None), LINES, None, None)
 
     assert refusal(BusLook(150, None), LINES, None, full) is not None

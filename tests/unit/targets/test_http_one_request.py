@@ -137,10 +137,10 @@ def _read(connection: socket.socket) -> bytes:
     return data
 
 
-def target_of(server: Server, *, in_flight: int = 1, authority: str | None = None) -> Target:
+def target_of(server: Server, *, in_flight: int = 1, ca: str | None = None) -> Target:
     fields = {"name": "crm", "url": server.url, "allow_http": True, "max_in_flight": in_flight, "timeout_seconds": 10.0}
-    held = Connection("crm", "http", extra={"any_host": True, "ca_certificate": authority})
-    rule = HttpFields.model_validate(fields | ({"connection": "crm"} if authority else {}))
+    held = Connection("crm", "http", extra={"any_host": True, "ca_certificate": ca})
+    rule = HttpFields.model_validate(fields | ({"connection": "crm"} if ca else {}))
     return open_target("r", rule, lambda _: held, now, LOOPBACK)
 
 
@@ -215,7 +215,7 @@ def test_a_connection_that_was_closed_while_idle_is_not_used(own: Path, version:
     secure = version == "HTTP/2"
     with (
         closing(Server("response", good=0, certificate=own if secure else None)) as server,
-        closing(target_of(server, in_flight=3, authority=own.read_text() if secure else None)) as target,
+        closing(target_of(server, in_flight=3, ca=own.read_text() if secure else None)) as target,
     ):
         responses = []
         for requests in (1, 1, 1, 1, 1, 1) if secure else (1, 1, 3, 1):
@@ -233,7 +233,7 @@ def test_a_request_that_an_http2_server_says_it_did_not_process_is_sent_again(en
     """nginx gives each connection up after 1,000 requests: that must cost none of those on their way an attempt."""
     with (
         closing(Server(ending, good=1, bad=1, certificate=own)) as server,
-        closing(target_of(server, authority=own.read_text())) as target,
+        closing(target_of(server, ca=own.read_text())) as target,
     ):
         responses = responses_of(target, 4)
 
@@ -246,7 +246,7 @@ def test_a_request_of_http2_is_sent_once(ending: str, own: Path) -> None:
     """A connection that closes after it took a request is one failed attempt."""
     with (
         closing(Server(ending, good=1, certificate=own)) as server,
-        closing(target_of(server, authority=own.read_text())) as target,
+        closing(target_of(server, ca=own.read_text())) as target,
     ):
         responses = responses_of(target, 2)
 

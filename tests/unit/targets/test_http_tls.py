@@ -78,26 +78,24 @@ def test_a_self_signed_server_is_refused(receiver: Receiver) -> None:
 
 
 def test_a_trusted_server_is_delivered_to(receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An authority of one's own is trusted by SSL_CERT_FILE."""
+    """A CA certificate of one's own is trusted by SSL_CERT_FILE."""
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
 
     assert response_of(receiver.url("/healthy/trusted")).accepted
 
 
 @pytest.mark.parametrize("form", ["pem", "path"])
-def test_a_connection_names_its_authority(receiver: Receiver, own: Path, form: str) -> None:
+def test_a_connection_names_its_ca(receiver: Receiver, own: Path, form: str) -> None:
     """Extra `ca_certificate`, PEM or a path, vouches for the servers of this connection."""
     extra = {"ca_certificate": own.read_text() if form == "path" else str(own)}
 
     assert response_of(receiver.url("/healthy/by-connection"), extra).accepted
 
 
-def test_a_connections_authority_is_the_only_one(
-    receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whom the system trusts does not count for a connection that names its own authority."""
+def test_the_ca_of_a_connection_is_the_only_one(receiver: Receiver, own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whom the system trusts does not count for a connection that names its own CA."""
     monkeypatch.setenv("SSL_CERT_FILE", str(own))
-    other = certificates.authority().certificate.decode()
+    other = certificates.ca().certificate.decode()
 
     assert outcome(response_of(receiver.url("/healthy"), {"ca_certificate": other})) == (False, None, "TlsError")
 
@@ -136,12 +134,12 @@ def test_tls_before_1_2_is_refused(own: Path) -> None:
 
 def test_a_client_shows_its_certificate(tmp_path: Path) -> None:
     """A server that asks for one gets that of the connection, whose key may be locked; without it nothing is sent."""
-    trusted = certificates.authority()
+    trusted = certificates.ca()
     server, client = certificates.vouched_for(trusted), certificates.vouched_for(trusted)
-    (tmp_path / "authority.pem").write_bytes(trusted.certificate)
+    (tmp_path / "ca.pem").write_bytes(trusted.certificate)
     shown = {"client_certificate": client.certificate.decode(), "private_key": client.private("hush").decode()}
     extra = {"ca_certificate": trusted.certificate.decode()}
-    files = {"certificate": server.write(tmp_path / "server.pem"), "client_authorities": tmp_path / "authority.pem"}
+    files = {"certificate": server.write(tmp_path / "server.pem"), "client_ca_certificates": tmp_path / "ca.pem"}
     with Receiver(tmp_path / "log.jsonl", **files) as receiver:  # type: ignore[arg-type]
         with_it = response_of(receiver.url("/healthy"), extra | shown | {"private_key_password": "hush"})
         stranger = certificates.self_signed()

@@ -165,7 +165,7 @@ def test_a_token_endpoint_that_gives_none(receiver: Receiver, path: str, said: s
 
 
 def test_a_token_endpoint_inside_is_refused(receiver: Receiver) -> None:
-    """The guard of addresses is that of the target: a connection's token_url leads nowhere else."""
+    """SSRF protection is that of the target: a connection's token_url leads nowhere else."""
     rule = HttpFields(name="crm", url="https://crm.example/", allow_http=True, connection="crm")
     with closing(open_target("r", rule, lambda _: client(receiver.url("/token/9/x/inside")), now)) as target:
         [response] = responses_of(target)
@@ -209,7 +209,7 @@ def test_a_name_that_cannot_be_looked_up_costs_the_time_out(tmp_path: Path) -> N
 
 
 def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:
-    """The connection's authority counts for both; without it the secret does not leave."""
+    """The connection's CA certificate counts for both; without it the secret does not leave."""
     own = certificates.self_signed()
     with Receiver(tmp_path / "log.jsonl", certificate=own.write(tmp_path / "own.pem")) as receiver:
         unknown = client(receiver.url("/token/600/hushhush"))

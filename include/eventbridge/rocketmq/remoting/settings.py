@@ -9,19 +9,19 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Tls:
-    """How the servers are known: by an authority's file (PEM), "": by those that this machine trusts.
+    """How the servers are known: by the file (PEM) of CA certificates, "": by those that this machine trusts.
 
     `certificate` and `key` are files by which they know us, if they ask. `check_name` False: any name will do.
     """
 
-    authority: str = ""
+    ca_file: str = ""
     certificate: str = ""
     key: str = ""
     check_name: bool = True
 
     def context(self) -> ssl.SSLContext:
         """Return what wraps sockets; raises OSError (ssl.SSLError) where a file cannot be used."""
-        context = ssl.create_default_context(cafile=self.authority or None)
+        context = ssl.create_default_context(cafile=self.ca_file or None)
         context.check_hostname = self.check_name
         if self.certificate:
             context.load_cert_chain(self.certificate, self.key or None)

@@ -36,7 +36,7 @@ from eventbridge.stages.ingest.later_partition import later_start
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.ingest.room import is_intake_stopped
+from eventbridge.stages.ingest.room import is_ingestion_stopped
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.told import told
@@ -112,14 +112,14 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
             return _listen(runtime, runner, pools, holder)
         most = events_to_hand_out(runtime, runner, rules, pools)
         if isinstance(source, TakesIn):
-            if is_intake_stopped(runtime):
+            if is_ingestion_stopped(runtime):
                 return None
             _take_in(runtime, runner, source, _Room(offsets, until, most))
         opens = holder is not None and not (until or handover.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
         room = _Room(offsets, until, most)
         plan = _opened(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)
-    if is_intake_stopped(runtime):
+    if is_ingestion_stopped(runtime):
         return None
     if not plan.ranges:
         return _adopt_orphaned_batch(runtime, runner, arriving)
@@ -245,7 +245,7 @@ def _most_events(runtime: Runtime, runner: str, room: _Room, backlog: int = 0) -
 
 
 def _take_in(runtime: Runtime, runner: str, source: LogSource, room: _Room) -> None:
-    """Take messages over from queues, so that the spool holds what a batch may take."""
+    """Take messages over from queues, so that the inbox holds what a batch may take."""
     held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
     if isinstance(source, TakesIn) and (most := _most_events(runtime, runner, room) - held) > 0:
         source.take_in(most)

@@ -15,7 +15,7 @@ from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.ingest.deleted_range import any_passed_over
 from eventbridge.stages.ingest.reload import take_up_rules
-from eventbridge.stages.ingest.room import is_intake_stopped
+from eventbridge.stages.ingest.room import is_ingestion_stopped
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 
@@ -41,7 +41,7 @@ def open_following(
     refuse_other_log(runtime, former.runner, bus, source)
     if any_passed_over(bus, source, ends):
         return None
-    if storage_refusal(runtime, taken.rules, bus) or is_intake_stopped(runtime):
+    if storage_refusal(runtime, taken.rules, bus) or is_ingestion_stopped(runtime):
         return None
     now = runtime.ledger.now()
     batch = Batch(

@@ -1,12 +1,12 @@
-"""Stops and resumes intake, and replays and redrives, by the room there is: free on the store's disk, in its quota."""
+"""Stops and resumes ingestion, and replays and redrives, by the room there is: free on the store's disk, in its quota."""
 
 from __future__ import annotations
 
 import logging
 
 from eventbridge.config.quantities import write_size
-from eventbridge.decision.water_lines import Room, WaterLines, short_of
-from eventbridge.model.intake_stop import IntakeStop
+from eventbridge.decision.watermarks import Room, Watermarks, short_of
+from eventbridge.model.ingestion_stop import IngestionStop
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import room_in_quota
@@ -18,16 +18,16 @@ log = logging.getLogger(__name__)
 LOOK_AGAIN_SECONDS = 5.0
 
 
-def is_intake_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
+def is_ingestion_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
     """Return whether nothing new is to be taken now; notes in the ledger, and tells, when that changes.
 
     `again`: how loud the log says that it is stopped as it was.
     """
-    stop = runtime.ledger.intake_stop()
+    stop = runtime.ledger.ingestion_stop()
     short = short_of(_rooms(runtime), stop.cause if stop is not None else None)
     changed = False
     if stop is not None and (short is None or short.cause != stop.cause):
-        changed = runtime.ledger.resume_intake()
+        changed = runtime.ledger.resume_ingestion()
         if changed:
             log.warning("there is room again; new batches were not planned since %s: %s", stop.since, stop.reason)
         stop = None
@@ -39,16 +39,16 @@ def is_intake_stopped(runtime: Runtime, again: int = logging.WARNING) -> bool:
 
 
 def _rooms(runtime: Runtime) -> list[Room]:
-    lines = WaterLines(runtime.settings.disk_min_free_size, runtime.settings.disk_resume_free_size)
-    disk = Room("disk", runtime.store.free_bytes(), lines)
+    watermarks = Watermarks(runtime.settings.disk_min_free_size, runtime.settings.disk_resume_free_size)
+    disk = Room("disk", runtime.store.free_bytes(), watermarks)
     quota = room_in_quota(runtime)
     return [disk] if quota is None else [disk, quota]
 
 
-def _stopped(runtime: Runtime, stop: IntakeStop | None, short: Room, again: int) -> bool:
+def _stopped(runtime: Runtime, stop: IngestionStop | None, short: Room, again: int) -> bool:
     reason = stop.reason if stop is not None else _reason(runtime, short)
     log.log(again if stop is not None else logging.WARNING, "no new batch is planned: %s", reason)
-    return stop is None and runtime.ledger.stop_intake(reason, short.cause)
+    return stop is None and runtime.ledger.stop_ingestion(reason, short.cause)
 
 
 def _reason(runtime: Runtime, short: Room) -> str:
@@ -56,8 +56,8 @@ def _reason(runtime: Runtime, short: Room) -> str:
     if short.cause == "disk":
         return (
             f"the store {runtime.store.uri} has {free:,} bytes free, less than EVENTBRIDGE_DISK_MIN_FREE_SIZE "
-            f"({write_size(short.lines.low)}); it goes on from EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
-            f"({write_size(short.lines.high)}): free some space, or lower both"
+            f"({write_size(short.watermarks.low)}); it goes on from EVENTBRIDGE_DISK_RESUME_FREE_SIZE "
+            f"({write_size(short.watermarks.high)}): free some space, or lower both"
         )
     quota, resume = settings.store_max_size or 0, settings.store_resume_size or 0
     return (

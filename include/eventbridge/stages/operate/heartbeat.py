@@ -110,7 +110,7 @@ def _heartbeat(at: datetime, families: Mapping[str, Family]) -> Heartbeat:
     trouble = [f"the bus {bus} does not respond" for bus in down]
     if difference:
         trouble.insert(0, f"the reconciliation has a difference: {difference} deliveries are neither ended nor pending")
-    if _sum(families["intake_stopped"]):
+    if _sum(families["ingestion_stopped"]):
         trouble.append("no new events are taken: the store has no room")
     trouble += standing_still(at, families)
     return Heartbeat(

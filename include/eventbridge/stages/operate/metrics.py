@@ -260,8 +260,8 @@ def reconciliation_difference(moment: Moment) -> int:
 
 
 def _of_installation(runtime: Runtime, moment: Moment) -> Iterator[Family]:
-    stopped = Sample((), float(moment.intake_stopped))
-    yield _family("intake_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
+    stopped = Sample((), float(moment.ingestion_stopped))
+    yield _family("ingestion_stopped", "gauge", "1 while no runner takes new events, for want of room.", (), [stopped])
     skew = (moment.now - moment.host_now).total_seconds()
     yield _family(
         "clock_skew_seconds",

@@ -15,7 +15,7 @@ from eventbridge.event.plain import plain
 from eventbridge.model.applied_slots import AppliedSlots
 from eventbridge.model.batch import Batch
 from eventbridge.model.deferred_match import DeferredMatch
-from eventbridge.model.intake_stop import IntakeStop
+from eventbridge.model.ingestion_stop import IngestionStop
 from eventbridge.model.override import OperatorOverride
 from eventbridge.model.pending import PendingState
 from eventbridge.model.rule_on_hold import RuleOnHold
@@ -99,7 +99,7 @@ class Status:
     now: datetime
     partitions: tuple[PartitionStatus, ...]
     flows: tuple[PartitionFlow, ...]
-    intake_stop: IntakeStop | None  # why no runner plans a batch
+    ingestion_stop: IngestionStop | None  # why no runner plans a batch
     store_quota: StoreQuota | None  # how much of its quota the store takes, if it has one
     unregistered: tuple[NewRunner, ...]
     stalled: tuple[StalledRunner, ...]
@@ -149,7 +149,7 @@ def status(runtime: Runtime, *, batches: int = 10) -> Status:
         now=runtime.clock(),
         partitions=tuple(partitions),
         flows=tuple(partition_flows(runtime, rules, partitions)),
-        intake_stop=runtime.ledger.intake_stop(),
+        ingestion_stop=runtime.ledger.ingestion_stop(),
         store_quota=store_quota(runtime),
         unregistered=tuple(unregistered),
         stalled=tuple(stalled_runners(runtime, rules)),

@@ -185,7 +185,7 @@ class _Loop:
             self._lease.finish()
             return None
         batch = self._opened()
-        if batch is None:  # intake is stopped, or another runner's batch comes first
+        if batch is None:  # ingestion is stopped, or another runner's batch comes first
             self._lease.stop.wait(_RETRY_SECONDS)
             return None
         if batch.state != "open":  # it was left by somebody, or rules move: the stages send it

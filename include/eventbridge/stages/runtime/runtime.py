@@ -177,15 +177,15 @@ class Runtime:
         return ChunkSizes(self.settings.chunk_max_deliveries, self.settings.chunk_max_size)
 
     def open_source(self, bus: Bus) -> LogSource:
-        """Open the bus to read from; the caller closes it. One of queues is read by way of its spool."""
+        """Open the bus to read from; the caller closes it. One of queues is read by way of its inbox."""
         if not bus.source.is_queue:
             return open_log(bus, self.settings, self.connections, self.clock)
-        from eventbridge.stages.runtime.spool import Spool  # few buses are queues
+        from eventbridge.stages.runtime.inbox import Inbox  # few buses are queues
 
         sources = {
             topic: open_queue(bus, topic, self.settings, self.connections, self.clock) for topic in bus.source.topics
         }
-        return Spool(bus.name, sources, self.ledger, self.store)
+        return Inbox(bus.name, sources, self.ledger, self.store)
 
     def open_publisher(self, bus: Bus) -> Publisher:
         """Open the bus to publish to; the caller closes it. Raises UserError for one that is only read from."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from datetime import datetime, timedelta
 
-from eventbridge.decision.water_lines import Room, quota_room
+from eventbridge.decision.watermarks import Room, quota_room
 from eventbridge.model.batch import Batch
 from eventbridge.model.store_size import BatchSize, StoreQuota
 from eventbridge.stages.runtime.runtime import Runtime
@@ -33,10 +33,10 @@ def count_batch(runtime: Runtime, batch: Batch) -> None:
 
 
 def is_count_due(runtime: Runtime, now: datetime) -> bool:
-    """Return whether everything is to be measured: there is a quota, and it has stopped intake or a day is over."""
+    """Return whether everything is to be measured: there is a quota, and it has stopped ingestion or a day is over."""
     if runtime.settings.store_max_size is None:
         return False
-    counted_at, stop = runtime.ledger.store_count().counted_at, runtime.ledger.intake_stop()
+    counted_at, stop = runtime.ledger.store_count().counted_at, runtime.ledger.ingestion_stop()
     is_stopped = stop is not None and stop.cause == "quota"
     return counted_at is None or is_stopped or now - counted_at >= COUNT_HOLDS
 

@@ -52,7 +52,7 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
     if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
-    # The archive has what a spool held: that keeps only what somebody has not taken.
+    # The archive has what an inbox held: that keeps only what somebody has not taken.
     kept = LEAST_AGE if isinstance(source, TakesIn) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
     before = run.now - kept
     if isinstance(source, TakesIn):

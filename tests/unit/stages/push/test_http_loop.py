@@ -21,10 +21,10 @@ from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.token_lease import Pace
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.targets.access import Access
-from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.http import HttpTarget
+from eventbridge.targets.ssrf_guard import SsrfGuard
 
 
 def now() -> datetime:
@@ -39,7 +39,7 @@ def target() -> HttpTarget:
     """Return one that nothing is sent to."""
     access = Access(Credentials, lambda _client, _seconds: pytest.fail("it has no token"), now)
     return HttpTarget(
-        Endpoint("http://127.0.0.1:1/", 1.0, True, AddressGuard(())), max_in_flight=1, access=access, clock=now
+        Endpoint("http://127.0.0.1:1/", 1.0, True, SsrfGuard(())), max_in_flight=1, access=access, clock=now
     )
 
 

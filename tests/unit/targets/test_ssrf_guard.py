@@ -17,17 +17,17 @@ from eventbridge.decision.response_to_outcome import decide
 from eventbridge.model.outcome import RetryAt
 from eventbridge.model.response import Response
 from eventbridge.rule.model import RetryPolicy
-from eventbridge.targets.address_guard import AddressGuard
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
 from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request
+from eventbridge.targets.ssrf_guard import SsrfGuard
 from eventbridge.testing.receiver import Receiver
 
 
-def guard(*blocks: str) -> AddressGuard:
-    return AddressGuard([ip_network(block) for block in blocks])
+def guard(*blocks: str) -> SsrfGuard:
+    return SsrfGuard([ip_network(block) for block in blocks])
 
 
 def now() -> datetime:

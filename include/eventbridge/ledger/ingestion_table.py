@@ -1,4 +1,4 @@
-"""The ledger's table about intake: at most one row, which says why no new events are taken."""
+"""The ledger's table about ingestion: at most one row, which says why no new events are taken."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sqlalchemy import CheckConstraint, Column, Integer, Table, Text
 from eventbridge.ledger.columns import Message, UtcTime
 from eventbridge.ledger.definitions import metadata
 
-intake_stop = Table(
+ingestion_stop = Table(
     "intake_stop",
     metadata,
     Column("singleton", Integer, primary_key=True, autoincrement=False),

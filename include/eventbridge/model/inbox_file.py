@@ -1,4 +1,4 @@
-"""What the ledger knows of a file of the spool."""
+"""What the ledger knows of a file of the inbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from datetime import datetime
 
 
 @dataclass(frozen=True)
-class Spooled:
+class InboxFile:
     """Messages `start` (included) to `end` (excluded) of a topic, which a queue handed out, in one file of the store.
 
     Not `acknowledged`: the queue may hand them out again; `again` counts messages that it did.
@@ -19,5 +19,5 @@ class Spooled:
     end: int
     path: str
     again: int
-    spooled_at: datetime
+    stored_at: datetime
     acknowledged: bool

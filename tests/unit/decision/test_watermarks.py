@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from eventbridge.decision.water_lines import Room, WaterLines, is_intake_stopped, quota_room, short_of
+from eventbridge.decision.watermarks import Room, Watermarks, is_ingestion_stopped, quota_room, short_of
 
 
 @pytest.mark.parametrize(
@@ -15,9 +15,9 @@ from eventbridge.decision.water_lines import Room, WaterLines, is_intake_stopped
         pytest.param(True, None, False, id="a store that cannot say is never short"),
     ],
 )
-def test_intake_stops_below_and_resumes_above(was_stopped: bool, free: int | None, stopped: bool) -> None:
+def test_ingestion_stops_below_and_resumes_above(was_stopped: bool, free: int | None, stopped: bool) -> None:
     """What was stopped needs more free space than what goes on."""
-    assert is_intake_stopped(was_stopped, free, WaterLines(100, 200)) is stopped
+    assert is_ingestion_stopped(was_stopped, free, Watermarks(100, 200)) is stopped
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_quota_is_a_room_with_lines(was_stopped: bool, held: int, stopped: boo
 
 def test_each_room_resumes_at_its_own_line() -> None:
     """What stopped for want of disk does not wait for the lower line of the quota, nor the other way round."""
-    disk, quota = Room("disk", 150, WaterLines(100, 200)), quota_room(95, 100, 90)
+    disk, quota = Room("disk", 150, Watermarks(100, 200)), quota_room(95, 100, 90)
 
     assert short_of([disk, quota], None) is None
     assert short_of([disk, quota], "disk") == disk

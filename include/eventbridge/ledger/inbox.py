@@ -1,58 +1,64 @@
-"""The spool in the ledger: which files hold what queues handed out, and at which offsets."""
+"""The inbox in the ledger: which files hold what queues handed out, and at which offsets."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
 from eventbridge.ledger.database import Database
-from eventbridge.ledger.statements import spool as statements
-from eventbridge.model.spooled import Spooled
+from eventbridge.ledger.statements import inbox as statements
+from eventbridge.model.inbox_file import InboxFile
 
 
-class Spool(Database):
-    """The part of the ledger about the spool."""
+class Inbox(Database):
+    """The part of the ledger about the inbox."""
 
-    def spool_ends(self, bus: str, topic: str) -> tuple[int, int]:
-        """Return the first offset that a topic's spool holds, and the one that its next message gets."""
+    def inbox_ends(self, bus: str, topic: str) -> tuple[int, int]:
+        """Return the first offset that a topic's inbox holds, and the one that its next message gets."""
         of = {"of_bus": bus, "of_topic": topic}
         with self._reading() as connection:
             end = connection.execute(statements.END, of).scalar() or 0
             earliest = connection.execute(statements.EARLIEST, of).scalar()
             return end if earliest is None else earliest, end
 
-    def spool_offset_at(self, bus: str, topic: str, at: datetime) -> int | None:
-        """Return the first offset that was spooled at or after a time, None if none was."""
+    def inbox_offset_at(self, bus: str, topic: str, at: datetime) -> int | None:
+        """Return the first offset that was stored at or after a time, None if none was."""
         with self._reading() as connection:
             found: int | None = connection.execute(
                 statements.OFFSET_AT, {"of_bus": bus, "of_topic": topic, "at": at}
             ).scalar()
             return found
 
-    def spooled_files(self, bus: str, topic: str, first: int, last: int) -> list[Spooled]:
+    def inbox_files(self, bus: str, topic: str, first: int, last: int) -> list[InboxFile]:
         """Return the files that hold messages of the offsets `first` (included) to `last` (excluded), in order."""
         of = {"of_bus": bus, "of_topic": topic, "first": first, "last": last}
         with self._reading() as connection:
-            return [Spooled(**row._mapping) for row in connection.execute(statements.files(), of)]
+            return [
+                InboxFile(row.bus, row.topic, row.start, row.end, row.path, row.again, row.stored_at, row.acknowledged)
+                for row in connection.execute(statements.files(), of)
+            ]
 
-    def spooled_that_may_come_again(self, bus: str, topic: str, since: datetime) -> list[Spooled]:
-        """Return the files whose messages were not acknowledged, or were spooled at or after a time."""
+    def inbox_files_that_may_come_again(self, bus: str, topic: str, since: datetime) -> list[InboxFile]:
+        """Return the files whose messages were not acknowledged, or were stored at or after a time."""
         of = {"of_bus": bus, "of_topic": topic, "at": since}
         with self._reading() as connection:
-            return [Spooled(**row._mapping) for row in connection.execute(statements.MAY_COME_AGAIN, of)]
+            return [
+                InboxFile(row.bus, row.topic, row.start, row.end, row.path, row.again, row.stored_at, row.acknowledged)
+                for row in connection.execute(statements.MAY_COME_AGAIN, of)
+            ]
 
-    def record_spooled(self, bus: str, topic: str, path: str, count: int, *, start: int) -> Spooled | None:
+    def record_inbox_file(self, bus: str, topic: str, path: str, count: int, *, start: int) -> InboxFile | None:
         """Record a file of `count` messages from offset `start` on; None if its topic does not end there any more.
 
         Another process was faster then, and may have recorded the same messages.
         """
-        file = Spooled(bus, topic, start, start + count, path, 0, self.now(), acknowledged=False)
+        file = InboxFile(bus, topic, start, start + count, path, 0, self.now(), acknowledged=False)
         with self._writing() as connection:
             end = connection.execute(statements.END, {"of_bus": bus, "of_topic": topic}).scalar() or 0
             if end != start or connection.execute(statements.RECORD, vars(file)).rowcount != 1:
                 return None
             return file
 
-    def mark_acknowledged(self, file: Spooled) -> None:
+    def mark_acknowledged(self, file: InboxFile) -> None:
         """Note that the queue knows of a file's messages, and hands them out no more."""
         with self._writing() as connection:
             connection.execute(
@@ -66,8 +72,8 @@ class Spool(Database):
             last = connection.execute(statements.END, of).scalar()
             connection.execute(statements.CAME_AGAIN, {**of, "last": last, "more": count})
 
-    def spooled_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[Spooled]:
-        """Return the files that hold nothing from `offset` on and were spooled before a time, but for the newest.
+    def inbox_files_below(self, bus: str, topic: str, offset: int, before: datetime) -> list[InboxFile]:
+        """Return the files that hold nothing from `offset` on and were stored before a time, but for the newest.
 
         The newest file of a topic stays, as it says where the next one begins.
         """
@@ -75,9 +81,18 @@ class Spool(Database):
         with self._reading() as connection:
             end = connection.execute(statements.END, of).scalar()
             rows = connection.execute(statements.TAKEN, {**of, "last": offset, "at": before})
-            return [file for file in (Spooled(**row._mapping) for row in rows) if file.end != end]
+            return [
+                file
+                for file in (
+                    InboxFile(
+                        row.bus, row.topic, row.start, row.end, row.path, row.again, row.stored_at, row.acknowledged
+                    )
+                    for row in rows
+                )
+                if file.end != end
+            ]
 
-    def drop_spooled(self, bus: str, topic: str, offset: int) -> None:
+    def drop_inbox_files(self, bus: str, topic: str, offset: int) -> None:
         """Forget the files of a topic that end at `offset` or before."""
         with self._writing() as connection:
             connection.execute(statements.DROP, {"of_bus": bus, "of_topic": topic, "last": offset})

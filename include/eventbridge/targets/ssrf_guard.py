@@ -38,14 +38,14 @@ _KINDS = (
 )
 
 
-class AddressGuard:
+class SsrfGuard:
     """Refuses every address that is not public; `allowed` are the blocks that may be connected to all the same."""
 
     def __init__(self, allowed: Sequence[Network] = ()) -> None:
         self._allowed = tuple(allowed)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, AddressGuard) and other._allowed == self._allowed
+        return isinstance(other, SsrfGuard) and other._allowed == self._allowed
 
     def __hash__(self) -> int:
         return hash(self._allowed)

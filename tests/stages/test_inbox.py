@@ -13,8 +13,8 @@ from eventbridge import fault_points
 from eventbridge.errors import OffsetGapError
 from eventbridge.model.partition import Partition
 from eventbridge.stages.guards.ledger_identity import claim_runner
+from eventbridge.stages.runtime.inbox import Inbox
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.spool import Spool
 from eventbridge.stages.upkeep.maintain import maintain
 from eventbridge.store import layout
 from eventbridge.testing.queues import InMemoryQueue
@@ -34,32 +34,32 @@ def queue(clock: Any) -> InMemoryQueue:
 
 
 @pytest.fixture
-def spool(runtime: Any, queue: InMemoryQueue) -> Callable[[], Spool]:
-    """Open the spool as each process does."""
-    return lambda: Spool("shop", {"orders": queue}, runtime.ledger, runtime.store)
+def inbox(runtime: Any, queue: InMemoryQueue) -> Callable[[], Inbox]:
+    """Open the inbox as each process does."""
+    return lambda: Inbox("shop", {"orders": queue}, runtime.ledger, runtime.store)
 
 
-def bodies(spool: Spool) -> list[bytes]:
-    """Return all that the spool holds."""
+def bodies(inbox: Inbox) -> list[bytes]:
+    """Return all that the inbox holds."""
     return [
-        row["body"] for block in spool.read(TOPIC, spool.earliest(TOPIC), spool.end(TOPIC)) for row in block.to_pylist()
+        row["body"] for block in inbox.read(TOPIC, inbox.earliest(TOPIC), inbox.end(TOPIC)) for row in block.to_pylist()
     ]
 
 
-def test_what_is_taken_in_is_read_by_offsets(spool: Callable[[], Spool], queue: InMemoryQueue) -> None:
+def test_what_is_taken_in_is_read_by_offsets(inbox: Callable[[], Inbox], queue: InMemoryQueue) -> None:
     """In the order in which it came, from any offset to any other, again and again."""
     queue.publish([b"1", b"2"])
-    assert spool().ends() == {TOPIC: 2}
-    assert spool().take_in(10) == 2
+    assert inbox().ends() == {TOPIC: 2}
+    assert inbox().take_in(10) == 2
     queue.publish([b"3", b"4", b"5"])
-    assert spool().take_in(2) == 2
-    (block,) = spool().read(TOPIC, 1, 2)
+    assert inbox().take_in(2) == 2
+    (block,) = inbox().read(TOPIC, 1, 2)
 
-    assert bodies(spool()) == [b"1", b"2", b"3", b"4"]
+    assert bodies(inbox()) == [b"1", b"2", b"3", b"4"]
     assert (block["offset"].to_pylist(), block["body"].to_pylist()) == ([1], [b"2"])
-    assert spool().ends() == {TOPIC: 5}
+    assert inbox().ends() == {TOPIC: 5}
     with pytest.raises(OffsetGapError, match="up to offset 4"):
-        spool().read(TOPIC, 0, 5)
+        inbox().read(TOPIC, 0, 5)
 
 
 def points_of(act: Callable[[], object]) -> int:
@@ -72,11 +72,11 @@ def points_of(act: Callable[[], object]) -> int:
 
 
 def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
-    spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+    inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
     """Killed at each point of taking in, then run again once the queue hands out what was not acknowledged."""
     queue.publish([b"first"])
-    points = points_of(lambda: spool().take_in(10))
+    points = points_of(lambda: inbox().take_in(10))
     assert points > 8
     sent = [b"first"]
     for deadly in range(points):
@@ -90,38 +90,38 @@ def test_a_process_that_dies_anywhere_loses_and_doubles_nothing(
 
         fault_points.install(die)
         with pytest.raises(Killed):
-            spool().take_in(10)
+            inbox().take_in(10)
         fault_points.install(None)
         clock.now += INVISIBLE
-        spool().take_in(10)
+        inbox().take_in(10)
         assert queue.waiting() == 0
 
-    assert sorted(bodies(spool())) == sorted(sent)
+    assert sorted(bodies(inbox())) == sorted(sent)
 
 
 def test_what_comes_again_is_counted_and_not_landed_twice(
-    runtime: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+    runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
     """An acknowledgement that was refused: the messages come once more, are known by their ids, and go then."""
     queue.publish([b"1", b"2"])
     queue.switches.fail("acknowledge")
     with pytest.raises(Exception, match="acknowledge"):
-        spool().take_in(10)
+        inbox().take_in(10)
     clock.now += 100 * INVISIBLE
     queue.publish([b"3"])
-    assert spool().take_in(10) == 1
+    assert inbox().take_in(10) == 1
 
-    assert bodies(spool()) == [b"1", b"2", b"3"]
+    assert bodies(inbox()) == [b"1", b"2", b"3"]
     assert queue.waiting() == 0
     assert [
-        (file.end, file.again, file.acknowledged) for file in runtime.ledger.spooled_files("shop", "orders", 0, 9)
+        (file.end, file.again, file.acknowledged) for file in runtime.ledger.inbox_files("shop", "orders", 0, 9)
     ] == [
         (2, 0, False),
         (3, 2, True),
     ]
 
 
-def test_who_stood_still_records_nothing_twice(spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any) -> None:
+def test_who_stood_still_records_nothing_twice(inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any) -> None:
     """Its messages were handed to another process meanwhile, which recorded them: only what that had not is new."""
     queue.publish([b"1", b"2"])
 
@@ -129,16 +129,16 @@ def test_who_stood_still_records_nothing_twice(spool: Callable[[], Spool], queue
         if point == "store.put":
             fault_points.install(None)
             clock.now += 100 * INVISIBLE
-            assert spool().take_in(1) == 1
+            assert inbox().take_in(1) == 1
 
     fault_points.install(stand_still)
-    assert spool().take_in(10) == 1
+    assert inbox().take_in(10) == 1
 
-    assert sorted(bodies(spool())) == [b"1", b"2"]
+    assert sorted(bodies(inbox())) == [b"1", b"2"]
 
 
 def test_a_slow_store_does_not_let_messages_come_again(
-    runtime: Any, spool: Callable[[], Spool], clock: Any, monkeypatch: pytest.MonkeyPatch
+    runtime: Any, inbox: Callable[[], Inbox], clock: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a file is written their time is extended, and what acknowledges them is then the newest receipt."""
     queue = InMemoryQueue(clock=clock, invisible=timedelta(milliseconds=30))
@@ -157,54 +157,54 @@ def test_a_slow_store_does_not_let_messages_come_again(
             time.sleep(0.01)
 
     fault_points.install(slow)
-    Spool("shop", {"orders": queue}, runtime.ledger, runtime.store).take_in(1)
+    Inbox("shop", {"orders": queue}, runtime.ledger, runtime.store).take_in(1)
 
     assert queue.waiting() == 0
     assert len(set(extended)) == len(extended) >= 2
 
 
 def test_what_every_runner_has_taken_is_removed(
-    runtime: Any, spool: Callable[[], Spool], queue: InMemoryQueue, clock: Any
+    runtime: Any, inbox: Callable[[], Inbox], queue: InMemoryQueue, clock: Any
 ) -> None:
     """Old files below the lowest offset go, from ledger and store; offsets go on where they were."""
     for body in (b"1", b"2", b"3"):
         queue.publish([body])
-        spool().take_in(1)
+        inbox().take_in(1)
     clock.now += timedelta(days=2)
     before = clock.now - timedelta(days=1)
-    assert spool().trim(before, {TOPIC: 2}) == 2
-    assert spool().trim(before, {TOPIC: 3}) == 0  # the newest says where the next begins
+    assert inbox().trim(before, {TOPIC: 2}) == 2
+    assert inbox().trim(before, {TOPIC: 3}) == 0  # the newest says where the next begins
     queue.publish([b"4"])
-    spool().take_in(1)
+    inbox().take_in(1)
 
-    assert (spool().earliest(TOPIC), spool().end(TOPIC)) == (2, 4)
-    assert bodies(spool()) == [b"3", b"4"]
-    assert len(runtime.store.list("spool/")) == 2
+    assert (inbox().earliest(TOPIC), inbox().end(TOPIC)) == (2, 4)
+    assert bodies(inbox()) == [b"3", b"4"]
+    assert len(runtime.store.list("inbox/")) == 2
 
 
 def test_maintain_removes_what_a_dead_process_left(
     site: Any,
     runtime: Any,
-    spool: Callable[[], Spool],
+    inbox: Callable[[], Inbox],
     queue: InMemoryQueue,
     clock: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A file that was never recorded goes when its day is over for a day; what is recorded, or younger, stays."""
     queue.publish([b"1"])
-    spool().take_in(1)
+    inbox().take_in(1)
     site.write_rules(
         "buses: {shop: {source: {type: embedded, topics: [orders]}}}\n"
         "rules: {all: {bus: shop, pattern: {}, targets: {log: {type: file, path: /tmp/never-written/all.jsonl}}}}\n"
     )
     claim_runner(runtime, "shop")
     runtime.ledger.register_partitions("shop", "shop", {TOPIC: 0})
-    lost = [layout.spool("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
+    lost = [layout.inbox("shop", "orders", clock.now + timedelta(days=days), "lost") for days in (0, 1)]
     for path in lost:
         runtime.store.put(path, b"never recorded")
     clock.now += timedelta(days=1, hours=13)  # the day after the next begins in less than a day
-    monkeypatch.setattr(Runtime, "open_source", lambda _, bus: spool())
+    monkeypatch.setattr(Runtime, "open_source", lambda _, bus: inbox())
 
     assert maintain(runtime).lost_files == 1
     assert [runtime.store.exists(path) for path in lost] == [False, True]
-    assert bodies(spool()) == [b"1"]
+    assert bodies(inbox()) == [b"1"]

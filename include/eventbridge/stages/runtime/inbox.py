@@ -1,7 +1,7 @@
-"""The spool: what queues handed out, kept in the store and the ledger as a log that every stage reads by offsets.
+"""The inbox: what queues handed out, kept in the store and the ledger as a log that every stage reads by offsets.
 
 A message is acknowledged once the file that holds it is durable and recorded: a process that dies before that leaves it
-to the queue, and one that dies after it leaves the id by which the spool knows it when it comes again.
+to the queue, and one that dies after it leaves the id by which the inbox knows it when it comes again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from eventbridge import fault_points
 from eventbridge.errors import BusError, EventBridgeError, OffsetGapError
 from eventbridge.ledger import Ledger
+from eventbridge.model.inbox_file import InboxFile
 from eventbridge.model.partition import Partition
-from eventbridge.model.spooled import Spooled
-from eventbridge.sources.messages import MESSAGES, RECEIVED, SPOOLED
+from eventbridge.sources.messages import MESSAGES, RECEIVED, STORED
 from eventbridge.sources.protocol import QueueSource
 from eventbridge.stages.runtime.held_messages import HeldMessages
 from eventbridge.store import layout
@@ -48,7 +48,7 @@ _FOLLOWING_SECONDS: Final = 1.0
 _AHEAD_EVENTS: Final = 20_000
 
 
-class Spool:
+class Inbox:
     """A log source of one partition (0) for each topic: the messages that came, at offsets in the order in which they
     came.
 
@@ -77,7 +77,7 @@ class Spool:
         return ", ".join(source.uri for source in self._sources.values())
 
     def identities(self) -> Mapping[str, str]:
-        """Return nothing: a spool is the ledger's, and a lost ledger is told of by itself."""
+        """Return nothing: an inbox is the ledger's, and a lost ledger is told of by itself."""
         return {}
 
     def partitions(self) -> Sequence[Partition]:
@@ -85,15 +85,15 @@ class Spool:
         return [Partition(topic, "", 0) for topic in sorted(self._sources)]
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset that the spool holds (the end offset if it is empty)."""
-        return self._ledger.spool_ends(self._bus, self._topic(partition))[0]
+        """Return the first offset that the inbox holds (the end offset if it is empty)."""
+        return self._ledger.inbox_ends(self._bus, self._topic(partition))[0]
 
     def end(self, partition: Partition) -> int:
-        """Return the offset up to which the spool can be read."""
-        return self._ledger.spool_ends(self._bus, self._topic(partition))[1]
+        """Return the offset up to which the inbox can be read."""
+        return self._ledger.inbox_ends(self._bus, self._topic(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return for every partition up to where the spool goes, and about how much further with what still waits.
+        """Return for every partition up to where the inbox goes, and about how much further with what still waits.
 
         For one who follows, up to where messages were taken over; raises what that failed with, once.
         """
@@ -107,18 +107,20 @@ class Spool:
         }
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
-        """Return the offset of the first message spooled at or after the aware time `at` (the end if none is)."""
-        found = self._ledger.spool_offset_at(self._bus, self._topic(partition), at)
+        """Return the offset of the first message that the inbox got at or after the aware time `at` (the end if none
+        is).
+        """
+        found = self._ledger.inbox_offset_at(self._bus, self._topic(partition), at)
         return self.end(partition) if found is None else found
 
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of start <= offset < end, in order, as blocks of `MESSAGES`.
 
-        Raises OffsetGapError at the call if `end` lies beyond the end of the spool.
+        Raises OffsetGapError at the call if `end` lies beyond the end of the inbox.
         """
         if end > (last := self.end(partition)):
             raise OffsetGapError(
-                f"The spool of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and {start} to {end} are "
+                f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and {start} to {end} are "
                 "wanted: the ledger lost what it had recorded. Put back the ledger that the store belongs to"
             )
         self._read_to[partition] = max(end, self._read_to.get(partition, end))
@@ -129,20 +131,20 @@ class Spool:
         return {}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Do nothing: what is spooled was acknowledged."""
+        """Do nothing: what the inbox holds was acknowledged."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
-        """Remove files that were spooled before the aware time `before`; return how many messages they held.
+        """Remove files that were stored before the aware time `before`; return how many messages they held.
 
         Of a partition in `keep` none from that offset on; the newest file of a topic stays.
         """
         removed = 0
         for partition in self.partitions():
             last = (keep or {}).get(partition, self.end(partition))
-            gone = self._ledger.spooled_below(self._bus, partition.topic, last, before)
+            gone = self._ledger.inbox_files_below(self._bus, partition.topic, last, before)
             if gone:
                 self._store.delete_all([file.path for file in gone])
-                self._ledger.drop_spooled(self._bus, partition.topic, gone[-1].end)
+                self._ledger.drop_inbox_files(self._bus, partition.topic, gone[-1].end)
             removed += sum(file.end - file.start for file in gone)
         return removed
 
@@ -153,9 +155,9 @@ class Spool:
         """
         found: list[str] = []
         for topic in sorted(self._sources):
-            first_kept = layout.spool(self._bus, topic, before, "").removesuffix(".parquet")
-            paths = [path for path in self._store.list(layout.spool_of_topic(self._bus, topic)) if path < first_kept]
-            named = {file.path for file in self._ledger.spooled_files(self._bus, topic, 0, _NO_END)} if paths else set()
+            first_kept = layout.inbox(self._bus, topic, before, "").removesuffix(".parquet")
+            paths = [path for path in self._store.list(layout.inbox_of_topic(self._bus, topic)) if path < first_kept]
+            named = {file.path for file in self._ledger.inbox_files(self._bus, topic, 0, _NO_END)} if paths else set()
             found += [path for path in paths if path not in named]
         return found
 
@@ -182,14 +184,14 @@ class Spool:
         self._read_to = dict(positions)
         self._ends = {partition: self.end(partition) for partition in self.partitions()}
         if self._taking is None:
-            self._taking = threading.Thread(target=self._take_on, name="spool", daemon=True)
+            self._taking = threading.Thread(target=self._take_on, name="inbox", daemon=True)
             self._taking.start()
 
     def _take_on(self) -> None:
         while not self._closed.wait(_FOLLOWING_SECONDS):
             try:
                 ahead = sum(end - self._read_to.get(partition, end) for partition, end in self._ends.items())
-                if ahead < _AHEAD_EVENTS and self._ledger.intake_stop() is None and self.take_in(_FILE_EVENTS):
+                if ahead < _AHEAD_EVENTS and self._ledger.ingestion_stop() is None and self.take_in(_FILE_EVENTS):
                     self._ends = {partition: self.end(partition) for partition in self.partitions()}
             except EventBridgeError as error:
                 self._failed = error
@@ -212,51 +214,51 @@ class Spool:
             file = self._recorded(topic, table, known)
             fresh = 0 if file is None else file.end - file.start
             if again := table.num_rows - fresh:
-                log.info("%s: %d messages of %s came again and are in the spool already", source.uri, again, topic)
+                log.info("%s: %d messages of %s came again and are in the inbox already", source.uri, again, topic)
                 self._ledger.note_came_again(self._bus, topic, again)
         source.acknowledge(held.receipts)
         if file is not None:
             self._ledger.mark_acknowledged(file)
         return fresh, True
 
-    def _recorded(self, topic: str, table: pa.Table, known: _Known) -> Spooled | None:
+    def _recorded(self, topic: str, table: pa.Table, known: _Known) -> InboxFile | None:
         """Write and record the messages that are not known; None: all are. They are known from now on.
 
         What another process recorded meanwhile may be the same messages: this one stood still for longer than they
         were invisible.
         """
         while (fresh := _unknown(table, known.ids)).num_rows:
-            path = layout.spool(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
-            write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=SPOOLED)
-            file = self._ledger.record_spooled(self._bus, topic, path, fresh.num_rows, start=known.until)
+            path = layout.inbox(self._bus, topic, self._ledger.now(), uuid.uuid4().hex)
+            write_table(self._store, path, fresh, _ROW_GROUP_ROWS, schema=STORED)
+            file = self._ledger.record_inbox_file(self._bus, topic, path, fresh.num_rows, start=known.until)
             if file is not None:
                 known.ids.update(fresh["message_id"].to_pylist())
                 known.until = file.end
                 return file
             self._store.delete(path)
-            for other in self._ledger.spooled_files(self._bus, topic, known.until, _NO_END):
+            for other in self._ledger.inbox_files(self._bus, topic, known.until, _NO_END):
                 self._learn(other, known)
         return None
 
     def _known(self, topic: str, source: QueueSource) -> _Known:
-        """Return the ids of messages that the queue may hand out although the spool holds them.
+        """Return the ids of messages that the queue may hand out although the inbox holds them.
 
         Those of files of which nobody knows that they were acknowledged, and of young ones: an acknowledgement may
         have come too late, or be lost with a queue's process.
         """
-        known = _Known(self._ledger.spool_ends(self._bus, topic)[1])
+        known = _Known(self._ledger.inbox_ends(self._bus, topic)[1])
         since = self._ledger.now() - timedelta(seconds=2 * source.visibility_timeout)
-        for file in self._ledger.spooled_that_may_come_again(self._bus, topic, since):
+        for file in self._ledger.inbox_files_that_may_come_again(self._bus, topic, since):
             self._learn(file, known)
         return known
 
-    def _learn(self, file: Spooled, known: _Known) -> None:
+    def _learn(self, file: InboxFile, known: _Known) -> None:
         known.ids.update(read_table(self._store, file.path, ["message_id"])["message_id"].to_pylist())
         known.until = max(known.until, file.end)
 
     def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
-        for file in self._ledger.spooled_files(self._bus, partition.topic, start, end):
+        for file in self._ledger.inbox_files(self._bus, partition.topic, start, end):
             table = read_table(self._store, file.path)
             table = table.append_column(MESSAGES.field("offset"), pa.array(range(file.start, file.end), pa.int64()))
             first, last = max(start, file.start), min(end, file.end)
@@ -273,7 +275,7 @@ class Spool:
 
 @dataclass
 class _Known:
-    """Ids of messages that the spool has; all recorded below the offset `until` was looked at."""
+    """Ids of messages that the inbox has; all recorded below the offset `until` was looked at."""
 
     until: int
     ids: set[str] = field(default_factory=set)
@@ -302,4 +304,4 @@ def _unknown(table: pa.Table, known: set[str]) -> pa.Table:
         if message_id not in seen:
             seen.add(message_id)
             rows.append(row)
-    return table.select(SPOOLED.names).take(pa.array(rows, pa.int64()))
+    return table.select(STORED.names).take(pa.array(rows, pa.int64()))

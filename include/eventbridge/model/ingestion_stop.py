@@ -11,7 +11,7 @@ StopCause = Literal["disk", "quota"]
 
 
 @dataclass(frozen=True)
-class IntakeStop:
+class IngestionStop:
     """Why no runner plans a batch, and since when."""
 
     reason: str

@@ -1,4 +1,4 @@
-"""The ledger's table of the spool: files in the store that hold what queues handed out; see `ledger.tables`."""
+"""The ledger's table of the inbox: files in the store that hold what queues handed out; see `ledger.tables`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from eventbridge.ledger.definitions import metadata
 
 #: Messages `start` (included) to `end` (excluded) of a topic; `again` of those received since came a second time.
 #: Not `acknowledged`: the queue may hand them out again.
-spooled = Table(
+inbox_file = Table(
     "spooled",
     metadata,
     Column("bus", Text, nullable=False),
@@ -18,7 +18,7 @@ spooled = Table(
     Column("end", BigInteger, nullable=False),
     Column("path", Text, nullable=False),
     Column("again", BigInteger, nullable=False),
-    Column("spooled_at", UtcTime, nullable=False),
+    Column("spooled_at", UtcTime, key="stored_at", nullable=False),
     Column("acknowledged", Boolean, nullable=False),
     PrimaryKeyConstraint("bus", "topic", "start"),
 )
