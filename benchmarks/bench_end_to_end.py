@@ -25,7 +25,7 @@ from urllib.parse import unquote, urlsplit
 from benchmarks.bench_site import BUS, Cost, event, measured, site
 from benchmarks.bench_sources import BROKERS, Broker, land
 from demo.places import RUN_FOLDER, DemoError, fresh, product_settings
-from demo.services import Services, left_behind
+from demo.services import Services, orphaned_groups
 from rich.console import Console
 from rich.table import Table
 
@@ -106,7 +106,7 @@ def main() -> int:
     options = parser.parse_args()
     loop = _loop_seconds()
     try:
-        if left_behind(RUN_FOLDER):
+        if orphaned_groups(RUN_FOLDER):
             raise DemoError("An environment is running already: `make down` ends it.")
         found = [_measure(name, options) for name in options.sources]
     except (DemoError, EventBridgeError) as error:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from demo.places import ROOT, RUN_FOLDER, DemoError, fresh, product_settings
-from demo.services import Services, left_behind
+from demo.services import Services, orphaned_groups
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--events", type=int, default=60, help="how many, one a second (default: 60)")
     events = parser.parse_args().events
     try:
-        if left_behind(RUN_FOLDER):
+        if orphaned_groups(RUN_FOLDER):
             raise DemoError("An environment is running already: `make down` ends it.")
         services = Services(fresh(RUN_FOLDER, rules_folder=RULES))
         try:

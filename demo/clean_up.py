@@ -5,14 +5,14 @@ from __future__ import annotations
 import sys
 
 from demo.places import FOLDER, RUN_FOLDER, DemoError, remove
-from demo.services import left_behind
+from demo.services import orphaned_groups
 
 
 def main() -> int:
     """Return the exit code: 0 if no environment is left, 1 with one line if one still runs."""
     try:
         for folder in (FOLDER, RUN_FOLDER):
-            if left_behind(folder):
+            if orphaned_groups(folder):
                 raise DemoError(f"The environment in {folder.name} runs: `make down` ends it.")
         removed = [folder.name for folder in (FOLDER, RUN_FOLDER) if remove(folder)]
     except DemoError as error:

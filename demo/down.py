@@ -5,12 +5,14 @@ from __future__ import annotations
 import sys
 
 from demo.places import FOLDER, RUN_FOLDER
-from demo.services import left_behind, stop_groups
+from demo.services import orphaned_groups, stop_groups
 
 
 def main() -> int:
     """Return the exit code: 0, also if nothing ran."""
-    groups = left_behind(RUN_FOLDER) | left_behind(FOLDER)  # a demo that was killed leaves services running, too
+    groups = orphaned_groups(RUN_FOLDER) | orphaned_groups(
+        FOLDER
+    )  # a demo that was killed leaves services running, too
     stop_groups(groups)
     print(f"Ended {', '.join(groups)}." if groups else "Nothing was running.")  # noqa: T201
     if FOLDER.exists():

@@ -16,7 +16,7 @@ from demo.flights import publish_flights
 from demo.places import RECEIVER_PORT, ROOT, RUN_FOLDER, DemoError, fresh, options, product_settings
 from demo.progress import watch
 from demo.proof import differences, print_verdict
-from demo.services import Services, left_behind
+from demo.services import Services, orphaned_groups
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
 from eventbridge.errors import EventBridgeError
@@ -39,7 +39,7 @@ def main() -> int:
     services = None
     try:
         total = _how_many(os.environ.get("EVENTS", "60000"))
-        if left_behind(RUN_FOLDER):
+        if orphaned_groups(RUN_FOLDER):
             raise DemoError("A demo is running already, or was killed: `make down` ends its services.")
         services = Services(fresh(RUN_FOLDER, **options(os.environ)))  # type: ignore[arg-type]
         return _demo(services, total)

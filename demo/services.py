@@ -254,14 +254,14 @@ class Services:
 
 
 def note_groups(folder: Path, groups: Mapping[str, int]) -> None:
-    """Write down process groups by name, with when they began, so that `left_behind` knows them again."""
+    """Write down process groups by name, with when they began, so that `orphaned_groups` knows them again."""
     started = {name: [pid, _started(pid)] for name, pid in list(groups.items())}
     beside = folder / f"{_PIDS}.new"
     beside.write_text(json.dumps(started))
     beside.replace(folder / _PIDS)  # whoever reads it finds the old or the new, never half of it
 
 
-def left_behind(folder: Path = FOLDER) -> dict[str, int]:
+def orphaned_groups(folder: Path = FOLDER) -> dict[str, int]:
     """Return the process groups of an environment that still run, by name; a process id used again is not one."""
     try:
         noted = json.loads((folder / _PIDS).read_text())

@@ -7,7 +7,7 @@ import sys
 import time
 
 from demo.places import FOLDER, USER, DemoError, Places, fresh, kept, options
-from demo.services import Services, left_behind
+from demo.services import Services, orphaned_groups
 from eventbridge.spark.channel import without_token
 
 
@@ -15,7 +15,7 @@ def main() -> int:
     """Return the exit code: 0 once the environment runs, 1 with one line about what is in the way."""
     began = time.monotonic()
     try:
-        if left_behind():
+        if orphaned_groups():
             raise DemoError("An environment is running already: `make down` ends it.")
         chosen = options(os.environ)
         places = kept(FOLDER, chosen)

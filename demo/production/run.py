@@ -29,7 +29,7 @@ from demo.production.shipped import Shipped
 from demo.production.smoke import MORTAL, Proof, smoke
 from demo.production.supervisor import Supervisor, remove_data
 from demo.production.topics import Topics
-from demo.services import left_behind, stop_groups
+from demo.services import orphaned_groups, stop_groups
 from eventbridge.errors import EventBridgeError
 
 FOLDER: Final = ROOT / ".production"
@@ -97,7 +97,7 @@ def _end(supervisor: Supervisor) -> None:
 
 def _clear(folder: Path) -> None:
     keep(folder)
-    stop_groups(left_behind(folder))  # of one that was killed itself
+    stop_groups(orphaned_groups(folder))  # of one that was killed itself
     remove_data(folder)
     empty(folder)
 

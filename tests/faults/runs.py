@@ -102,7 +102,7 @@ def _reconciliation(runtime: World) -> dict[str, Any]:
             *_unrecorded(runtime),
             *_marked_wrong(runtime),
             *_replayed_wrong(runtime),
-            *_left_behind(runtime),
+            *_orphaned(runtime),
             *_not_indexed(runtime),
             *_stats_wrong(runtime, reconciliation),
         ],
@@ -143,7 +143,7 @@ def _unrecorded(runtime: World) -> Iterator[str]:
         )
 
 
-def _left_behind(runtime: World) -> Iterator[str]:
+def _orphaned(runtime: World) -> Iterator[str]:
     """Yield what retention did not remove, if it was at work: a file but for manifests, or a batch but for its row."""
     if runtime.kind == "retention":
         areas = ("buffer/", "deliveries/", "outcomes/", "settlements/", "dead_letters/")

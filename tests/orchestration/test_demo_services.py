@@ -17,7 +17,7 @@ import pytest
 from demo import places, services
 from demo.places import DemoError, environment, fresh
 from demo.ports import listens
-from demo.services import left_behind, let_give_way, stop_groups
+from demo.services import let_give_way, orphaned_groups, stop_groups
 
 from eventbridge.config.connection import connections_from_environment
 from eventbridge.config.settings import Settings
@@ -80,8 +80,8 @@ def test_a_process_id_that_was_used_anew_is_left_alone(tmp_path: Path) -> None:
     noted = {"mine": [mine.pid, mine.create_time()], "again": [mine.pid, 1.0], "gone": [2**22 - 3, 5.0]}
     (tmp_path / "pids.json").write_text(json.dumps(noted))
 
-    assert left_behind(tmp_path) == {"mine": mine.pid}
-    assert left_behind(tmp_path / "nowhere") == {}
+    assert orphaned_groups(tmp_path) == {"mine": mine.pid}
+    assert orphaned_groups(tmp_path / "nowhere") == {}
 
 
 def test_the_ledgers_server_asks_for_the_password_and_ends(tmp_path: Path) -> None:
@@ -150,11 +150,11 @@ def test_the_s3_server_runs_until_it_is_ended_last(tmp_path: Path) -> None:
         running.stop(but=["s3"])
 
         assert store.get("a/x") == b"1"
-        assert "s3" in left_behind(made.folder)
+        assert "s3" in orphaned_groups(made.folder)
     finally:
         running.stop()
 
-    assert left_behind(made.folder) == {}
+    assert orphaned_groups(made.folder) == {}
 
 
 def test_a_service_can_be_made_to_give_way() -> None:
@@ -187,5 +187,5 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path: Path) -> None:
     os.kill(demo.pid, signal.SIGINT)
 
     assert demo.wait(60) == 130
-    assert left_behind(tmp_path / "demo") == {}
+    assert orphaned_groups(tmp_path / "demo") == {}
     assert [pid for pid in noted if not ended(pid)] == []

@@ -16,7 +16,7 @@ from eventbridge.errors import UserError
 from eventbridge.model.recorded import RECORDED
 from eventbridge.model.replay import Replay
 from eventbridge.orchestrate.forms.replay_archive import archive_params
-from eventbridge.orchestrate.left_behind import left_redrive, left_replay
+from eventbridge.orchestrate.orphaned import orphaned_redrive, orphaned_replay
 from eventbridge.orchestrate.replay_archive import replay_of_hour, report_end
 from eventbridge.orchestrate.replay_asker import cancel_unwanted, resume_for
 from eventbridge.orchestrate.replay_end import ReplayEnd
@@ -238,13 +238,13 @@ def test_a_replay_that_no_run_moves_is_left(runtime: Runtime) -> None:
     by_command = replace(begun, replay_id="by command", run="command 3f2a", next_at=ago - timedelta(hours=1))
     runtime.ledger.begin_replay(by_command)
 
-    assert left_replay(runtime) is None
+    assert orphaned_replay(runtime) is None
     runtime.ledger.defer_replay(begun.replay_id, ago - timedelta(seconds=1))
-    found = left_replay(runtime)
+    found = orphaned_replay(runtime)
     assert found is not None
     assert found.replay_id == begun.replay_id
     runtime.ledger.set_replay_state(begun.replay_id, "running", "paused")
-    assert left_replay(runtime) is None
+    assert orphaned_replay(runtime) is None
 
 
 def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(runtime: Runtime) -> None:
@@ -253,9 +253,9 @@ def test_what_a_server_without_airflow_recorded_is_left_from_the_beginning(runti
     how: dict[str, Any] = {"rate": None, "retransform": False, "again": False}
     redrives = [begin_redrive(runtime, Selection(), f"{by}page, ann, 1", **how) for by in (RECORDED, "")]
 
-    left = left_replay(runtime), left_redrive(runtime)
+    left = orphaned_replay(runtime), orphaned_redrive(runtime)
     runtime.ledger.defer_replay(replay.replay_id, runtime.ledger.now())
     runtime.ledger.defer_redrive(redrives[0].redrive_id, runtime.ledger.now())
 
     assert left == (replay, redrives[0])
-    assert (left_replay(runtime), left_redrive(runtime)) == (None, None)
+    assert (orphaned_replay(runtime), orphaned_redrive(runtime)) == (None, None)

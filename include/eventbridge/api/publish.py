@@ -143,11 +143,15 @@ def publish_response(results: Sequence[PublishResult]) -> Response:
     if failed == len(results):
         large = all(each.too_large for each in results)
         status = HTTPStatus.REQUEST_ENTITY_TOO_LARGE if large else HTTPStatus.BAD_REQUEST
-    told = {"published": len(results) - failed, "failed": failed, "results": [_told(each) for each in results]}
+    told = {
+        "published": len(results) - failed,
+        "failed": failed,
+        "results": [_result_document(each) for each in results],
+    }
     return Response(msgspec.json.encode(told), status, media_type="application/json")
 
 
-def _told(result: PublishResult) -> dict[str, object]:
+def _result_document(result: PublishResult) -> dict[str, object]:
     if result.partition is None:
         error = result.error.encode("utf-8", "replace").decode()  # it may quote half of a surrogate pair
         told: dict[str, object] = {"id": result.event_id} if result.event_id else {}

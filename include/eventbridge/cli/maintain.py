@@ -39,13 +39,13 @@ def maintain(
     if as_json:
         show_json(done)
         return
-    for line in _told(done):
+    for line in _summary(done):
         print_line(line)
     if dry_run:
         note("nothing was changed; leave out --dry-run to do it")
 
 
-def _told(done: Maintained) -> list[str]:
+def _summary(done: Maintained) -> list[str]:
     """Return what was removed, or would be, and what stays, a line each."""
     removed = "would be removed" if done.dry_run else "removed"
     lines = [

@@ -123,7 +123,7 @@ def _show_redrives(found: Sequence[tuple[Redrive, Counter[str]]]) -> None:
         "Redrives, times in UTC",
         ["redrive", "state", "started", "ended", "chosen by", "taken", "came to"],
         [
-            [r.redrive_id, r.state, r.started_at, r.ended_at, _chosen_by(r), counts.total(), _told(counts)]
+            [r.redrive_id, r.state, r.started_at, r.ended_at, _chosen_by(r), counts.total(), _counts_text(counts)]
             for r, counts in found
         ],
         ids={"redrive"},
@@ -174,7 +174,7 @@ def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: 
         return
     print_line(
         f"{request.state}: {counted(batches, 'batch', 'batches')}, "
-        f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_told(counts) or 'none'}"
+        f"{counted(counts.total(), 'dead letter', 'dead letters')} taken: {_counts_text(counts) or 'none'}"
     )
     if counts["pending"]:
         note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
@@ -203,7 +203,7 @@ def _show_survey(found: Survey, *, as_json: bool) -> None:
     )
 
 
-def _told(counts: Counter[str]) -> str:
+def _counts_text(counts: Counter[str]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 

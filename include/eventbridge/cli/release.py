@@ -38,10 +38,10 @@ def release(
     if as_json:
         show_json(released)
     else:
-        print_line(_told(released))
+        print_line(_summary(released))
 
 
-def _told(released: Released) -> str:
+def _summary(released: Released) -> str:
     """Return what was released, a line each."""
     disabled = [
         f"its target {target} is disabled; deliveries are on hold for that: "

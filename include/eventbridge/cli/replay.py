@@ -144,7 +144,16 @@ def list_replays(as_json: JsonOption = False) -> None:
         "Replays, times in UTC",
         ["replay", "state", "bus", "from", "to", "chosen by", "taken", "came to"],
         [
-            [r.replay_id, r.state, r.bus, r.since, r.until, _chosen_by(r), account.taken, _told(account.outcomes)]
+            [
+                r.replay_id,
+                r.state,
+                r.bus,
+                r.since,
+                r.until,
+                _chosen_by(r),
+                account.taken,
+                _counts_text(account.outcomes),
+            ]
             for r, account in found
         ],
         ids={"replay"},
@@ -164,7 +173,7 @@ def show(replay_id: ReplayArgument, as_json: JsonOption = False) -> None:
         return
     for name, value in _document(found, account).items():
         if value not in (None, "", {}):
-            print_line(f"{name:<16}{_told(value) if name == 'outcomes' else value}")
+            print_line(f"{name:<16}{_counts_text(value) if name == 'outcomes' else value}")
 
 
 @app.command("pause")
@@ -237,7 +246,7 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
     else:
         print_line(
             f"{request.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
-            f"{_told(account.outcomes) or 'none delivered'}"
+            f"{_counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:
             note("what is pending is tried again by eventbridge_retry_deliveries, or by `eventbridge deliver`")
@@ -282,7 +291,7 @@ def _show_survey(found: ReplaySurvey, *, as_json: bool) -> None:
     )
 
 
-def _told(counts: Mapping[str, int]) -> str:
+def _counts_text(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count:,} {outcome}" for outcome, count in sorted(counts.items()))
 
 

@@ -39,7 +39,7 @@ def with_ledger_url(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]
         elif named == [BY_FILE]:
             settings[LEDGER_URL] = _held_by(given[BY_FILE])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        return settings, [f"{named[0]}: {_told(error)}"]
+        return settings, [f"{named[0]}: {_error_message(error)}"]
     return settings, []
 
 
@@ -65,7 +65,7 @@ def named_url(named: str, environ: Mapping[str, str]) -> str:
     try:
         return ways[given[0]](environ[given[0]])
     except (OSError, ValueError, subprocess.SubprocessError) as error:
-        raise UserError(f"{given[0]}: {_told(error)}") from None
+        raise UserError(f"{given[0]}: {_error_message(error)}") from None
 
 
 @functools.cache
@@ -89,7 +89,7 @@ def _one_line(text: bytes, who: str) -> str:
     return lines[0]
 
 
-def _told(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     match error:
         case subprocess.CalledProcessError():
             return f"the command ended with exit code {error.returncode}. Run it by hand to see why"

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal
 
-from eventbridge.decision.quality import told_failure
+from eventbridge.decision.quality import failure_message
 from eventbridge.model.batch import Batch
 from eventbridge.model.event_schema import SchemaChange, SchemaChangeKind
 from eventbridge.model.expectation_hold import EXPECTATION_FAILED, ExpectationHold
@@ -174,7 +174,7 @@ def of_quality_check(record: QualityRecord) -> OperationalEvent:
         "open_batches": record.open_batches,
         "measures": len(record.measures),
         "failures": len(record.failures),
-        "first": [told_failure(each) for each in record.failures[:_IDS_NAMED]],
+        "first": [failure_message(each) for each in record.failures[:_IDS_NAMED]],
         "page": record.page,
     }
     kind: OperationType = "quality.failed" if record.failures else "quality.checked"

@@ -136,14 +136,14 @@ def failed_rules(failures: Iterable[Measure]) -> dict[str, str]:
     found: dict[str, list[str]] = {}
     for each in failures:
         if each.subject.kind == "field":
-            found.setdefault(each.subject.name, []).append(f"{each.subject.part}: {_told(each)}")
+            found.setdefault(each.subject.name, []).append(f"{each.subject.part}: {_message(each)}")
     return {rule: "; ".join(told) for rule, told in found.items()}
 
 
-def told_failure(failure: Measure) -> str:
+def failure_message(failure: Measure) -> str:
     """Return a failure as people are told of it, such as `orders: events is 12, expected at least 800`."""
-    return f"{failure.subject}: {_told(failure)}"
+    return f"{failure.subject}: {_message(failure)}"
 
 
-def _told(failure: Measure) -> str:
+def _message(failure: Measure) -> str:
     return broken(failure.name, Bounds(at_least=failure.at_least, at_most=failure.at_most), failure.value)

@@ -20,7 +20,7 @@ _SOME, _SOME_LOOK_SECONDS, _MANY = 16, 0.008, 100
 _QUIET_SECONDS, _QUIET_LOOK_SECONDS = 5.0, 0.008
 
 #: How long after the last look the next one is made of a bus that tells when something comes.
-UNTOLD_SECONDS: Final = 0.05
+UNANNOUNCED_SECONDS: Final = 0.05
 
 
 def batch_is_over(age: float, events: int, usual: float, *, waits: bool = False) -> bool:

@@ -33,7 +33,7 @@ class Deadlines(Database):
             rows = connection.execute(statements.RUNNING_LATE, of).all()
             if not rows:
                 return 0
-            connection.execute(statements.NOTE_TOLD, of)
+            connection.execute(statements.NOTE_REPORTED, of)
             waits_for = tuple(sorted({row.held or row.reason for row in rows}))
             late = RunningLate(sum(row.deliveries for row in rows), min(row.published_at for row in rows), waits_for)
             queue_events(connection, [told(late)])

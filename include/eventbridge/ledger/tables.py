@@ -38,9 +38,9 @@ from eventbridge.ledger.pending_table import SCHEDULED_TRIED as SCHEDULED_TRIED
 from eventbridge.ledger.pending_table import SCHEDULED_UNTRIED as SCHEDULED_UNTRIED
 from eventbridge.ledger.pending_table import TAKEN as TAKEN
 from eventbridge.ledger.pending_table import TIMED as TIMED
+from eventbridge.ledger.pending_table import UNREPORTED as UNREPORTED
 from eventbridge.ledger.pending_table import UNTAKEN as UNTAKEN
 from eventbridge.ledger.pending_table import UNTAKEN_IN_ORDER as UNTAKEN_IN_ORDER
-from eventbridge.ledger.pending_table import UNTOLD as UNTOLD
 from eventbridge.ledger.pending_table import WAITING as WAITING
 from eventbridge.ledger.pending_table import pending as pending
 from eventbridge.ledger.quality_tables import expectation_hold as expectation_hold

@@ -24,18 +24,18 @@ _MOST_FILES = 3
 
 
 @dataclass(frozen=True)
-class Told:
+class TaskReport:
     """One sentence of what a task did, and whether a person may want to know: then it is a warning."""
 
     text: str
     is_trouble: bool = False
 
 
-def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> Told:
+def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) -> TaskReport:
     """Return what a push came to by target; where nothing was sent, why not."""
     lines = [each for each in report.targets if each.total]
     if not report.claimed or not lines:
-        return Told(_why_nothing(runtime, batch_id, chunk_id))
+        return TaskReport(_why_nothing(runtime, batch_id, chunk_id))
     failed = {(each.rule, each.target) for each in lines if each.delivered < each.total}
     why = _attempts(runtime, batch_id, chunk_id) if failed else {}
     text = sentence_about(
@@ -49,28 +49,28 @@ def of_push(runtime: Runtime, report: PushReport, batch_id: str, chunk_id: int) 
         for each in lines
     )
     if not failed:
-        return Told(text)
-    return Told(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_trouble=True)
+        return TaskReport(text)
+    return TaskReport(f"{text}. {page_address(f'batches/{batch_id}/chunks/{chunk_id}')}", is_trouble=True)
 
 
-def of_landing(runtime: Runtime, batch_id: str) -> Told:
+def of_landing(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return how many events a batch landed, and of what kinds."""
     details = [file.detail for file in runtime.ledger.files(batch_id, "buffer")]
     landed = [each for each in details if isinstance(each, LandedRange)]
     kinds = {kind: sum(getattr(each, kind) for each in landed) for kind in ("valid", "duplicate", "malformed")}
     named = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
-    return Told(
+    return TaskReport(
         f"batch {batch_id}: {_counted(sum(kinds.values()), 'event', 'events')} landed: {named}",
         bool(kinds["malformed"]),
     )
 
 
-def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> Told:
+def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> TaskReport:
     """Return how many deliveries a batch came to, and how many pushes deliver them."""
     chunks = runtime.ledger.chunks(batch_id)
     deliveries = sum(piece.count for chunk in chunks for piece in chunk.pieces)
     if not deliveries:
-        return Told(f"batch {batch_id}: no rule wants an event of it")
+        return TaskReport(f"batch {batch_id}: no rule wants an event of it")
     waits = len(chunks) - pushes
     rest = (
         f"; {_counted(waits, 'chunk', 'chunks')} not handed out: no free slot, or a target that is on hold"
@@ -78,34 +78,36 @@ def of_routing(runtime: Runtime, batch_id: str, pushes: int) -> Told:
         else ""
     )
     sizes = f"{_counted(deliveries, 'delivery', 'deliveries')}, {_counted(pushes, 'push', 'pushes')}"
-    return Told(f"batch {batch_id}: {sizes}{rest}")
+    return TaskReport(f"batch {batch_id}: {sizes}{rest}")
 
 
-def of_dead_letters(runtime: Runtime, batch_id: str) -> Told:
+def of_dead_letters(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return what a batch dead-lettered, by target."""
     lines = _dead(runtime, batch_id)
     if not lines:
-        return Told(f"batch {batch_id}: nothing is dead-lettered")
-    return Told(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
+        return TaskReport(f"batch {batch_id}: nothing is dead-lettered")
+    return TaskReport(f"{sentence_about(lines)}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
 
 
-def of_pending(runtime: Runtime, batch_id: str) -> Told:
+def of_pending(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return what of a batch waits for another attempt, by target, and for what."""
     lines = _waiting(runtime, batch_id)
     if not lines:
-        return Told(f"batch {batch_id}: nothing waits for another attempt")
-    return Told(sentence_about(lines), is_trouble=True)
+        return TaskReport(f"batch {batch_id}: nothing waits for another attempt")
+    return TaskReport(sentence_about(lines), is_trouble=True)
 
 
-def of_commit(runtime: Runtime, batch_id: str) -> Told:
+def of_commit(runtime: Runtime, batch_id: str) -> TaskReport:
     """Return what of a committed batch is dead-lettered or waits: the note of its run."""
     trouble = _trouble_of(runtime, [batch_id])
     if not trouble:
-        return Told(f"batch {batch_id} is committed; nothing is dead-lettered, nothing waits")
-    return Told(f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True)
+        return TaskReport(f"batch {batch_id} is committed; nothing is dead-lettered, nothing waits")
+    return TaskReport(
+        f"batch {batch_id} is committed. {trouble}. {page_address(f'batches/{batch_id}')}", is_trouble=True
+    )
 
 
-def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> Told:
+def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: StreamingSummary) -> TaskReport:
     """Return what a streaming task that began then did, and what of its batches is dead-lettered or waits: the note of
     its run.
     """
@@ -115,7 +117,7 @@ def of_streaming_task(runtime: Runtime, runner: str, since: datetime, done: Stre
         text += "; more waits than it delivers soon, so the tasks after it deliver that"
     batches = [each for each in runtime.ledger.batches_between(since, runtime.ledger.now()) if each.runner == runner]
     trouble = _trouble_of(runtime, [each.batch_id for each in batches if each.kind == "normal"])
-    return Told(f"{text}. {trouble}. {page_address('batches')}", is_trouble=True) if trouble else Told(text)
+    return TaskReport(f"{text}. {trouble}. {page_address('batches')}", is_trouble=True) if trouble else TaskReport(text)
 
 
 def _trouble_of(runtime: Runtime, batch_ids: Sequence[str]) -> str:

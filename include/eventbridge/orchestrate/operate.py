@@ -56,10 +56,10 @@ def operated(runtime: Runtime, form: Mapping[str, Any], by: str) -> str:
     if target:
         raise UserError("release rule: it is about the whole rule: name no target")
     find_rule(runtime.rule_set(), rule)
-    return f"{_told(release_rule(runtime, rule))}, by {by}"
+    return f"{_summary(release_rule(runtime, rule))}, by {by}"
 
 
-def _told(released: Released) -> str:
+def _summary(released: Released) -> str:
     """Return what was released of a rule."""
     if released.nothing:
         return f"{released.rule} is not on hold, and nothing of it waits to be released"

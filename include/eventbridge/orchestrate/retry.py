@@ -26,15 +26,15 @@ log = logging.getLogger(__name__)
 @plainly
 def plan_retries() -> None:
     """Take up pending deliveries, or deferred matches, that are due as a new batch, and skip the tasks without work."""
-    from eventbridge.orchestrate.left_behind import is_anything_stale, left_redrive, left_replay
+    from eventbridge.orchestrate.orphaned import is_anything_stale, orphaned_redrive, orphaned_replay
     from eventbridge.stages.retry.deferred import plan_due
 
     with stage() as runtime:
         batch_id = plan_due(runtime, pools=confirmed_pools(runtime))
         beside = {
             SETTLE_STALE: is_anything_stale(runtime),
-            RESUME_REPLAY: left_replay(runtime) is not None,
-            BEGIN_REDRIVE: left_redrive(runtime) is not None,
+            RESUME_REPLAY: orphaned_replay(runtime) is not None,
+            BEGIN_REDRIVE: orphaned_redrive(runtime) is not None,
         }
     tell_batch(batch_id, beside)
 
@@ -59,18 +59,18 @@ def resume_replay() -> None:
     """Trigger `eventbridge_replay_events` for the replay that has been left for longest, unless runs of it wait to
     begin.
     """
-    from eventbridge.orchestrate.left_behind import left_replay
+    from eventbridge.orchestrate.orphaned import orphaned_replay
     from eventbridge.orchestrate.replay import run_of_replay
 
     with stage() as runtime:
-        replay = left_replay(runtime)
+        replay = orphaned_replay(runtime)
         if replay is None:
-            raise AirflowSkipException("no replay was left behind")
+            raise AirflowSkipException("no replay is orphaned")
         if _queued_replays():  # one of them may be the next run of this replay
             raise AirflowSkipException(f"runs of {REPLAY_DAG} are queued; they go first")
         now = runtime.ledger.now()
         runtime.ledger.defer_replay(replay.replay_id, now)
-    log.warning("replay %s was left behind by its run since %s; another run goes on", replay.replay_id, replay.next_at)
+    log.warning("replay %s is orphaned since %s; another run goes on", replay.replay_id, replay.next_at)
     raise run_of_replay(replay.replay_id, f"left_{now:%Y%m%dT%H%M%S}")
 
 
@@ -78,10 +78,10 @@ def resume_replay() -> None:
 @plainly
 def begin_redrive() -> None:
     """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
-    from eventbridge.orchestrate.left_behind import left_redrive
+    from eventbridge.orchestrate.orphaned import orphaned_redrive
 
     with stage() as runtime:
-        redrive = left_redrive(runtime)
+        redrive = orphaned_redrive(runtime)
         if redrive is None:
             raise AirflowSkipException("no redrive waits to be begun")
         now = runtime.ledger.now()

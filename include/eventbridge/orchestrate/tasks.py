@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
 from eventbridge.errors import OperatorError, PackageMissing, RuleFileError, UserError
 from eventbridge.orchestrate import batch_sentences
-from eventbridge.orchestrate.batch_sentences import Told
+from eventbridge.orchestrate.batch_sentences import TaskReport
 from eventbridge.orchestrate.names import BATCH_ID, LISTEN
 from eventbridge.orchestrate.plain_failure import NOT_TRIED_AGAIN, plainly
 from eventbridge.orchestrate.run_note import note_run
@@ -165,7 +165,7 @@ def _has(batch_id: str) -> bool:
     return bool(batch_id)
 
 
-def log_report(found: Told) -> None:
+def log_report(found: TaskReport) -> None:
     """Log what a task did; a warning if somebody may want to look."""
     log.log(logging.WARNING if found.is_trouble else logging.INFO, "%s", found.text)
 

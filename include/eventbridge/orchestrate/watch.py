@@ -13,17 +13,17 @@ from eventbridge.errors import BusError, UserError
 from eventbridge.model.partition import Partition
 from eventbridge.orchestrate.connections import airflow_connection
 from eventbridge.orchestrate.late import report_late_batches
-from eventbridge.orchestrate.left_behind import left_redrive, left_replay
 from eventbridge.orchestrate.names import RETRIES, runner_subject
 from eventbridge.orchestrate.opened_pools import OpenedPools
+from eventbridge.orchestrate.orphaned import orphaned_redrive, orphaned_replay
 from eventbridge.orchestrate.run_start import RESPONDED, RunStart, Seen, needs_start, started
 from eventbridge.orchestrate.schedule import ALIVE
 from eventbridge.orchestrate.settings import airflow_settings
 from eventbridge.rule import RuleSet
 from eventbridge.sources.protocol import LogSource
 from eventbridge.stages.operate.streaming_lease import is_gone
+from eventbridge.stages.runtime.instrumented import report_ended
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import tell
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded
 
 #: How long a look at the rule files holds; a new bus or runner has to wait for its DAG file to be read anyway.
@@ -84,7 +84,9 @@ class Watch:
             raise
         finally:
             if self.runtime.telemetry is not NO_TELEMETRY:
-                tell(self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error))
+                report_ended(
+                    self.runtime.telemetry.look_ended, LookEnded(now, self.runtime.clock(), tuple(starting), error)
+                )
         return starting
 
     def no_response(self) -> list[str]:
@@ -240,7 +242,7 @@ class Watch:
         """Return whether a replay or redrive is left to nobody, as it was found within the last _LEFT_HOLDS."""
         now = self.runtime.clock()
         if self._left_seen is None or now - self._left_seen[0] >= _LEFT_HOLDS:
-            self._left_seen = now, bool(left_replay(self.runtime) or left_redrive(self.runtime))
+            self._left_seen = now, bool(orphaned_replay(self.runtime) or orphaned_redrive(self.runtime))
         return self._left_seen[1]
 
     def _today(self, now: datetime) -> RuleSet:

@@ -10,7 +10,7 @@ import pytest
 from stages.delivering import RunningClock, Sending, http, rules, told
 
 from eventbridge import fault_points
-from eventbridge.decision.quality import told_failure
+from eventbridge.decision.quality import failure_message
 from eventbridge.errors import UserError
 from eventbridge.model.quality import QualityRecord
 from eventbridge.stages.operate.audit import audit
@@ -85,7 +85,7 @@ def test_an_hour_is_measured_and_what_failed_is_told_and_held(sending: Sending, 
         "least_value": 1.0,
         "greatest_value": 1e30,
     }
-    assert sorted(map(told_failure, found.failures)) == [
+    assert sorted(map(failure_message, found.failures)) == [
         "orders $.data.amount: greatest_value is 1e+30, expected at most 100",
         "orders $.data.amount: null_rate is 0.4, expected at most 0.25",
         "orders/bad: dead_letter_rate is 1, expected at most 0.05",
@@ -122,7 +122,7 @@ def test_volumes_are_compared_with_the_same_hour_of_other_days(sending: Sending,
 
     found = check_quality(sending.runtime)
 
-    assert list(map(told_failure, found.failures)) == [
+    assert list(map(failure_message, found.failures)) == [
         "orders: events is 0, expected at least 5 and at most 15",
         "orders/crm: deliveries is 0, expected at least 5 and at most 15",
     ]

@@ -9,7 +9,7 @@ import pytest
 from stages.delivering import RunningClock, Sending, http
 
 from eventbridge.orchestrate import batch_sentences
-from eventbridge.orchestrate.batch_sentences import Told
+from eventbridge.orchestrate.batch_sentences import TaskReport
 from eventbridge.stages.commit.stage import commit
 from eventbridge.stages.operate.streaming import StreamingSummary
 from eventbridge.stages.push.stage import push
@@ -24,16 +24,16 @@ def _airflow_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.
 
 
 @pytest.fixture
-def pushed(sending: Sending) -> Callable[[str], Told]:
+def pushed(sending: Sending) -> Callable[[str], TaskReport]:
     """Push again a chunk of a batch of three events, and return what the task says."""
 
-    def again(batch_id: str) -> Told:
+    def again(batch_id: str) -> TaskReport:
         return batch_sentences.of_push(sending.runtime, push(sending.runtime, batch_id, 0), batch_id, 0)
 
     return again
 
 
-def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Callable[[str], Told]) -> None:
+def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Callable[[str], TaskReport]) -> None:
     """With the status, some events, and the address of the chunk on the page; a delivered one says so and no more."""
     refused = sending.routed(3, crm="/status/400", log="/healthy/log")
 
@@ -48,14 +48,14 @@ def test_a_push_says_why_what_it_sent_was_refused(sending: Sending, pushed: Call
     assert told.is_trouble
 
 
-def test_a_push_of_which_all_is_delivered_names_no_event(sending: Sending, pushed: Callable[[str], Told]) -> None:
+def test_a_push_of_which_all_is_delivered_names_no_event(sending: Sending, pushed: Callable[[str], TaskReport]) -> None:
     """It is no warning."""
     batch = sending.routed(3, crm="/healthy/crm")
 
-    assert pushed(batch.batch_id) == Told("orders/crm: 3 of 3 delivered")
+    assert pushed(batch.batch_id) == TaskReport("orders/crm: 3 of 3 delivered")
 
 
-def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], Told]) -> None:
+def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], TaskReport]) -> None:
     """It was sent by another run, or the batch is settled; and what to do."""
     batch = sending.routed(1, crm="/healthy/crm")
     pushed(batch.batch_id)
@@ -64,12 +64,12 @@ def test_a_push_of_nothing_says_why(sending: Sending, pushed: Callable[[str], To
     settled = pushed(batch.batch_id)
 
     begin = "nothing is sent of chunk 0 of batch"
-    assert sent == Told(f"{begin} {batch.batch_id}: it was sent already by another run; redrive to send again")
+    assert sent == TaskReport(f"{begin} {batch.batch_id}: it was sent already by another run; redrive to send again")
     assert settled.text.endswith("sent already by another run, and the batch is settled; redrive to send again")
 
 
 def test_a_push_that_begins_too_late_says_so(
-    sending: Sending, pushed: Callable[[str], Told], clock: RunningClock
+    sending: Sending, pushed: Callable[[str], TaskReport], clock: RunningClock
 ) -> None:
     """It names the time that was over, and the DAG that sends the rest."""
     batch = sending.routed(1, crm="/healthy/crm")
@@ -116,11 +116,11 @@ def test_a_batch_without_trouble_says_so(sending: Sending) -> None:
 
     begin = f"batch {batch.batch_id}"
     assert told == [
-        Told(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
-        Told(f"{begin}: 2 deliveries, 1 push"),
-        Told(f"{begin}: nothing is dead-lettered"),
-        Told(f"{begin}: nothing waits for another attempt"),
-        Told(f"{begin} is committed; nothing is dead-lettered, nothing waits"),
+        TaskReport(f"{begin}: 2 events landed: 2 valid, 0 duplicate, 0 malformed"),
+        TaskReport(f"{begin}: 2 deliveries, 1 push"),
+        TaskReport(f"{begin}: nothing is dead-lettered"),
+        TaskReport(f"{begin}: nothing waits for another attempt"),
+        TaskReport(f"{begin} is committed; nothing is dead-lettered, nothing waits"),
     ]
 
 
@@ -159,7 +159,7 @@ def test_a_streaming_task_says_what_of_its_batches_is_given_up(sending: Sending)
     begin = "the streaming task of runner orders is over: 2 batches committed, 3 events read. 3 dead-lettered: "
     assert told.text.startswith(f"{begin}orders/crm: 3 of 3 dead-lettered, HTTP 400; events ")
     assert told.is_trouble
-    assert other == Told(
+    assert other == TaskReport(
         "the streaming task of runner other is over: 1 batch committed, 1 event read; "
         "more waits than it delivers soon, so the tasks after it deliver that"
     )

@@ -8,8 +8,8 @@ from eventbridge.decision.quality import (
     QualityLimits,
     TargetCounts,
     failed_rules,
+    failure_message,
     measures_of,
-    told_failure,
 )
 from eventbridge.model.quality import Measure, Subject
 from eventbridge.rule.expect import Bounds, FieldExpectation
@@ -60,7 +60,7 @@ def test_only_what_a_rule_expects_holds_it() -> None:
     of_bus = Measure(BUS, "events", 2, 5, 30)
     of_field = [Measure(FIELD, "null_rate", 0.75, None, 0.5), Measure(FIELD, "least_value", 0.5, 1)]
 
-    assert told_failure(of_bus) == "orders: events is 2, expected at least 5 and at most 30"
+    assert failure_message(of_bus) == "orders: events is 2, expected at least 5 and at most 30"
     assert failed_rules([of_bus, *of_field]) == {
         "r": "$.a: null_rate is 0.75, expected at most 0.5; $.a: least_value is 0.5, expected at least 1"
     }

@@ -28,8 +28,8 @@ from eventbridge.ledger.tables import (
     RETRY,
     SCHEDULED,
     TIMED,
+    UNREPORTED,
     UNTAKEN,
-    UNTOLD,
     WAITING,
     batch,
     pending,
@@ -131,10 +131,10 @@ RELEASE_MISSED = (
 #: What waits of a target, was published so long ago, and was not told of.
 RUNNING_LATE = select(
     pending.c.count.label("deliveries"), pending.c.published_at, pending.c.held, pending.c.reason
-).where(UNTOLD, *_OLDER)
+).where(UNREPORTED, *_OLDER)
 
 #: Notes of these rows that they were told of.
-NOTE_TOLD = update(pending).where(UNTOLD, *_OLDER).values(told_late_at=_NOW)
+NOTE_REPORTED = update(pending).where(UNREPORTED, *_OLDER).values(told_late_at=_NOW)
 
 _newest = (
     select(batch.c.batch_id)

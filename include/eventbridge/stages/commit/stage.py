@@ -26,9 +26,9 @@ from eventbridge.stages.commit.traces import tell_traces
 from eventbridge.stages.guards.log_identity import refuse_other_log
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import count_batch
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.settlement import first_settlement
 from eventbridge.store import layout
 from eventbridge.store.formats import FORMAT, require_known_format
@@ -41,7 +41,7 @@ FILE_KINDS: tuple[FileKind, ...] = ("buffer", "delivery", "outcome", "settlement
 _Files = Mapping[FileKind, list[BatchFile]]
 
 
-@told("commit")
+@instrumented("commit")
 def commit(runtime: Runtime, batch_id: str) -> bool:
     """Commit a settled batch and return whether it is committed now; before that stage it does nothing.
 

@@ -16,8 +16,8 @@ import pyarrow as pa
 from eventbridge.errors import EventBridgeError
 from eventbridge.event.trace_context import TRACEPARENT, is_traceparent
 from eventbridge.model.batch import Batch
+from eventbridge.stages.runtime.instrumented import report_ended
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import tell
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.deliveries import batch_deliveries
 from eventbridge.stages.settle.settlement import settlements
@@ -61,7 +61,7 @@ def _tell_traces(runtime: Runtime, batch: Batch) -> None:
             attempts=tuple(sorted(attempts[row["delivery_id"]], key=lambda each: each.number)),
             **of,
         )
-        tell(runtime.telemetry.delivery_settled, settled)
+        report_ended(runtime.telemetry.delivery_settled, settled)
 
 
 def _traced(runtime: Runtime, batch: Batch) -> Iterator[dict[str, Any]]:

@@ -47,9 +47,9 @@ def offset_gaps(bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset]) -> 
     for row in asked:
         identity, end = identities.get(row.partition.topic, ""), ends.get(row.partition, 0)
         if not _counts(row, identity, end):
-            found[row.partition] = _told(row, source, identity, end)
+            found[row.partition] = _error_message(row, source, identity, end)
     nameless = [row for row in asked if row.partition not in found and row.partition.topic not in identities]
-    return found | {row.partition: _told_by_message(row, source) for row in _of_other_logs(source, nameless)}
+    return found | {row.partition: _message_by_last_message(row, source) for row in _of_other_logs(source, nameless)}
 
 
 def standing(row: ConsumerOffset, bus: Bus, source: LogSource) -> int:
@@ -113,7 +113,7 @@ _REMEDY = (
 )
 
 
-def _told(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
+def _error_message(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> str:
     if row.bus_identity and identity and row.bus_identity != identity:
         return (
             f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r} whose "
@@ -126,7 +126,7 @@ def _told(row: ConsumerOffset, source: LogSource, identity: str, end: int) -> st
     )
 
 
-def _told_by_message(row: ConsumerOffset, source: LogSource) -> str:
+def _message_by_last_message(row: ConsumerOffset, source: LogSource) -> str:
     return (
         f"The runner {row.group!r} stands at offset {row.offset} of {_name(row)} of the bus {row.bus!r}, and "
         f"{source.uri} has other messages below that offset than it took: the topic was deleted and made again, and "

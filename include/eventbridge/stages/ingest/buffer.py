@@ -24,15 +24,15 @@ from eventbridge.stages.ingest.fresh import FreshRange, FreshReading
 from eventbridge.stages.ingest.learning import MOST_TYPES, learned_of
 from eventbridge.stages.ingest.sharing import LandedFile, Lander, LandingResult, LandJob, Part, log_of, parts_of
 from eventbridge.stages.ingest.taken_messages import TakenMessages
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 
 log = logging.getLogger(__name__)
 
 
-@told("buffer")
+@instrumented("buffer")
 def buffer(
     runtime: Runtime,
     batch_id: str,

@@ -146,7 +146,7 @@ def hand_over(runner: str, known: Mapping[Partition, int], arriving: Iterable[Ar
         line = {partition: offset for partition, offset in each.line.items() if partition in known}
         further = sum(max(0, known[partition] - offset) for partition, offset in line.items())
         if further and each.is_over:
-            raise RuleMovedError(_told(runner, each, further))
+            raise RuleMovedError(_error_message(runner, each, further))
         if further:
             behind.append(Behind(each.old, each.rules, further, each.batch is not None))
         if each.batch is not None or any(known[partition] != offset for partition, offset in line.items()):
@@ -165,7 +165,7 @@ def _named(rules: Sequence[str]) -> str:
     return f"rule {rules[0]}" if len(rules) == 1 else f"rules {', '.join(rules)}"
 
 
-def _told(runner: str, arrival: Arrival, further: int) -> str:
+def _error_message(runner: str, arrival: Arrival, further: int) -> str:
     rules, them = _named(arrival.rules), "it" if len(arrival.rules) == 1 else "them"
     if arrival.old == runner:
         return (
@@ -183,7 +183,7 @@ def to_catch_up(behind: Iterable[Behind], runners: Collection[str]) -> str | Non
     return next((each.old for each in behind if not each.is_at_work and each.old not in runners), None)
 
 
-def left_behind(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
+def orphaned_batch(arriving: Iterable[Arrival], runners: Mapping[str, str]) -> str | None:
     """Return the open batch of an old runner that has no rules any more, so that nobody else would finish it."""
     return next((each.batch.batch_id for each in arriving if each.batch is not None and each.old not in runners), None)
 

@@ -29,7 +29,7 @@ from eventbridge.stages.ingest.handover import (
     hand_over,
     inherited_offsets,
     leave,
-    left_behind,
+    orphaned_batch,
     to_catch_up,
 )
 from eventbridge.stages.ingest.later_partition import later_start
@@ -37,15 +37,15 @@ from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.room import is_ingestion_stopped
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
 log = logging.getLogger(__name__)
 
 
-@told("listen", of="runner")
+@instrumented("listen", of="runner")
 def listen(
     runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None = None, holder: str | None = None
 ) -> str | None:
@@ -134,7 +134,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
 def _adopt_orphaned_batch(runtime: Runtime, runner: str, arriving: Sequence[Arrival]) -> str | None:
     """Return the open batch that arriving rules wait for, if its runner has no rules any more: this run finishes it."""
     known = runtime.ledger.rules_in_force()
-    batch_id = left_behind(arriving, known.runners if known is not None else {})
+    batch_id = orphaned_batch(arriving, known.runners if known is not None else {})
     if batch_id is None or not end_open(runtime, runtime.ledger.batch(batch_id)):
         return None
     log.info("runner %s finishes batch %s, whose runner has no rules any more", runner, batch_id)

@@ -7,26 +7,26 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from eventbridge.decision.streaming_pace import UNTOLD_SECONDS, look_seconds
+from eventbridge.decision.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
 from eventbridge.sources.protocol import Announces, LogSource
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 #: A bus that so many times in a row did not tell what came, as it was written from elsewhere, is not relied on.
-_MOST_UNTOLD: Final = 3
+_MOST_UNANNOUNCED: Final = 3
 
 
 class Looks:
     """The looks of one batch, and what it does between them: it carries its deliveries."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
-        self._told = source.announcements() if isinstance(source, Announces) else None
+        self._announcements = source.announcements() if isinstance(source, Announces) else None
         self._targets = targets
         self._heard = self._waited = False
-        self._untold = 0
+        self._unannounced = 0
 
     def begin(self) -> None:
         """Begin a look; whatever comes from here on is announced again."""
-        self._heard = self._told is not None and self._told.heard()
+        self._heard = self._announcements is not None and self._announcements.heard()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Carry deliveries until the next look is due.
@@ -34,14 +34,14 @@ class Looks:
         The last one found so many events, and `left` some; `since` it last found any so many seconds have passed.
         """
         if found:
-            self._untold = self._untold + 1 if self._waited and not self._heard else 0
+            self._unannounced = self._unannounced + 1 if self._waited and not self._heard else 0
         self._waited = False
-        if self._told is None or self._untold >= _MOST_UNTOLD or self._targets.waits:
+        if self._announcements is None or self._unannounced >= _MOST_UNANNOUNCED or self._targets.waits:
             self._targets.carry(look_seconds(found, since))
             return
         if found and self._targets.carry(look_seconds(found, 0.0)):  # so that what comes close behind is found together
             return
         if not left:
             began = time.monotonic()
-            self._targets.carry(UNTOLD_SECONDS, self._told)
-            self._waited = time.monotonic() - began >= UNTOLD_SECONDS
+            self._targets.carry(UNANNOUNCED_SECONDS, self._announcements)
+            self._waited = time.monotonic() - began >= UNANNOUNCED_SECONDS

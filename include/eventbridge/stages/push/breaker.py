@@ -62,10 +62,10 @@ class RunBreaker:
         self._counts_from = 0
         self._asked: dict[bytes, list[int]] = defaultdict(list)  # seconds of failed attempts that are tried again
         self._probes: list[bool] = []
-        self._told: dict[int, Count] = {}
-        self._told_probes = 0
+        self._reported: dict[int, Count] = {}
+        self._reported_probes = 0
         self._paused_until: datetime | None = None
-        self._told_pause: datetime | None = None
+        self._reported_pause: datetime | None = None
 
     @property
     def at_rest(self) -> bool:
@@ -139,25 +139,27 @@ class RunBreaker:
             second: Count(number := attempts.get(second, 0), min(number, failed.get(second, 0)), slow.get(second, 0))
             for second in attempts.keys() | slow.keys()
         }
-        untold = {
-            second: Count(count.attempts - told.attempts, count.failed - told.failed, count.slow - told.slow)
+        unreported = {
+            second: Count(
+                count.attempts - reported.attempts, count.failed - reported.failed, count.slow - reported.slow
+            )
             for second, count in counts.items()
-            if count != (told := self._told.get(second, Count()))
+            if count != (reported := self._reported.get(second, Count()))
         }
-        probes = tuple(self._probes[self._told_probes :])
+        probes = tuple(self._probes[self._reported_probes :])
         until = self._paused_until
-        pause = until if until != self._told_pause else None
-        if not untold and not probes and ended is None and pause is None:
+        pause = until if until != self._reported_pause else None
+        if not unreported and not probes and ended is None and pause is None:
             return None
-        self._told = counts
+        self._reported = counts
         no_response = self._no_response - self._told_no_response
         self._told_no_response += no_response
-        self._told_probes += len(probes)
-        self._told_pause = until
+        self._reported_probes += len(probes)
+        self._reported_pause = until
         return Tally(
             self._rule,
             self._target,
-            untold,
+            unreported,
             probes,
             ended,
             self._disable_after_seconds,

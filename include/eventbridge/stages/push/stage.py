@@ -34,9 +34,9 @@ from eventbridge.stages.push.seldom_collected import seldom_collected
 from eventbridge.stages.push.shared_flush import SharedFlushes
 from eventbridge.stages.push.threads import Threads
 from eventbridge.stages.push.under_way import UnderWay
+from eventbridge.stages.runtime.instrumented import instrumented, report_ended
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
-from eventbridge.stages.runtime.told import tell, told
 from eventbridge.stages.segments.responses import Responses
 from eventbridge.stages.segments.segments import Shown, is_of_streaming_task, responses_in, segments, write_segment
 from eventbridge.telemetry.protocol import NO_TELEMETRY, PushEnded, TargetPushed
@@ -65,7 +65,7 @@ class PushReport:
     targets: tuple[TargetReport, ...] = field(default=())
 
 
-@told("push")
+@instrumented("push")
 def push(
     runtime: Runtime,
     batch_id: str,
@@ -96,7 +96,7 @@ def push(
     with keeping(runtime, chunk, on_lost=stop.set_at_once), seldom_collected():
         report = _Push(runtime, batch, chunk, stop, only, of_streaming_task).run()
     if runtime.telemetry is not NO_TELEMETRY:
-        tell(runtime.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, runtime.clock()))
+        report_ended(runtime.telemetry.push_ended, _ended(batch_id, chunk_id, report, now, runtime.clock()))
     publish_operational_events(runtime)
     return report
 
@@ -145,7 +145,7 @@ class _Push:
         until = self._runtime.clock() + timedelta(seconds=self._runtime.settings.push_timeout)
         runs = ChunkRuns(self._runtime, self._batch, self._chunk, read, until, self._stop, self._rows).of(done)
         self._neighbours = Neighbours(self._runtime, self._batch, runs)
-        self._untold = UnderWay(self._neighbours.begun)
+        self._unreported = UnderWay(self._neighbours.begun)
         self._overrides = self._runtime.ledger.overrides()
         try:
             self._collect(runs)
@@ -239,7 +239,7 @@ class _Push:
         """Tell the ledger of the attempts since the last time, and end the runs whose target must get nothing now."""
         if self._stale:
             return
-        tallies = [tally for run in self._untold.look() if (tally := run.breaker.take()) is not None]
+        tallies = [tally for run in self._unreported.look() if (tally := run.breaker.take()) is not None]
         if tallies:
             self._runtime.ledger.note_attempts(tallies)
         statuses, overrides = self._runtime.ledger.target_statuses(), self._runtime.ledger.overrides()

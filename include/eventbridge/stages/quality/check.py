@@ -7,7 +7,7 @@ import uuid
 from datetime import datetime
 
 from eventbridge.decision.operational_event import of_quality_check
-from eventbridge.decision.quality import QualityLimits, failed_rules, measures_of, told_failure
+from eventbridge.decision.quality import QualityLimits, failed_rules, failure_message, measures_of
 from eventbridge.errors import UserError
 from eventbridge.model.quality import Measure, QualityCheck, QualityRecord
 from eventbridge.rule import RuleSet
@@ -17,8 +17,8 @@ from eventbridge.stages.quality.fields import count_expected_fields
 from eventbridge.stages.quality.hour import HOUR, hour_of
 from eventbridge.stages.quality.record import read_record, volumes_before, write_record
 from eventbridge.stages.quality.suite import run_suite
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.store import layout
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 VOLUME_DAYS = 3
 
 
-@told("eventbridge_check_quality", of="")
+@instrumented("eventbridge_check_quality", of="")
 def check_quality(runtime: Runtime, hour: datetime | None = None) -> QualityRecord:
     """Check the hour that begins at `hour` (None: the last one that is over), and return what was found.
 
@@ -106,6 +106,6 @@ def _measures(runtime: Runtime, rules: RuleSet, hour: datetime, counts: HourCoun
 
 def _log_failures(failures: list[Measure], held: dict[str, str]) -> None:
     for each in failures:
-        log.error("ALARM quality: %s", told_failure(each))
+        log.error("ALARM quality: %s", failure_message(each))
     for rule, detail in held.items():
         log.error("ALARM the rule %s is on hold until `eventbridge rules release` is called: %s", rule, detail)

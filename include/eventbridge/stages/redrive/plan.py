@@ -29,8 +29,8 @@ from eventbridge.stages.dead_letters.selection import Selection
 from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.ingest.room import LOOK_AGAIN_SECONDS, is_ingestion_stopped
 from eventbridge.stages.redrive.search import Search
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules
 
@@ -119,7 +119,7 @@ def survey_of(runtime: Runtime, request: Redrive) -> Survey:
     return found
 
 
-@told("plan_redrive", of="")
+@instrumented("plan_redrive", of="")
 def plan_redrive(runtime: Runtime, redrive_id: str, pools: Mapping[str, PoolSlots] | None = None) -> RedrivePlan:
     """Plan the next batch of a redrive, or return the one that is not finished; without dead letters left it is done.
 

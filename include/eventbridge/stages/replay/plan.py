@@ -33,8 +33,8 @@ from eventbridge.stages.replay.batch_file import write_events
 from eventbridge.stages.replay.choose import Chooser
 from eventbridge.stages.replay.pruned import record_replay, refuse_pruned_request
 from eventbridge.stages.replay.request import ReplayRequest, refuse_unknown_then, restricted
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.runtime.visibility import check_seen
 from eventbridge.store.rule_sets import freeze_rules, frozen_rules
 
@@ -99,7 +99,7 @@ def made_of(runtime: Runtime, request: ReplayRequest, run: str, now: datetime) -
     )
 
 
-@told("plan_replay", of="")
+@instrumented("plan_replay", of="")
 def plan_replay(runtime: Runtime, replay_id: str, pools: Mapping[str, PoolSlots] | None = None) -> ReplayPlan:
     """Plan the next batch of a replay, or return the one that is not finished; at the end of the archive it is done.
 

@@ -17,8 +17,8 @@ from eventbridge.model.deferred_match import DeferredMatch
 from eventbridge.rule import RuleSet
 from eventbridge.stages.retry.plan import REMOVED_RULE_GRACE, plan_retries
 from eventbridge.stages.route.budgeted_rules import full_rules
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.store.rule_sets import freeze_rules
 
 #: Events of deferred matches that are taken up together: at a budgeted rule's speed, a millisecond each and more; and
@@ -29,7 +29,7 @@ _MOST_CHEAP_EVENTS = 20_000
 _FULL_FOR = timedelta(seconds=15)
 
 
-@told("plan_deferred_matches", of="runner")
+@instrumented("plan_deferred_matches", of="runner")
 def plan_deferred_matches(
     runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> str | None:

@@ -32,8 +32,8 @@ from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks
 from eventbridge.stages.retry.ordered import keeps_waiting, let_go
 from eventbridge.stages.route.budgeted_rules import refer_again
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.settle.dead_letters import write_dead_letters
 from eventbridge.stages.settle.pending import schedule_retries
 from eventbridge.store.rule_sets import freeze_rules
@@ -56,7 +56,7 @@ class RetryPlan:
     chunk_ids: list[int] = field(default_factory=list)
 
 
-@told("plan_retries", of="runner")
+@instrumented("plan_retries", of="runner")
 def plan_retries(
     runtime: Runtime, runner: str | None = None, pools: Mapping[str, PoolSlots] | None = None
 ) -> RetryPlan:
@@ -94,7 +94,7 @@ def plan_retries(
     return RetryPlan(batch.batch_id, [chunk.chunk_id for chunk in planned])
 
 
-@told("settle_stale", of="runner")
+@instrumented("settle_stale", of="runner")
 def settle_stale(runtime: Runtime, runner: str | None = None) -> list[str]:
     """Settle, schedule retries and commit the retry, redrive and replay batches whose run died, and return their ids.
 

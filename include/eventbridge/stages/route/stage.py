@@ -22,9 +22,9 @@ from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file, route_singly
 from eventbridge.stages.route.split import leaves
 from eventbridge.stages.route.tries import ALL_SLICES, try_together
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.prepare_budget import PrepareBudget
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.store.schemas import ROW_GROUP_ROWS
 
 #: Row groups per slice once a batch has more than `_SMALL_BATCH_GROUPS`: a slice costs 30 ms of Spark and 3 ms of ours
@@ -51,7 +51,7 @@ _OLD_KINDS = ("replay", "redrive")
 _DEFAULT_POOL = "default_pool"
 
 
-@told("route")
+@instrumented("route")
 def route(
     runtime: Runtime,
     batch_id: str,

@@ -19,8 +19,8 @@ from eventbridge.stages.dead_letters.files import read_dead_letters
 from eventbridge.stages.dead_letters.queue_copies import is_dead_letter
 from eventbridge.stages.notify.publish import DeadLetterNews, publish_operational_events
 from eventbridge.stages.runtime.damaged_files import naming_the_repair
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import segments
 from eventbridge.stages.settle.settlement import first_settlement, records, settled_as
 from eventbridge.stages.settle.verdicts import settle
@@ -49,7 +49,7 @@ _ATTEMPT_COLUMNS = [
 Record = dict[str, Any]
 
 
-@told("write_dead_letters")
+@instrumented("write_dead_letters")
 def write_dead_letters(runtime: Runtime, batch_id: str) -> None:
     """Settle a routed batch and write a record for each dead_lettered delivery and each malformed or unroutable event.
 

@@ -17,8 +17,8 @@ from eventbridge.model.pending import PendingDeliveries
 from eventbridge.model.row_vectors import Rows
 from eventbridge.rule import RuleSet
 from eventbridge.stages.dead_letters.queue_copies import QUEUE_EXHAUSTED, pending_copies
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.segments.segments import is_of_streaming_task, segments
 from eventbridge.stages.settle.ordered_pending import OrderedPending, dead_letters_nothing, release_after_progress
 from eventbridge.stages.settle.settlement import first_settlement, settled_as
@@ -27,7 +27,7 @@ from eventbridge.stages.settle.waiting import COLUMNS, Group, Waiting
 from eventbridge.store.columns import time_at
 
 
-@told("schedule_retries")
+@instrumented("schedule_retries")
 def schedule_retries(runtime: Runtime, batch_id: str) -> None:
     """Record what a settled batch tries again, with due time, attempts and lane as the settlement says.
 

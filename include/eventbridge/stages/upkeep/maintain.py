@@ -11,9 +11,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
+from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import count_store, is_count_due
-from eventbridge.stages.runtime.told import told
 from eventbridge.stages.upkeep.batches import prune_batches
 from eventbridge.stages.upkeep.buses import trim_buses
 from eventbridge.stages.upkeep.event_index import index_events
@@ -24,7 +24,7 @@ from eventbridge.stages.upkeep.run import Maintained, Run
 from eventbridge.stages.upkeep.stats import fold_stats
 
 
-@told("maintain", of="")
+@instrumented("maintain", of="")
 def maintain(runtime: Runtime, *, dry_run: bool = False, budget: timedelta | None = None) -> Maintained:
     """Remove what is past its retention and return what that was; `budget` None: that of the settings.
 

@@ -93,7 +93,7 @@ def _response(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
     except Exception as error:
         if "tack overflow" in str(error):
             return FAILED, b"the expression or its result is nested too deep"
-        return FAILED, _told(error).encode("utf-8", "backslashreplace")
+        return FAILED, _error_message(error).encode("utf-8", "backslashreplace")
     if len(payload) > RESULT_BYTES:
         return FAILED, f"the result has {len(payload):,} bytes, and {RESULT_BYTES:,} are the most".encode()
     return VALUE, payload
@@ -168,7 +168,7 @@ def _plain(value: Any) -> JsonValue:
     raise ValueError("the result holds a function or regular expression, which JSON cannot")
 
 
-def _told(error: Exception) -> str:
+def _error_message(error: Exception) -> str:
     """Return what went wrong, in a line: the library's words, or what its own code stumbled over."""
     message = " ".join(str(error).split())[:300]
     known = isinstance(error, jsonata.JException | ValueError | OverflowError)

@@ -1,4 +1,4 @@
-"""Tells a runtime's telemetry what ended; without telemetry a stage runs as if nothing of this were here."""
+"""Reports to a runtime's telemetry what ended; without telemetry a stage runs as if nothing of this were here."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Rest = ParamSpec("Rest")
 Ended = TypeVar("Ended")
 
 
-def told(
+def instrumented(
     stage: str, of: Literal["batch", "runner", ""] = "batch"
 ) -> Callable[
     [Callable[Concatenate[Runtime, Rest], Result]],
     Callable[Concatenate[Runtime, Rest], Result],
 ]:
-    """Have the end of a stage told; `of` is what its first argument names beside the runtime: a batch, or a runner.
+    """Have the end of a stage reported; `of` is what its first argument names beside the runtime: a batch, or a runner.
 
     Of a stage that plans, the batch is what it returns: its id, or what has it as `batch_id`.
     """
@@ -43,9 +43,9 @@ def told(
             try:
                 result = function(runtime, *args, **kwargs)
             except BaseException as error:
-                _tell_stage(runtime, stage, runner, batch_id, started, type(error).__name__)
+                _report_stage(runtime, stage, runner, batch_id, started, type(error).__name__)
                 raise
-            _tell_stage(runtime, stage, runner, batch_id or _batch_of(result), started, None)
+            _report_stage(runtime, stage, runner, batch_id or _batch_of(result), started, None)
             return result
 
         return run
@@ -53,18 +53,18 @@ def told(
     return decorate
 
 
-def tell(take: Callable[[Ended], None], ended: Ended) -> None:
-    """Tell what ended; an error of the telemetry is logged and stops nothing."""
+def report_ended(take: Callable[[Ended], None], ended: Ended) -> None:
+    """Report what ended; an error of the telemetry is logged and stops nothing."""
     try:
         take(ended)
     except Exception:
         log.warning("telemetry failed and is not told of %r", ended, exc_info=True)
 
 
-def _tell_stage(
+def _report_stage(
     runtime: Runtime, stage: str, runner: str | None, batch_id: str | None, started: datetime, error: str | None
 ) -> None:
-    tell(runtime.telemetry.stage_ended, StageEnded(stage, runner, batch_id, started, runtime.clock(), error))
+    report_ended(runtime.telemetry.stage_ended, StageEnded(stage, runner, batch_id, started, runtime.clock(), error))
 
 
 def _batch_of(result: Any) -> str | None:

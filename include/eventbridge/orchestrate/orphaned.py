@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _COMMAND = "command "
 
 
-def left_replay(runtime: Runtime) -> Replay | None:
+def orphaned_replay(runtime: Runtime) -> Replay | None:
     """Return the replay that has been left for longest, None if there is none; those of commands are never left.
 
     It is left if nobody has minded it for as long as two runs may take: the one that planned its last batch, and the
@@ -29,7 +29,7 @@ def left_replay(runtime: Runtime) -> Replay | None:
     return next((each for each in found if each.next_at < before or _is_unbegun(each)), None)
 
 
-def left_redrive(runtime: Runtime) -> Redrive | None:
+def orphaned_redrive(runtime: Runtime) -> Redrive | None:
     """Return the oldest redrive that is left, of those that a server without Airflow recorded; None: there is none."""
     before = runtime.ledger.now() - 2 * run_limit(runtime.settings)
     found = runtime.ledger.recorded_redrives()
