@@ -188,7 +188,7 @@ def rule(runtime: Runtime, name: str, span: Span) -> dict[str, Any]:
         counts_chart(went, "rate", "Deliveries", events=False),
         success_chart(went, "success", "Delivered, of all that were due"),
     ]
-    said = [each for each in runtime.ledger.list_overrides() if each.rule == name]
+    overrides = [each for each in runtime.ledger.list_overrides() if each.rule == name]
     return {
         "rule": name,
         "owner": today.owner_of(today.rules[name]),
@@ -227,7 +227,7 @@ def target(runtime: Runtime, request: Request, rule: str, name: str, span: Span)
         )
         for each in recent_responses(runtime, rule, name)
     ]
-    said = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
+    overrides = [each for each in runtime.ledger.list_overrides() if (each.rule, each.target) == (rule, name)]
     paused = any(each.word == "paused" for each in overrides)
     told = {"rule": rule, "target": name, "targets": lines, "charts": charts, "span": span}
     return told | {"responses": responses, "overrides": overrides, "paused": paused}

@@ -26,7 +26,7 @@ class Looks:
 
     def begin(self) -> None:
         """Begin a look; whatever comes from here on is announced again."""
-        self._heard = self._announcements is not None and self._announcements.heard()
+        self._heard = self._announcements is not None and self._announcements.take_signal()
 
     def rest(self, found: int, since: float, *, left: bool) -> None:
         """Carry deliveries until the next look is due.

@@ -216,18 +216,18 @@ class TargetQueues:
             run.progress.leaves_retries = True
             key = run.report.rule, run.report.target
             self._runs[key] = run
-            if run.partition is not None:
-                self._live[key] = run.partition
+            if run.queue is not None:
+                self._live[key] = run.queue
             if run.settings.seated:
                 self._loop.add(run)
             else:
-                if run.partition is not None:
+                if run.queue is not None:
                     self._keeping.add(key)
                 self._threads.add(partial(self._deliver, run))
 
     def _deliver(self, run: TargetRun) -> None:
         run.run()
-        if run.partition:
+        if run.queue:
             self._loop.wake()
 
     def _live_queues(self, read: Iterable[ReadPiece]) -> dict[Key, LiveQueue]:
