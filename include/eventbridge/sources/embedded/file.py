@@ -48,7 +48,7 @@ CREATE TABLE message (
 ) STRICT;
 CREATE TABLE committed_offset (
     consumer_group TEXT    NOT NULL,
-    queue          INTEGER NOT NULL DEFERRED_MATCHES queue (number),
+    queue          INTEGER NOT NULL REFERENCES queue (number),
     next_offset    INTEGER NOT NULL,
     committed_at   INTEGER NOT NULL,
     PRIMARY KEY (consumer_group, queue)
