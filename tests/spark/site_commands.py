@@ -16,6 +16,11 @@ _SETTINGS = {
 }
 
 
+def environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a command of a user with these settings, beside those of every test here."""
+    return {**os.environ, **_SETTINGS, **settings}
+
+
 def commands_in(folder: Path, settings: Mapping[str, str]) -> Callable[..., str]:
     """Return what runs a command in `folder` and returns its output, or its errors if it has none.
 
@@ -26,7 +31,7 @@ def commands_in(folder: Path, settings: Mapping[str, str]) -> Callable[..., str]
         done = subprocess.run(
             command(*arguments),
             cwd=folder,
-            env={**os.environ, **_SETTINGS, **settings},
+            env=environment(settings),
             capture_output=True,
             text=True,
             check=False,

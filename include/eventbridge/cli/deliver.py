@@ -83,7 +83,8 @@ def deliver(
         stack.enter_context(
             alone(runtime.settings, f"deliver.{runner}", f"`eventbridge deliver` for runner {runner!r}")
         )
-        router = ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
+        url = spark_url(runtime.settings, spark, stack)
+        router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
         idle = deliver_until_idle(runtime, runner, router, wait_seconds=wait, stop=interrupts.stop)
         stopped = runtime.ledger.ingestion_stop()

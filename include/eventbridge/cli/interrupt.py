@@ -9,17 +9,21 @@ from typing import Self
 import typer
 
 from eventbridge.cli.output import note
+from eventbridge.errors import SparkError
 from eventbridge.stages.runtime.stop import Stop
 
 #: What a shell shows for a process that a signal ended.
 _EXIT_CODE_BASE = 128
+#: How long Spark may still compute after the first signal: most jobs end by then, and a supervisor that waits half a
+#: minute before it kills the process leaves enough to end a Spark of its own.
+_SPARK_SECONDS = 15.0
 
 
 class Interrupts:
     """While the context is open, SIGINT and SIGTERM end what the process is at, and its children with it.
 
     Before `begin` they end it at once. After it the first one sets `stop`, the second one `stop.set_at_once`, and the
-    third one ends it at once. Ended at once, the command has the exit code of its signal.
+    third one ends it at once. Ended at once, or while Spark computes, the command has the exit code of its signal.
     """
 
     def __init__(self) -> None:
@@ -47,6 +51,13 @@ class Interrupts:
             signal.signal(number, handler)
         if isinstance(error, KeyboardInterrupt):
             raise typer.Exit(self.exit_code)
+        if isinstance(error, SparkError) and self.stop.is_set():
+            note(f"{error} The batch keeps its events: the next run continues with it.")
+            raise typer.Exit(self.exit_code)
+
+    def ends_spark(self) -> bool:
+        """Return whether a job of Spark that is not finished is to be given up: 15 s after the first signal."""
+        return self.stop.is_over(_SPARK_SECONDS)
 
     def _interrupt(self, number: int, frame: FrameType | None) -> None:
         self._signal = number

@@ -89,7 +89,8 @@ def redrive(
             note(f"redrive {request.redrive_id}; `eventbridge dead-letters cancel {request.redrive_id[:8]}` cancels it")
         stack.enter_context(_alone(runtime, request))
         interrupts.begin()
-        batches = deliver_redrive(runtime, request.redrive_id, _router(runtime, request, spark, stack), interrupts.stop)
+        router = _router(runtime, request, spark, stack, interrupts)
+        batches = deliver_redrive(runtime, request.redrive_id, router, interrupts.stop)
         request = runtime.ledger.redrive(request.redrive_id)
         marks = Marks(runtime)
         counts, damaged = marks.counts(request), marks.damaged
@@ -155,7 +156,7 @@ def _alone(runtime: Runtime, request: Redrive) -> AbstractContextManager[None]:
     return alone(runtime.settings, f"redrive.{request.redrive_id}", f"command for redrive {request.redrive_id}")
 
 
-def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitStack) -> Router:
+def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitStack, interrupts: Interrupts) -> Router:
     if not request.retransform:
         from eventbridge.routing.in_process import InProcessRouter
 
@@ -163,7 +164,8 @@ def _router(runtime: Runtime, request: Redrive, spark: str | None, stack: ExitSt
     from eventbridge.cli.deliver import spark_url
     from eventbridge.spark.route import ConnectRouter
 
-    return ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
+    url = spark_url(runtime.settings, spark, stack)
+    return ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
 
 
 def _show_end(request: Redrive, batches: int, counts: Counter[str], *, as_json: bool) -> None:

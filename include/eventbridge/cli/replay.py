@@ -236,7 +236,8 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         stack.enter_context(
             alone(runtime.settings, f"replay.{request.replay_id}", f"command for replay {request.replay_id}")
         )
-        router = ConnectRouter(spark_url(runtime.settings, spark, stack), store=runtime.store)
+        url = spark_url(runtime.settings, spark, stack)
+        router = ConnectRouter(url, store=runtime.store, is_stopped=interrupts.ends_spark)
         interrupts.begin()
         batches = deliver_replay(runtime, request.replay_id, router, interrupts.stop)
         request = runtime.ledger.replay(request.replay_id)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import queue
+import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,29 +27,41 @@ from eventbridge.store.protocol import Store
 if TYPE_CHECKING:
     from pyspark.sql.connect.session import SparkSession
 
+#: How often to look whether the process is to stop while Spark computes.
+_LOOK_SECONDS = 0.2
+
 
 class ConnectRouter:
     """A router on a Spark Connect server, `sc://host:port`; the package must be installed where its workers run.
 
     `route` routes one task there. `store` is where the responses of Spark SQL are put, on the driver; by default the
-    job's, opened as a worker opens it.
+    job's, opened as a worker opens it. Once `is_stopped` returns True, a job that is not finished fails with
+    SparkError, also where Spark does not answer; by default a job ends by itself.
     """
 
-    def __init__(self, url: str, route: RouteTask = route_task, store: Store | None = None) -> None:
+    def __init__(
+        self,
+        url: str,
+        route: RouteTask = route_task,
+        store: Store | None = None,
+        is_stopped: Callable[[], bool] | None = None,
+    ) -> None:
         self._url = url
         self._route = route
         self._store = store
+        self._is_stopped = is_stopped
 
     def route_slices(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
         """Route the tasks as one Spark job; yields what is finished, in their order."""
         try:
             with spark_errors(f"Spark at {without_token(self._url)} did not route batch {job.batch_id}"):
-                yield from self._routed(job, tasks)
+                results = self._routed(job, tasks)
+                yield from results if self._is_stopped is None else _until_stopped(results, self._is_stopped)
         except SparkError:
             forget(self._url, job.runner, old=job.old)
             raise
 
-    def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Iterator[SliceResult]:
+    def _routed(self, job: RouteJob, tasks: Sequence[Task]) -> Generator[SliceResult, None, None]:
         store = self._store or open_store(job.store_uri, worker_connection)
         rules = in_sql(store, job, tasks)
         plain = [task for task in tasks if task.slice_id not in rules]
@@ -75,3 +89,42 @@ class ConnectRouter:
         with closing(rows_of(routed_frame(spark, job, tasks, route=self._route))) as rows:
             for row in rows:
                 yield SliceResult.from_json(row["result"].encode())
+
+
+def _until_stopped(
+    results: Generator[SliceResult, None, None], is_stopped: Callable[[], bool]
+) -> Generator[SliceResult, None, None]:
+    """Yield results that another thread takes; raises SparkError once `is_stopped`, and leaves that thread waiting.
+
+    A call of Spark cannot be interrupted from the thread that waits for it.
+    """
+    found: queue.SimpleQueue[SliceResult | Exception | None] = queue.SimpleQueue()
+    abandoned = threading.Event()
+
+    def take() -> None:
+        try:
+            with closing(results):
+                for result in results:
+                    found.put(result)
+                    if abandoned.is_set():
+                        return
+            found.put(None)
+        except Exception as error:  # raised again by the thread that waits for results
+            found.put(error)
+
+    threading.Thread(target=take, name="spark-results", daemon=True).start()
+    try:
+        while True:
+            try:
+                result = found.get(timeout=_LOOK_SECONDS)
+            except queue.Empty:
+                if is_stopped():
+                    raise SparkError("The process was stopped before Spark finished the job.") from None
+                continue
+            if result is None:
+                return
+            if isinstance(result, Exception):
+                raise result
+            yield result
+    finally:
+        abandoned.set()

@@ -9,8 +9,8 @@ from eventbridge.similar_names import similar
 from eventbridge.transform.sql.bounds import call_problem
 from eventbridge.transform.sql.functions import FUNCTIONS, HIGHER_ORDER, INSTEAD, UNITS, WITH_UNIT, words
 from eventbridge.transform.sql.lexer import Token, quoted
-from eventbridge.transform.sql.long_texts import for_call
 from eventbridge.transform.sql.reader import MAXIMUM_LAMBDAS, Reader
+from eventbridge.transform.sql.run_time_limits import for_call
 from eventbridge.transform.sql.tree import Node, between
 
 #: The columns that an expression sees: CloudEvents' attributes as text, and what else an event holds.

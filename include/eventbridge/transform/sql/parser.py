@@ -14,8 +14,8 @@ from eventbridge.transform.sql.bounds import regex_problem, tree_problem
 from eventbridge.transform.sql.calls import Calls
 from eventbridge.transform.sql.error import SqlError
 from eventbridge.transform.sql.lexer import quoted
-from eventbridge.transform.sql.long_texts import for_like, for_patterns, like_limit
 from eventbridge.transform.sql.reader import MAXIMUM_DEPTH
+from eventbridge.transform.sql.run_time_limits import for_like, for_patterns, like_limit
 from eventbridge.transform.sql.tree import Node, between
 from eventbridge.transform.sql.types import TypeReader
 
