@@ -158,7 +158,7 @@ def read_token(client: TokenClient, body: bytes) -> AccessToken:
             f"{where} responded with JSON without an access_token that can be sent. Is it the token endpoint?"
         )
     if len(text) > LONGEST_TOKEN:
-        what = f"responded with an access_token of {len(text):,} characters, the most that is sent is {LONGEST_TOKEN:,}"
+        what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"
         raise NoToken(f"{where} {what}. Ask for fewer scopes or claims.")
     if str(response.get("token_type", "bearer")).lower() != "bearer":
         raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")

@@ -341,7 +341,7 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
         ('{"access_token": "hush hush"}', "that can be sent"),
         ('{"access_token": "hush\\r\\nevil: 1"}', "that can be sent"),
         ('{"access_token": "hush", "token_type": "mac"}', "another type than bearer"),
-        (json.dumps({"access_token": "hush" * 2_049}), "8,196 characters, and 8,192 are the most that is sent"),
+        (json.dumps({"access_token": "hush" * 2_049}), "8,196 characters; the limit is 8,192"),
     ],
 )
 def test_a_response_without_a_token(response: str, said: str) -> None:

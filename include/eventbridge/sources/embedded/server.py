@@ -34,7 +34,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.bus (
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.queue (
     number            bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    bus               text COLLATE "C" NOT NULL DEFERRED_MATCHES {SCHEMA}.bus,
+    bus               text COLLATE "C" NOT NULL REFERENCES {SCHEMA}.bus,
     topic             text COLLATE "C" NOT NULL,
     queue_id          integer NOT NULL,
     first_offset      bigint NOT NULL DEFAULT 0,
@@ -51,7 +51,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.message (
 );
 CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     consumer_group text COLLATE "C" NOT NULL,
-    queue          bigint NOT NULL DEFERRED_MATCHES {SCHEMA}.queue,
+    queue          bigint NOT NULL REFERENCES {SCHEMA}.queue,
     next_offset    bigint NOT NULL,
     committed_at   bigint NOT NULL,
     PRIMARY KEY (consumer_group, queue)
