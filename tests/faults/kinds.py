@@ -58,7 +58,7 @@ KindName = Literal[
     "repair",
     "retention",
     "index",
-    "handover",
+    "rule_transfer",
     "queue",
     "streaming",
     "takeover",
@@ -317,7 +317,7 @@ KINDS: dict[KindName, Kind] = {
         own=frozenset({"maintain"}),
         every=2,  # in tests/stages it dies at every one, in this process
     ),
-    "handover": Kind(
+    "rule_transfer": Kind(
         "normal",
         {
             "wait": _listen_moved,  # while a batch with the rule is under way

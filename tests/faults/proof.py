@@ -26,7 +26,7 @@ def _wrong_reconciliation(trial: Trial) -> Iterator[str]:
     valid = len(list(valid_events(kind.events, size)))
     taken = valid + {"retransform": size.valid, "replay": valid}.get(trial.kind, 0)
     # what was left over, no CloudEvent, is landed by both runners once the rule has moved
-    malformed = MALFORMED + (trial.kind == "handover")
+    malformed = MALFORMED + (trial.kind == "rule_transfer")
     events = {name: reconciliation["events"][name] for name in ("read", "malformed", "duplicate")}
     wanted = {"read": taken + malformed + DUPLICATES, "malformed": malformed, "duplicate": DUPLICATES}
     if events != wanted:

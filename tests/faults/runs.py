@@ -80,7 +80,7 @@ def _go_on(runtime: World) -> bool:
     if runtime.kind in ("retention", "index"):
         maintain(runtime)
     idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
-    if runtime.kind == "handover":  # once more: what waited for the old runner has its turn
+    if runtime.kind == "rule_transfer":  # once more: what waited for the old runner has its turn
         deliver_until_idle(runtime, MOVED_RUNNER, runtime.router, wait_seconds=0.0)
         idle = deliver_until_idle(runtime, RUNNER, runtime.router, wait_seconds=0.0)
     if runtime.kind == "index":

@@ -1,7 +1,7 @@
 """Rules that moved to a runner which is further: their old runner goes on with them up to there, and no further.
 
 The new one waits meanwhile, also where it stops for no other reason, so that both come to one place in every partition.
-The rules are handed over there as they are to a runner that is behind (`eventbridge.stages.ingest.handover`). A rule is
+The rules are transferred there as to a runner that is behind (`eventbridge.stages.ingest.rule_transfer`). A rule is
 a batch's of its old runner only while the new one is further, so that of two that look at one moment one has it at
 most.
 """

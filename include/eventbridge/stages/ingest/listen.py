@@ -22,21 +22,21 @@ from eventbridge.stages.guards.log_identity import refuse_other_log, start_offse
 from eventbridge.stages.ingest.catching_up import moved_away, nearest, staying
 from eventbridge.stages.ingest.deleted_range import any_passed_over, waiting_of
 from eventbridge.stages.ingest.fan_out import events_to_hand_out
-from eventbridge.stages.ingest.handover import (
-    Arrival,
-    arrivals,
-    assign,
-    hand_over,
-    inherited_offsets,
-    leave,
-    orphaned_batch,
-    to_catch_up,
-)
 from eventbridge.stages.ingest.later_partition import later_start
 from eventbridge.stages.ingest.open_batch import end_open
 from eventbridge.stages.ingest.pace import events_in_time
 from eventbridge.stages.ingest.reload import take_up_rules
 from eventbridge.stages.ingest.room import is_ingestion_stopped
+from eventbridge.stages.ingest.rule_transfer import (
+    Arrival,
+    arrivals,
+    assign,
+    inherited_offsets,
+    leave,
+    orphaned_batch,
+    to_catch_up,
+    transfer_of,
+)
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
@@ -100,14 +100,14 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
         # False: rule files changed, or another attempt planned a batch; this one stood still in between.
         if not leave(runtime, taken, [each for each in moved if each[0] not in stays.rules], runner):
             return _listen(runtime, runner, pools, holder)
-        handover = hand_over(runner, offsets, arriving)
-        if (old := to_catch_up(handover.behind, taken.rules.runners())) is not None:
+        transfer = transfer_of(runner, offsets, arriving)
+        if (old := to_catch_up(transfer.behind, taken.rules.runners())) is not None:
             log.info("runner %s plans a batch for %s, which has no rules any more", runner, old)
             return _listen(runtime, old, pools, None)
-        rules = rules.without(handover.waiting)
+        rules = rules.without(transfer.waiting)
         if stays.rules:
             rules = RuleSet.joined([rules, taken.rules.only(stays.rules)])
-        until = nearest(handover.until, stays.until)
+        until = nearest(transfer.until, stays.until)
         if not assign(runtime, taken, rules, runner):
             return _listen(runtime, runner, pools, holder)
         most = events_to_hand_out(runtime, runner, rules, pools)
@@ -115,7 +115,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
             if is_ingestion_stopped(runtime):
                 return None
             _take_in(runtime, runner, source, _Room(offsets, until, most))
-        opens = holder is not None and not (until or handover.waiting)
+        opens = holder is not None and not (until or transfer.waiting)
         opens = opens and not any_passed_over(bus, source, offsets)  # which takes an end that is known before
         room = _Room(offsets, until, most)
         plan = _opened(bus, source, offsets) if opens else _plan(runtime, runner, bus, source, room)

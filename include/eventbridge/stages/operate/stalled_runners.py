@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from eventbridge.errors import BusError, RuleMovedError
 from eventbridge.rule import RuleSet
-from eventbridge.stages.ingest.handover import arrivals, hand_over
+from eventbridge.stages.ingest.rule_transfer import arrivals, transfer_of
 from eventbridge.stages.runtime.runtime import Runtime
 
 _REMEDY = "If that takes more than some minutes, see that the old runner's DAG, or its `eventbridge deliver`, runs"
@@ -34,7 +34,7 @@ def stalled_runners(runtime: Runtime, rules: RuleSet) -> Iterator[StalledRunner]
         try:
             with closing(runtime.open_source(rules.buses[bus])) as source:
                 arriving = arrivals(runtime, own, runner, rules.buses[bus], source)
-            for behind in hand_over(runner, runtime.ledger.committed_offsets(runner), arriving).behind:
+            for behind in transfer_of(runner, runtime.ledger.committed_offsets(runner), arriving).behind:
                 yield StalledRunner(runner, f"{behind}. {_REMEDY}")
         except RuleMovedError as error:
             yield StalledRunner(runner, str(error))

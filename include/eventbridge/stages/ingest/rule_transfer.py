@@ -61,7 +61,7 @@ class Behind(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Handover:
+class RuleTransfer:
     """What a runner must not take yet: `waiting` rules at all, and partitions only `until` there while these wait.
 
     `behind`: those of them for which an old runner is to catch up.
@@ -133,7 +133,7 @@ def inherited_offsets(arriving: Iterable[Arrival]) -> dict[Partition, int]:
     return start
 
 
-def hand_over(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> Handover:
+def transfer_of(runner: str, known: Mapping[Partition, int], arriving: Iterable[Arrival]) -> RuleTransfer:
     """Return which arriving rules a group that stands at `known` must leave out of its next batch.
 
     Raises RuleMovedError if it is further than a rule whose old runner delivers no more for it: what lies between would
@@ -158,7 +158,7 @@ def hand_over(runner: str, known: Mapping[Partition, int], arriving: Iterable[Ar
         log.info("rules that come to runner %s and wait for their place: %s", runner, ", ".join(sorted(waiting)))
     for each_behind in behind:
         log.info("runner %s: %s", runner, each_behind)
-    return Handover(frozenset(waiting), until, tuple(behind))
+    return RuleTransfer(frozenset(waiting), until, tuple(behind))
 
 
 def _named(rules: Sequence[str]) -> str:
