@@ -14,7 +14,7 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.places import microseconds
 from eventbridge.sources.embedded.table_log import TableLog
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.protocol import Paged
+from eventbridge.sources.protocol import PagedLog
 from eventbridge.testing.messages import messages_of
 
 
@@ -43,8 +43,8 @@ def test_pages_hold_what_is_read(log: AnyLog, partition: Partition) -> None:
     publish(log, [str(number).encode() for number in range(10)])
     messages = messages_of(log.read(partition, 3, 7))
 
-    assert isinstance(log, Paged) == isinstance(log, TableLog)
-    if isinstance(log, Paged):
+    assert isinstance(log, PagedLog) == isinstance(log, TableLog)
+    if isinstance(log, PagedLog):
         found = [row for page in log.pages(partition, 3, 7) for row in page]
         assert found == [(each.offset, microseconds(each.published_at), each.body) for each in messages]
         assert list(log.pages(partition, 7, 7)) == []

@@ -16,7 +16,7 @@ from services.rocketmq import BROKER, PASSWORD, USER, RocketMQ, make_topics, set
 from eventbridge.config.connection import Connection
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.sending import send_request
 from eventbridge.rocketmq.settings import client_settings
@@ -67,8 +67,8 @@ def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """Tags and keys by their names, CloudEvents' attributes as headers have them; what the bus says itself does not."""
     properties = {"TAGS": "late", "KEYS": "LH400 LH401", "CE_type": "order", "CE_contenttype": "text/plain", "a": "ü"}
     with closing(rocketmq.client()) as client:
-        client.send(TopicQueue(*PARTITION), Outgoing(b"1", properties))
-        client.send(TopicQueue(*PARTITION), Outgoing(b"2"))
+        client.send(TopicQueue(*PARTITION), OutgoingMessage(b"1", properties))
+        client.send(TopicQueue(*PARTITION), OutgoingMessage(b"2"))
     wait_for_end(log, 2)
 
     first, second = messages_of(log.read(PARTITION, 0, 2))
@@ -85,7 +85,7 @@ def test_properties_come_along(rocketmq: RocketMQ, log: RocketmqLog) -> None:
 def test_a_compressed_body_is_read_as_it_was(rocketmq: RocketMQ, log: RocketmqLog) -> None:
     """Producers of RocketMQ's own compress what is longer than 4 KiB."""
     text = b'{"amount": 10}' * 1_000
-    code, fields, body = send_request(TopicQueue(*PARTITION), Outgoing(zlib.compress(text)))
+    code, fields, body = send_request(TopicQueue(*PARTITION), OutgoingMessage(zlib.compress(text)))
     with closing(rocketmq.client()) as client, closing(client.open_to(TopicQueue(*PARTITION))) as connection:
         connection.call(code, {**fields, "f": 1 | 3 << 8}, body)
     wait_for_end(log, 1)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Literal
 
-from eventbridge.testing.receiver_http import Incoming, read_request
+from eventbridge.testing.receiver_http import IncomingRequest, read_request
 
 #: What a target may do instead, and which one it is: refuse every tenth event, or the first or second of one item's
 #: moves, for now; take what it refused for good before.
@@ -73,7 +73,7 @@ class Log:
         with self._lock:
             self._requests.pop(world, None)
 
-    def take(self, incoming: Incoming) -> int | None:
+    def take(self, incoming: IncomingRequest) -> int | None:
         """Write a request down and return the status to respond with; None: drop the connection."""
         _, world, run, how = incoming.path.split("/", 3)
         event = json.loads(incoming.body)["id"]

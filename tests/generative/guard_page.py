@@ -57,7 +57,7 @@ class GuardedText:
         return Texts(buffer, np.concatenate([np.zeros(1, np.int64), ends[:-1]]), ends)
 
     def take(self, texts: Texts, first: int, last: int) -> Texts:
-        """Return a block of texts, in place of a matcher's `TextRoom`."""
+        """Return a block of texts, in place of a matcher's `TextBuffer`."""
         spans = zip(texts.start[first:last], texts.end[first:last], strict=True)
         return self.texts([texts.buffer[start:end].tobytes() for start, end in spans])
 
@@ -90,7 +90,7 @@ class _GuardedEventTables(event_tables.EventTables):
         self.plain, self.folded = address_of(self._plain), address_of(self._folded)
 
 
-class _GuardedRooms(rooms.Rooms):
+class _GuardedRooms(rooms.BlockBuffers):
     place: Place
 
     def _make(self) -> None:
@@ -106,7 +106,7 @@ def guard_all(where: str) -> None:
     _GuardedEventTables.place = _GuardedRooms.place = staticmethod(place)  # type: ignore[assignment]
     tables.Tables = TablesAtTheEnd if where == "end" else TablesAtTheBeginning  # type: ignore[misc]
     matcher.EventTables = _GuardedEventTables  # type: ignore[misc]
-    matcher.Rooms = _GuardedRooms  # type: ignore[misc]
+    matcher.BlockBuffers = _GuardedRooms  # type: ignore[misc]
     tree_of_paths = matcher.path_tree
 
     def guarded_tree(paths: Sequence[Sequence[Step]]) -> PathTree:

@@ -21,7 +21,7 @@ from services.own_network import OwnNetwork
 
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
 HERE: Final = Path(__file__).parent
@@ -293,7 +293,7 @@ def begin_file(server: RocketMQ) -> None:
             _make(server, client, _FILLER, 1)
         (partition,) = client.queues(_FILLER)
         for _ in range(2):  # each takes more than half a file
-            client.send(partition, Outgoing(b"x" * (server.file_bytes * 6 // 10)))
+            client.send(partition, OutgoingMessage(b"x" * (server.file_bytes * 6 // 10)))
     finally:
         client.close()
 

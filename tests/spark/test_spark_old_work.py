@@ -12,7 +12,7 @@ from eventbridge.niceness import OLD_NICENESS
 from eventbridge.routing.job import RouteJob
 from eventbridge.spark.route import ConnectRouter
 from eventbridge.spark.server import SparkConnectServer
-from eventbridge.testing.busy import Ran, noted, route_and_note
+from eventbridge.testing.busy import SliceRun, noted, route_and_note
 
 
 def test_old_work_holds_half_of_the_slots_while_live_work_waits(
@@ -40,7 +40,7 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
         assert [len(each.result()) for each in asked] == [24, 24]
 
     of_live, of_old = noted(landed.store, live), [ran for job in old for ran in noted(landed.store, job)]
-    waiting = Ran(of_live[0].began, of_live[-1].began)
+    waiting = SliceRun(of_live[0].began, of_live[-1].began)
     meanwhile = [ran for ran in of_old if waiting.began < ran.began < waiting.ended]
     assert most_at_once(of_old) == 2
     assert most_at_once(meanwhile) == 1
@@ -49,7 +49,7 @@ def test_old_work_holds_half_of_the_slots_while_live_work_waits(
     assert {ran.niceness for ran in of_old} == {min(19, niceness + OLD_NICENESS) for niceness in usual}
 
 
-def most_at_once(all_ran: list[Ran]) -> int:
+def most_at_once(all_ran: list[SliceRun]) -> int:
     """Return how many ran at the same time at most."""
     changes = sorted([(ran.ended, -1) for ran in all_ran] + [(ran.began, 1) for ran in all_ran])
     running = [sum(change for _, change in changes[: place + 1]) for place in range(len(changes))]

@@ -13,7 +13,7 @@ from demo.ports import reserve
 from services.rocketmq import BROKERS, RocketMQ, make_topics
 from stages.modes import carry
 
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.stages.operate.audit import audit
 
 RULES = """
@@ -41,7 +41,7 @@ def send(server: RocketMQ, broker: str, body: bytes) -> None:
     """Send an event to a broker."""
     with closing(server.client()) as client:
         partition = next(partition for partition in client.queues("orders") if partition.broker == broker)
-        client.send(partition, Outgoing(body))
+        client.send(partition, OutgoingMessage(body))
 
 
 def test_what_two_brokers_have_is_delivered(two: RocketMQ, site: Any, order: Order, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from services.rocketmq import RocketMQ, make_topics
 from stages.broker_shop import deliver, delivered, publish, shop_on
 
 from eventbridge.errors import OffsetGapError
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.stages.dead_letters.reader import dead_letters
 from eventbridge.stages.operate.audit import audit
 
@@ -37,12 +37,12 @@ def test_events_come_in_every_form(on_rocketmq: Any, rocketmq: RocketMQ, order: 
     attributes["CE_contenttype"] = "application/json"
     with closing(rocketmq.client()) as client:
         partition = client.queues("orders")[0]
-        client.send(partition, Outgoing(b'{"amount": 2000}', attributes))
-        client.send(partition, Outgoing(order("s", 2000), {"CE_contenttype": "application/cloudevents+json"}))
-        client.send(partition, Outgoing(b'{"no": 17, "amount": 2000}', {"TAGS": "order.placed"}))
-        client.send(partition, Outgoing(b'{"amount": 2000}', {"TAGS": "order.placed"}))
-        client.send(partition, Outgoing(b'{"no": 18, "amount": 2000}'))
-        client.send(partition, Outgoing(b"no JSON"))
+        client.send(partition, OutgoingMessage(b'{"amount": 2000}', attributes))
+        client.send(partition, OutgoingMessage(order("s", 2000), {"CE_contenttype": "application/cloudevents+json"}))
+        client.send(partition, OutgoingMessage(b'{"no": 17, "amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(partition, OutgoingMessage(b'{"amount": 2000}', {"TAGS": "order.placed"}))
+        client.send(partition, OutgoingMessage(b'{"no": 18, "amount": 2000}'))
+        client.send(partition, OutgoingMessage(b"no JSON"))
     deliver(on_rocketmq)
 
     letters = {letter["detail"] for letter in dead_letters(on_rocketmq.runtime)}

@@ -20,7 +20,7 @@ from eventbridge.stages.operate.deliver import deliver_batch, deliver_retries
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.stop import Stop
 from eventbridge.telemetry.protocol import NO_TELEMETRY, LookEnded, PushEnded, StageEnded, TargetPushed
-from eventbridge.testing.telemetry import KeptTelemetry
+from eventbridge.testing.telemetry import RecordingTelemetry
 
 RULES = """
 buses: {{orders: {{source: {{type: embedded, topics: [placed], partitions: 2, start_at: earliest}}}}}}
@@ -34,13 +34,13 @@ Order = Callable[..., bytes]
 
 
 @pytest.fixture
-def telemetry() -> KeptTelemetry:
+def telemetry() -> RecordingTelemetry:
     """Return a telemetry that keeps what it is told."""
-    return KeptTelemetry()
+    return RecordingTelemetry()
 
 
 @pytest.fixture
-def runtime(site: Any, order: Order, telemetry: KeptTelemetry, tmp_path: Path) -> Runtime:
+def runtime(site: Any, order: Order, telemetry: RecordingTelemetry, tmp_path: Path) -> Runtime:
     """Return a runtime that tells, with three events on its bus and a file target."""
     site.write_rules(RULES.format(path=tmp_path / "out" / "log.jsonl"))
     site.publish(order(1), order(2), order(3))
@@ -54,12 +54,12 @@ def delivered(runtime: Runtime) -> str:
     return batch_id
 
 
-def stages(telemetry: KeptTelemetry) -> list[StageEnded]:
+def stages(telemetry: RecordingTelemetry) -> list[StageEnded]:
     """Return the stages that were told, in order."""
     return [each for each in telemetry.told if isinstance(each, StageEnded)]
 
 
-def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
     """Each once, in order, with its batch and its times; listen names the runner, too."""
     batch_id = delivered(runtime)
 
@@ -70,7 +70,7 @@ def test_every_stage_of_a_batch_is_told(runtime: Runtime, telemetry: KeptTelemet
     assert {each.started_at for each in stages(telemetry)} == {clock()}
 
 
-def test_a_push_is_told_by_target(runtime: Runtime, telemetry: KeptTelemetry) -> None:
+def test_a_push_is_told_by_target(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
     """Before its stage's end: what it came to for each target of the chunk."""
     batch_id = delivered(runtime)
 
@@ -81,7 +81,7 @@ def test_a_push_is_told_by_target(runtime: Runtime, telemetry: KeptTelemetry) ->
     assert after.stage == "push"
 
 
-def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry: KeptTelemetry) -> None:
+def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
     """The stages of retries are told with their runner."""
     assert deliver_retries(runtime, "orders", Stop()) is None
 
@@ -89,7 +89,7 @@ def test_planning_that_finds_nothing_names_no_batch(runtime: Runtime, telemetry:
     assert told == [("settle_stale", "orders", None), ("plan_retries", "orders", None)]
 
 
-def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: KeptTelemetry) -> None:
+def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: RecordingTelemetry) -> None:
     """The class of what it raised; the error itself goes on as before."""
     with pytest.raises(NotFoundError):
         listen(runtime, "nobody")
@@ -99,7 +99,7 @@ def test_a_stage_that_fails_is_told_with_its_error(runtime: Runtime, telemetry: 
 
 
 def test_deliveries_do_not_depend_on_telemetry(
-    runtime: Runtime, telemetry: KeptTelemetry, caplog: pytest.LogCaptureFixture
+    runtime: Runtime, telemetry: RecordingTelemetry, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Where it fails at every call all is delivered, and the log says what was not told."""
     telemetry.error = RuntimeError("the collector is away")
@@ -111,7 +111,7 @@ def test_deliveries_do_not_depend_on_telemetry(
     assert "telemetry failed and is not told of StageEnded" in caplog.text
 
 
-def test_a_look_of_the_watcher_is_told(runtime: Runtime, telemetry: KeptTelemetry, clock: Any) -> None:
+def test_a_look_of_the_watcher_is_told(runtime: Runtime, telemetry: RecordingTelemetry, clock: Any) -> None:
     """With the runners it started a run for."""
     watch = Watch(runtime)
     started = watch.look()

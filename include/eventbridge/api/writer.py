@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
-from eventbridge.sources.protocol import Bounded, Publisher
+from eventbridge.sources.protocol import Publisher, SizeLimitedPublisher
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +101,7 @@ class BusWriter:
 
 
 def _publish(publisher: Publisher, topic: str, records: Sequence[Record]) -> Places:
-    most = publisher.most_bytes(topic) if isinstance(publisher, Bounded) else None
+    most = publisher.most_bytes(topic) if isinstance(publisher, SizeLimitedPublisher) else None
     fits = [most is None or _bytes_of(record) <= most for record in records]
     fitting = [record for record, fit in zip(records, fits, strict=True) if fit]
     places = iter(publisher.publish(fitting, topic=topic) if fitting else ())

@@ -12,7 +12,7 @@ from eventbridge.cli.table import visible
 from eventbridge.errors import EventError, UserError
 
 if TYPE_CHECKING:
-    from eventbridge.match.reference import Finding
+    from eventbridge.match.reference import UnmetCondition
     from eventbridge.pattern import Pattern
 
 #: After so many lines that are no JSON, and none that is, a file does not hold JSON lines.
@@ -28,7 +28,7 @@ class PatternResult:
     matches: bool | None
     error: str | None = None
     malformed: str | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[UnmetCondition, ...] = ()
 
     def __str__(self) -> str:
         word = {True: "true", False: "false", None: "error"}[self.matches]

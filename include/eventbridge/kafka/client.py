@@ -73,7 +73,7 @@ _REMEDIES: Final = {
 }
 
 
-class Trouble:
+class ClientErrors:
     """What a client met beside its responses: the callback `error_cb` of its settings."""
 
     def __init__(self) -> None:
@@ -104,12 +104,12 @@ def bus_error(servers: str, doing: str, error: KafkaError) -> BusError:
     return BusError(f"Kafka at {servers}: {doing}: {said} ({error.name()})." + (f" {remedy}." if remedy else ""))
 
 
-class Asking:
+class BrokerQueries:
     """Asks the brokers by one client, which threads may share."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self.servers = str(settings["bootstrap.servers"])
-        self.trouble = Trouble()
+        self.trouble = ClientErrors()
         try:
             self.client = AdminClient({**settings, **QUIET, "error_cb": self.trouble})
         except KafkaException as error:

@@ -1,7 +1,7 @@
 """Array consistency: whether leaves can be chosen that lie in no two elements of the same array.
 
-Called with what is left of a pattern once each field knows its leaves. A `Want` is a field that needs a leaf: the
-places of those that meet it. A `Lack` is an `exists: false`: the places of all leaves at its path. Arrays nest, so the
+Called with what is left of a pattern once each field knows its leaves. A `LeafRequired` is a field that needs a leaf: the
+places of those that meet it. A `LeafExcluded` is an `exists: false`: the places of all leaves at its path. Arrays nest, so the
 first pair of every place of one field names the same array; choosing an element of that array settles it.
 """
 
@@ -19,36 +19,36 @@ FREE: ArrayPlace = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Want:
+class LeafRequired:
     """A leaf at one of these places is to be chosen."""
 
     places: frozenset[ArrayPlace]
 
 
 @dataclass(frozen=True, slots=True)
-class Lack:
+class LeafExcluded:
     """No leaf at any of these places may be consistent with the chosen ones."""
 
     places: frozenset[ArrayPlace]
 
 
 @dataclass(frozen=True, slots=True)
-class Every:
+class AllOf:
     """All of these."""
 
     parts: tuple[Demand, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class AnyOf:
     """At least one of these."""
 
     parts: tuple[Demand, ...]
 
 
-Demand: TypeAlias = Want | Lack | Every | Some
-MET = Every(())
-UNMET = Some(())
+Demand: TypeAlias = LeafRequired | LeafExcluded | AllOf | AnyOf
+MET = AllOf(())
+UNMET = AnyOf(())
 
 
 def every(parts: Iterable[Demand]) -> Demand:
@@ -57,14 +57,14 @@ def every(parts: Iterable[Demand]) -> Demand:
     for part in parts:
         if part == UNMET:
             return UNMET
-        kept += part.parts if isinstance(part, Every) else [part]
-    return kept[0] if len(kept) == 1 else Every(tuple(kept))
+        kept += part.parts if isinstance(part, AllOf) else [part]
+    return kept[0] if len(kept) == 1 else AllOf(tuple(kept))
 
 
 def some(parts: Iterable[Demand]) -> Demand:
     """Return the disjunction, simplified; a part that is met does not make it so while others may be chosen too."""
     kept = [part for part in parts if part != UNMET]
-    return kept[0] if len(kept) == 1 else Some(tuple(kept))
+    return kept[0] if len(kept) == 1 else AnyOf(tuple(kept))
 
 
 def some_wanted(parts: Iterable[Demand]) -> Demand:
@@ -75,12 +75,12 @@ def some_wanted(parts: Iterable[Demand]) -> Demand:
 
 def want(places: frozenset[ArrayPlace]) -> Demand:
     """Return the demand for a leaf at one of the places, simplified."""
-    return MET if places == {FREE} else Want(places) if places else UNMET
+    return MET if places == {FREE} else LeafRequired(places) if places else UNMET
 
 
 def lack(places: frozenset[ArrayPlace]) -> Demand:
     """Return the demand that no leaf at these places be consistent with the chosen ones, simplified."""
-    return UNMET if FREE in places else Lack(places) if places else MET
+    return UNMET if FREE in places else LeafExcluded(places) if places else MET
 
 
 def can_be_met(demand: Demand) -> bool:
@@ -116,7 +116,7 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
     array = next(place[0][0] for part in parts for found in _lacks(part) for place in found.places)
     if can_be_met(every(_without(part, array) for part in parts)):
         return True
-    if any(isinstance(part, Want) and all(_lies_in(place, array) for place in part.places) for part in parts):
+    if any(isinstance(part, LeafRequired) and all(_lies_in(place, array) for place in part.places) for part in parts):
         by_element, _ = _split(every(parts), array)
         return any(map(can_be_met, by_element.values()))
     return any(
@@ -128,15 +128,15 @@ def _lacks_can_be_met(parts: list[Demand]) -> bool:
 
 def _choices_in(part: Demand, array: int) -> list[Demand]:
     """Return what one can decide on so that a leaf of the array is chosen."""
-    if isinstance(part, Want) and any(_lies_in(place, array) for place in part.places):
-        return [Want(part.places - {FREE})]
-    return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, Some) else []
+    if isinstance(part, LeafRequired) and any(_lies_in(place, array) for place in part.places):
+        return [LeafRequired(part.places - {FREE})]
+    return [inner for inner in part.parts if _wants_from(inner, array)] if isinstance(part, AnyOf) else []
 
 
 def _wants_from(demand: Demand, array: int) -> bool:
-    if isinstance(demand, (Every, Some)):
+    if isinstance(demand, (AllOf, AnyOf)):
         return any(_wants_from(part, array) for part in demand.parts)
-    return isinstance(demand, Want) and any(_lies_in(place, array) for place in demand.places)
+    return isinstance(demand, LeafRequired) and any(_lies_in(place, array) for place in demand.places)
 
 
 def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
@@ -144,15 +144,15 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
 
     One pass for all elements: an event may have an array of a hundred thousand.
     """
-    if isinstance(demand, (Every, Some)):
-        combine = every if isinstance(demand, Every) else some
+    if isinstance(demand, (AllOf, AnyOf)):
+        combine = every if isinstance(demand, AllOf) else some
         splits = [_split(part, array) for part in demand.parts]
         elements = dict.fromkeys(element for by_element, _ in splits for element in by_element)
         return (
             {element: combine(by_element.get(element, other) for by_element, other in splits) for element in elements},
             combine(other for _, other in splits),
         )
-    make = want if isinstance(demand, Want) else lack
+    make = want if isinstance(demand, LeafRequired) else lack
     inside: dict[int, list[ArrayPlace]] = {}
     outside = []
     for place in demand.places:
@@ -165,27 +165,27 @@ def _split(demand: Demand, array: int) -> tuple[dict[int, Demand], Demand]:
 
 def _without(demand: Demand, array: int) -> Demand:
     """Return what is left to demand if no leaf is chosen from the array: a lack in it is not met."""
-    if isinstance(demand, Every):
+    if isinstance(demand, AllOf):
         return every(_without(part, array) for part in demand.parts)
-    if isinstance(demand, Some):
+    if isinstance(demand, AnyOf):
         return some(_without(part, array) for part in demand.parts)
     outside = frozenset(place for place in demand.places if not _lies_in(place, array))
-    if isinstance(demand, Lack):
+    if isinstance(demand, LeafExcluded):
         return demand if outside == demand.places else UNMET
     return want(outside)
 
 
 def without_lacks(demand: Demand) -> Demand:
     """Return what the wants alone demand, simplified."""
-    if isinstance(demand, Every):
+    if isinstance(demand, AllOf):
         return every(without_lacks(part) for part in demand.parts)
-    if isinstance(demand, Some):
+    if isinstance(demand, AnyOf):
         return some_wanted(without_lacks(part) for part in demand.parts)
-    return MET if isinstance(demand, Lack) or FREE in demand.places else demand
+    return MET if isinstance(demand, LeafExcluded) or FREE in demand.places else demand
 
 
 def _conjuncts(demand: Demand) -> Sequence[Demand]:
-    return demand.parts if isinstance(demand, Every) else (demand,)
+    return demand.parts if isinstance(demand, AllOf) else (demand,)
 
 
 def _lies_in(place: ArrayPlace, array: int) -> bool:
@@ -213,18 +213,18 @@ def _arrays(demand: Demand) -> set[int]:
 
 
 def _places(demand: Demand) -> Iterator[ArrayPlace]:
-    if isinstance(demand, (Every, Some)):
+    if isinstance(demand, (AllOf, AnyOf)):
         for part in demand.parts:
             yield from _places(part)
     else:
         yield from demand.places
 
 
-def _lacks(demand: Demand) -> Iterator[Lack]:
-    if isinstance(demand, (Every, Some)):
+def _lacks(demand: Demand) -> Iterator[LeafExcluded]:
+    if isinstance(demand, (AllOf, AnyOf)):
         for part in demand.parts:
             yield from _lacks(part)
-    elif isinstance(demand, Lack):
+    elif isinstance(demand, LeafExcluded):
         yield demand
 
 

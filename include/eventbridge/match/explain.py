@@ -29,7 +29,7 @@ MOST_CHARACTERS: Final = 2_000
 
 
 @dataclass(frozen=True)
-class Finding:
+class UnmetCondition:
     """One condition that an event does not meet.
 
     `path` is a JSON path in the event, `condition` the part of the pattern as JSON text, `values` what the event
@@ -46,7 +46,7 @@ class Finding:
         return f"{self.path}: {self.message}"
 
 
-def explain(pattern: Pattern, document: Document) -> list[Finding]:
+def explain(pattern: Pattern, document: Document) -> list[UnmetCondition]:
     """Return why the pattern does not match the event, one finding per failed condition; none if it matches.
 
     The time is linear in the pattern where the event has no arrays of objects.
@@ -56,19 +56,19 @@ def explain(pattern: Pattern, document: Document) -> list[Finding]:
     findings = [] if can_be_met(where.demand) else _explain_and(where, event)
     if pattern.unless is not None and _met(pattern.unless.pattern, event.leaves):
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
-        findings.append(Finding("$", condition, (), f"the event matches what $not excludes: {condition}"))
+        findings.append(UnmetCondition("$", condition, (), f"the event matches what $not excludes: {condition}"))
     return findings
 
 
 @dataclass(frozen=True)
-class Checked:
-    """One condition of a pattern, as in `Finding`, and whether the event meets it."""
+class CheckedCondition:
+    """One condition of a pattern, as in `UnmetCondition`, and whether the event meets it."""
 
     met: bool
-    finding: Finding
+    finding: UnmetCondition
 
 
-def check_each(pattern: Pattern, document: Document) -> list[Checked]:
+def check_each(pattern: Pattern, document: Document) -> list[CheckedCondition]:
     """Return what the event says to each condition of a pattern: those that it meets and those that it fails.
 
     Of alternatives those are returned that are met or, if none is, why each is not. The time is linear in the pattern
@@ -78,12 +78,12 @@ def check_each(pattern: Pattern, document: Document) -> list[Checked]:
     where = _judged_and(pattern.where, event)
     found = _check_and(where, event)
     if all(each.met for each in found) and not can_be_met(where.demand):
-        found.append(Checked(False, _explain_conflict(where)))
+        found.append(CheckedCondition(False, _explain_conflict(where)))
     if pattern.unless is not None:
         condition = write_document({"$not": write_clauses(pattern.unless.pattern)})
         excluded = _met(pattern.unless.pattern, event.leaves)
         message = "the event matches what $not excludes" if excluded else "the event does not match what $not excludes"
-        found.append(Checked(not excluded, Finding("$", condition, (), f"{message}: {condition}")))
+        found.append(CheckedCondition(not excluded, UnmetCondition("$", condition, (), f"{message}: {condition}")))
     return found
 
 
@@ -108,7 +108,7 @@ class _Event:
 
 
 @dataclass(frozen=True)
-class _Judged:
+class _JudgedClause:
     """A clause, what it demands of the event, the wants in that, and the list that the clause is written as."""
 
     clause: Clause
@@ -123,7 +123,7 @@ class _Judged:
 class _JudgedAnd:
     """A sub-pattern, its clauses judged; `possible`: it could be met, whatever `exists: false` rules out."""
 
-    clauses: tuple[_Judged, ...]
+    clauses: tuple[_JudgedClause, ...]
     demand: Demand
     wants: Demand
     possible: bool
@@ -139,27 +139,29 @@ def _judged_and(where: And, event: _Event) -> _JudgedAnd:
     return _JudgedAnd(clauses, every(each.demand for each in clauses), wants, could_be_met(wants))
 
 
-def _judged(clause: Clause, event: _Event) -> _Judged:
+def _judged(clause: Clause, event: _Event) -> _JudgedClause:
     check_cancelled()
     if isinstance(clause, Field):
         demand = compile_clause(clause).demand(event.leaves.by_path)
         wants = without_lacks(demand)
-        return _Judged(
+        return _JudgedClause(
             clause, demand, wants, could_be_met(wants), [write_condition(each) for each in clause.conditions]
         )
     inner = tuple(_judged_and(alternative, event) for alternative in clause.alternatives)
     wants = some_wanted(each.wants for each in inner)
     demand = some(each.demand for each in inner)
-    return _Judged(clause, demand, wants, could_be_met(wants), [each.written(clause.path) for each in inner], inner)
+    return _JudgedClause(
+        clause, demand, wants, could_be_met(wants), [each.written(clause.path) for each in inner], inner
+    )
 
 
-def _check_and(where: _JudgedAnd, event: _Event) -> list[Checked]:
-    found: list[Checked] = []
+def _check_and(where: _JudgedAnd, event: _Event) -> list[CheckedCondition]:
+    found: list[CheckedCondition] = []
     for judged in where.clauses:
         if not judged.possible:
-            found += [Checked(False, each) for each in _explain_clause(judged, event)]
+            found += [CheckedCondition(False, each) for each in _explain_clause(judged, event)]
         elif isinstance(judged.clause, Field):
-            found.append(Checked(True, _field_met(judged, event)))
+            found.append(CheckedCondition(True, _field_met(judged, event)))
         else:
             for inner in judged.alternatives:
                 if inner.possible:
@@ -167,17 +169,17 @@ def _check_and(where: _JudgedAnd, event: _Event) -> list[Checked]:
     return found
 
 
-def _field_met(judged: _Judged, event: _Event) -> Finding:
+def _field_met(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     path, condition = judged.clause.path, write_document(judged.written)
     values = event.values(path)
     if values:
         message = f"{_listed(values)} {'meets' if len(values) == 1 else 'meet'} {condition}"
     else:
         message = f"no value is there, which meets {condition}"
-    return Finding(json_path(path), condition, values, message)
+    return UnmetCondition(json_path(path), condition, values, message)
 
 
-def _explain_and(where: _JudgedAnd, event: _Event) -> list[Finding]:
+def _explain_and(where: _JudgedAnd, event: _Event) -> list[UnmetCondition]:
     """Return the clauses that fail whatever the others choose; if none does, that they do not go together."""
     failed = [judged for judged in where.clauses if not judged.possible]
     if failed:
@@ -185,18 +187,18 @@ def _explain_and(where: _JudgedAnd, event: _Event) -> list[Finding]:
     return [_explain_conflict(where)]
 
 
-def _explain_clause(judged: _Judged, event: _Event) -> list[Finding]:
+def _explain_clause(judged: _JudgedClause, event: _Event) -> list[UnmetCondition]:
     path = judged.clause.path
     if isinstance(judged.clause, Field):
         return [_explain_field(judged, event)]
     condition = write_head({"$or": judged.written}, MOST_CHARACTERS)
-    findings = [Finding(json_path(path), condition, (), "no alternative of $or is met")]
+    findings = [UnmetCondition(json_path(path), condition, (), "no alternative of $or is met")]
     for alternative in judged.alternatives:
         findings += _explain_and(alternative, event)
     return findings
 
 
-def _explain_field(judged: _Judged, event: _Event) -> Finding:
+def _explain_field(judged: _JudgedClause, event: _Event) -> UnmetCondition:
     path, condition = judged.clause.path, write_document(judged.written)
     values = event.values(path)
     if values:
@@ -205,13 +207,13 @@ def _explain_field(judged: _Judged, event: _Event) -> Finding:
         message = f"an object and no value is there, {condition} is wanted"
     else:
         message = f"no value is there, {condition} is wanted"
-    return Finding(json_path(path), condition, values, message)
+    return UnmetCondition(json_path(path), condition, values, message)
 
 
-def _explain_conflict(where: _JudgedAnd) -> Finding:
+def _explain_conflict(where: _JudgedAnd) -> UnmetCondition:
     condition = write_head(where.written(), MOST_CHARACTERS)
     message = f"each condition can be met, but not all in the same elements of arrays: {condition}"
-    return Finding("$", condition, (), message)
+    return UnmetCondition("$", condition, (), message)
 
 
 def _listed(values: tuple[str, ...]) -> str:

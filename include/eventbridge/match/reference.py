@@ -11,12 +11,21 @@ from typing import Any
 from eventbridge.event.json_document import as_document, parse_document
 from eventbridge.match.compiled import CompiledAnd, compile_pattern
 from eventbridge.match.consistency import can_be_met
-from eventbridge.match.explain import Checked, Finding, check_each, explain
+from eventbridge.match.explain import CheckedCondition, UnmetCondition, check_each, explain
 from eventbridge.match.leaves import Leaves, flatten
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
 
-__all__ = ["Checked", "Finding", "Leaves", "check_each", "explain", "flatten", "matches", "matches_leaves"]
+__all__ = [
+    "CheckedCondition",
+    "Leaves",
+    "UnmetCondition",
+    "check_each",
+    "explain",
+    "flatten",
+    "matches",
+    "matches_leaves",
+]
 
 
 def matches(pattern: Pattern | str | bytes | Mapping[Any, Any], event: str | bytes | Mapping[Any, Any]) -> bool:

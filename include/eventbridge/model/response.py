@@ -12,7 +12,7 @@ class Response(NamedTuple):
     `accepted` responses that carry no HTTP code come from targets such as files. `code` is an HTTP status,
     None where there was no response; then `error_class` names what happened instead
     (`Timeout`, `ConnectionRefused`, `HostUnknown`, `TlsError`, `Interrupted`, `NetworkError`, `FileError`;
-    `AddressRefused`: it would have gone inside; `NoToken`: its credentials could not be had;
+    `AddressRefused`: it would have gone inside; `TokenUnavailable`: its credentials could not be had;
     `InvalidHeader`: it cannot be sent as it is, now or later; of Kafka, RocketMQ and S3 targets those of
     their pages in `docs/connectors`). `stalled_ms`: for so much of `duration_ms` this process did not listen, because
     it had no processor or was stopped; the rest is what the target took.

@@ -18,7 +18,7 @@ from eventbridge.errors import TransformFailed
 from eventbridge.event.ids import delivery_id_text
 from eventbridge.event.json_document import JsonValue
 from eventbridge.routing.events import SliceEvents
-from eventbridge.routing.not_before import Waiting
+from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.routing.order_keys import order_keys, shards_of
 from eventbridge.routing.pieces import AT_ONCE
 from eventbridge.routing.program import Route, RouteProgram
@@ -68,7 +68,7 @@ def block_of(
     """Return the rows of deliveries whose payloads are rendered; renders here what compiled code handed back."""
     span = slice(payloads.first, payloads.last)
     part = Deliveries(deliveries.events[span], deliveries.targets[span], deliveries.ids[span])
-    made = _Made(program, events, part, payloads, origin)
+    made = _RuleOutputs(program, events, part, payloads, origin)
     columns = _columns(program, events, part, origin) | made.columns()
     arrays = [columns[field.name] for field in DELIVERY]
     schema = pa.schema([field.with_type(array.type) for field, array in zip(DELIVERY, arrays, strict=True)])
@@ -81,7 +81,7 @@ def outputs_of(
     program: RouteProgram, events: SliceEvents, deliveries: Deliveries, payloads: Payloads, origin: SliceOrigin
 ) -> dict[str, pa.Array]:
     """Return what transforms decide of deliveries whose payloads are rendered, all of them: columns of DELIVERY."""
-    return _Made(program, events, deliveries, payloads, origin).columns()
+    return _RuleOutputs(program, events, deliveries, payloads, origin).columns()
 
 
 def runs_of(targets: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
@@ -119,7 +119,7 @@ def _repeated(texts: Sequence[str], counts: Sequence[int] | npt.NDArray[np.int64
     return pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(texts, pa.string()))
 
 
-class _Made:
+class _RuleOutputs:
     """What the rules made of a block: payloads, media types, further headers, failures, times to wait for."""
 
     def __init__(
@@ -174,7 +174,7 @@ class _Made:
             return pa.nulls(len(self.waits), _NOT_BEFORE)
         return pa.array(self.waits, pa.int64(), mask=self.waits == AT_ONCE).cast(_NOT_BEFORE)
 
-    def _wait(self, waiting: Waiting, indices: range) -> None:
+    def _wait(self, waiting: WaitingTimes, indices: range) -> None:
         """Note until when deliveries of one target wait; one whose time makes no sense fails, as its transform may."""
         failed = []
         for index in indices:

@@ -23,7 +23,7 @@ from eventbridge.model import rowset
 from eventbridge.model.routed import RoutedPiece, RoutedShare
 from eventbridge.routing.cpu_budget import OutOfTime, ShareBudget, interruptible
 from eventbridge.routing.job import RouteJob, RuleShare, SliceResult
-from eventbridge.routing.not_before import Waiting
+from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.routing.order_keys import by_shard, order_key
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.routing.replay_header import with_replay_id
@@ -173,7 +173,7 @@ class _Deliveries:
         return rows
 
     def _waiting(self, target: str, arrived_at: datetime, event: Event) -> dict[str, Any]:
-        waiting = Waiting.of(self.rule.targets[target])
+        waiting = WaitingTimes.of(self.rule.targets[target])
         if waiting is None:
             return {}
         try:

@@ -25,7 +25,7 @@ _RFC_3339: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|
 
 
 @dataclass(frozen=True)
-class Waiting:
+class WaitingTimes:
     """What deliveries of one target wait for: a time in the event, seconds after its arrival, hours of the day."""
 
     path: Path | None
@@ -33,7 +33,7 @@ class Waiting:
     window: DeliverBetween | None
 
     @classmethod
-    def of(cls, target: Target) -> Waiting | None:
+    def of(cls, target: Target) -> WaitingTimes | None:
         """Return what deliveries of a target wait for, None if they never do."""
         asked, window = target.not_before, target.deliver_between
         if asked is None and window is None:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from eventbridge.match import Matcher, compile_rules
 from eventbridge.pattern import Pattern, parse_pattern
-from eventbridge.routing.not_before import Waiting
+from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.rule import Rule, RuleSet, Target
 from eventbridge.transform import Renderer, compile_transform
 from eventbridge.transform.kernel.delivery_ids import DeliveryIds
@@ -46,9 +46,9 @@ class Route:
         return self.rule.pool_name, self.rule.weight, self.rule.name, self.target.name
 
     @cached_property
-    def waiting(self) -> Waiting | None:
+    def waiting(self) -> WaitingTimes | None:
         """Return what its deliveries wait for, None if they never do."""
-        return Waiting.of(self.target)
+        return WaitingTimes.of(self.target)
 
     @cached_property
     def renderer(self) -> Renderer:
@@ -67,7 +67,7 @@ class RouteProgram:
     def __init__(self, rules: Sequence[Rule], bus: str, previous: RouteProgram | None = None) -> None:
         self.rules = tuple(rules)
         self.bus = bus
-        stayed = _Stayed(previous)
+        stayed = _ReusedParts(previous)
         self._numbers = {rule.name: number for number, rule in enumerate(rules)}
         self.budgeted = {rule.name: number for number, rule in enumerate(rules) if rule.is_budgeted}
         routes = [
@@ -92,7 +92,7 @@ class RouteProgram:
         return {name: self._numbers[name] for name in names if name in self._numbers}
 
 
-class _Stayed:
+class _ReusedParts:
     """What the program before this one has that serves on, rule by rule; it is as if it had been made again."""
 
     def __init__(self, previous: RouteProgram | None) -> None:

@@ -62,13 +62,13 @@ class SqlResult:
     def renderers(self, rule: Rule) -> dict[str, Renderer]:
         """Return a renderer of this one event for each SQL target."""
         return {
-            name: _Given(self.values[name], missing_is_error=target.transform.missing == "error")
+            name: _KnownRenderer(self.values[name], missing_is_error=target.transform.missing == "error")
             for name, target in rule.targets.items()
             if target.transform.form == "SQL"
         }
 
 
-class _Given:
+class _KnownRenderer:
     """Renders what is known already."""
 
     def __init__(self, value: Value, *, missing_is_error: bool) -> None:

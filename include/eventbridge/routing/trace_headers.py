@@ -19,12 +19,12 @@ _NAME = f'"{TRACEPARENT}"'.encode()
 _NAMED = re.compile(_NAME)
 
 
-class _Traced(msgspec.Struct):
+class _TracedEvent(msgspec.Struct):
     traceparent: object = None
     tracestate: object = None
 
 
-_DECODER = msgspec.json.Decoder(_Traced)
+_DECODER = msgspec.json.Decoder(_TracedEvent)
 
 
 def traces_of(bodies: pa.ChunkedArray) -> dict[int, dict[str, str]]:

@@ -39,7 +39,7 @@ _remembered: dict[str, RuleSet] = {}
 
 
 @dataclass(frozen=True)
-class Joined:
+class JoinedRules:
     """What the files of one load came to, without any error; `zones`: the time zones that its windows name."""
 
     parts: tuple[RuleSet, ...]
@@ -48,20 +48,20 @@ class Joined:
 
 
 #: That of the last load of this process: to join 10,000 rules and look for conflicts takes tens of milliseconds.
-_joined: Joined | None = None
+_joined: JoinedRules | None = None
 
 
-def last_joined(parts: Sequence[RuleSet]) -> Joined | None:
+def last_joined(parts: Sequence[RuleSet]) -> JoinedRules | None:
     """Return what the same parts came to in the load before; None if any is another."""
     known = _joined
     same = known is not None and len(parts) == len(known.parts) and all(map(is_, parts, known.parts))
     return known if same else None
 
 
-def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[str]) -> Joined:
+def keep_joined(parts: Sequence[RuleSet], rule_set: RuleSet, zones: frozenset[str]) -> JoinedRules:
     """Have the next load know what these parts came to."""
     global _joined
-    _joined = kept = Joined(tuple(parts), rule_set, zones)
+    _joined = kept = JoinedRules(tuple(parts), rule_set, zones)
     return kept
 
 

@@ -8,7 +8,7 @@ from functools import cache
 from typing import Any
 
 from eventbridge.event.json_document import Number
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 
 _FRACTION = re.compile("[.eE]")
 _NOT_PLAIN = frozenset((dict, list, Number))
@@ -18,7 +18,7 @@ def content_of(value: Any) -> Any:
     """Return a model as JSON values, but for `LATER` fields that say nothing; what its user wrote stays as written."""
     # Not model_dump: it would take the Numbers inside patterns apart. What a user wrote keeps its order of keys
     # (a constant's payload depends on it); what is ours is sorted by name.
-    if not isinstance(value, Frozen):
+    if not isinstance(value, FrozenModel):
         return value
     fields = type(value).model_fields
     left_out = [name for name in value.LATER if getattr(value, name) == _default(type(value), name)]
@@ -26,19 +26,19 @@ def content_of(value: Any) -> Any:
 
 
 @cache
-def _default(kind: type[Frozen], name: str) -> Any:
+def _default(kind: type[FrozenModel], name: str) -> Any:
     return kind.model_fields[name].get_default(call_default_factory=True)
 
 
 def _field(value: Any) -> Any:
     match value:
-        case Frozen():
+        case FrozenModel():
             return content_of(value)
         case datetime():
             return value.isoformat()
         case tuple():
             return list(value)
-        case dict() if value and all(isinstance(item, Frozen) for item in value.values()):
+        case dict() if value and all(isinstance(item, FrozenModel) for item in value.values()):
             return {name: content_of(value[name]) for name in sorted(value)}
         case _:
             return value

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from pydantic import Field
 
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 
 
-class Bounds(Frozen):
+class Bounds(FrozenModel):
     """A range, both ends included; None = open."""
 
     at_least: float | None = None
@@ -20,7 +20,7 @@ class Bounds(Frozen):
         return (self.at_least is None or value >= self.at_least) and (self.at_most is None or value <= self.at_most)
 
 
-class FieldExpectation(Frozen):
+class FieldExpectation(FrozenModel):
     """What is expected of one field of the events of an hour.
 
     `null_rate` is the share of events in which it is missing or null; `value` bounds those that are numbers.
@@ -30,7 +30,7 @@ class FieldExpectation(Frozen):
     value: Bounds | None = None
 
 
-class Expect(Frozen):
+class Expect(FrozenModel):
     """What is expected of the events that a rule matches; None = nothing.
 
     Of each batch: `matches`, how many events; `dead_letter_rate`, dead letters per delivery that was settled for good;

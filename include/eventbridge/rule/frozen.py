@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import BaseModel, ConfigDict
 
 
-class Frozen(BaseModel):
+class FrozenModel(BaseModel):
     """A value whose fields are fixed.
 
     `LATER` names the fields that came after a version that froze such values: they are frozen only where they say

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from eventbridge.event.json_document import as_document, as_json_value, write_document
 from eventbridge.rule.content import content_of
 from eventbridge.rule.expect import Expect
-from eventbridge.rule.frozen import Frozen as _Frozen
+from eventbridge.rule.frozen import FrozenModel
 from eventbridge.rule.types import SOURCE_TYPES, TARGET_TYPES
 from eventbridge.rule.webhook import Webhook
 from eventbridge.rule.window import DeliverBetween, DeliverWithin
@@ -37,7 +37,7 @@ PRIORITY_POOLS: frozenset[str] = frozenset(f"eventbridge.{priority}" for priorit
 BUDGETED_FORMS = frozenset({"JSONATA", "SQL"})
 
 
-class EventMapping(_Frozen):
+class EventMapping(FrozenModel):
     """What makes an event of a message that is plain JSON; a text that begins with `$.` is a path in it."""
 
     type: str
@@ -52,7 +52,7 @@ class EventMapping(_Frozen):
         return {name: said for name in type(self).model_fields if (said := getattr(self, name)) is not None}
 
 
-class Source(_Frozen):
+class Source(FrozenModel):
     """Where a bus's events come from: what sources of every type have; each type's model adds its own fields.
 
     `start_at` is where a new consumer group starts.
@@ -80,7 +80,7 @@ def as_source(given: Any) -> Any:
     return SOURCE_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
 
-class Bus(_Frozen):
+class Bus(FrozenModel):
     """A named stream of events; `retention_seconds` is how long its archive is kept.
 
     `max_backlog`: with more events waiting the API takes no others; None = however many.
@@ -101,7 +101,7 @@ class Bus(_Frozen):
     weights: Mapping[str, int] = Field(default_factory=dict)
 
 
-class Transform(_Frozen):
+class Transform(FrozenModel):
     """How an event becomes what the target gets; `eventbridge.transform` says what the forms mean.
 
     Numbers inside `value` and `steps` are `eventbridge.event.json_document.Number`, exact and as they were written.
@@ -126,7 +126,7 @@ def queue_of(target: str) -> str:
     return f"{target}/dead_letter_queue"
 
 
-class RetryPolicy(_Frozen):
+class RetryPolicy(FrozenModel):
     """How often and when a delivery is tried again.
 
     The n-th retry comes `min(initial_delay * multiplier ** (n - 1), max_delay)` seconds after its failure, times a
@@ -170,7 +170,7 @@ def as_target(given: Any) -> Any:
     return TARGET_TYPES.get(str(given.get("type"))).fields.model_validate(given) if isinstance(given, dict) else given
 
 
-class Target(_Frozen):
+class Target(FrozenModel):
     """Where deliveries of a rule go, and how: what targets of every type have; each type's model adds its own fields.
 
     `timeout_seconds` is for one attempt. `ordering_key` is a JSONPath, or `partition`; `not_before` a path to a time in
@@ -210,7 +210,7 @@ class Target(_Frozen):
 PENDING_MAX = 1_000_000
 
 
-class Rule(_Frozen):
+class Rule(FrozenModel):
     """Bus + pattern + targets.
 
     `pattern` is the pattern's JSON; its numbers are `Number` of `event.json_document`, exact and as they were written.

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 
 
-class Owner(Frozen):
+class Owner(FrozenModel):
     """The quotas of one owner; None: there is none.
 
     `published_per_second`: events that the API takes for its buses. `pending_max`: deliveries of its rules that may

@@ -12,7 +12,7 @@ from pydantic import Field, WrapValidator
 from eventbridge.errors import NewerFormatError
 from eventbridge.event.json_document import parse_document, write_document
 from eventbridge.rule.content import content_of, plain
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 from eventbridge.rule.lines import RuleLines, as_rules
 from eventbridge.rule.model import Bus, Rule
 from eventbridge.rule.owner import Owner
@@ -25,7 +25,7 @@ _HEAD = ',"rules":{'
 _TAIL = "\n}}"
 
 
-class RuleSet(Frozen):
+class RuleSet(FrozenModel):
     """All buses and rules of one moment, disabled rules included; frozen as JSON in the store.
 
     `modes`: what the files say of runners, by runner name; of most they say nothing. `quotas`: of owners, by name.
@@ -200,7 +200,7 @@ class RuleSet(Frozen):
         return pools
 
 
-def _text(named: Mapping[str, Frozen]) -> str:
+def _text(named: Mapping[str, FrozenModel]) -> str:
     return write_document({name: content_of(named[name]) for name in sorted(named)})
 
 

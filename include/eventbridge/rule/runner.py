@@ -8,12 +8,12 @@ from pydantic import Field
 
 from eventbridge.errors import RuleError
 from eventbridge.rule.fields import NAME, NAME_REMEDY, Fields
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 from eventbridge.rule.node import Node
 from eventbridge.rule.vocabulary import MODES
 
 
-class StreamingTimes(Frozen):
+class StreamingTimes(FrozenModel):
     """The times of a streaming runner, in seconds."""
 
     task_duration: float = 600.0  # a task stays so long
@@ -22,7 +22,7 @@ class StreamingTimes(Frozen):
     backlog: float = 20.0  # what waits for longer than this at the beginning of a streaming task is a batch for Spark
 
 
-class Runner(Frozen):
+class Runner(FrozenModel):
     """What the rule files say of one runner."""
 
     mode: Literal["batch", "streaming"] = "batch"

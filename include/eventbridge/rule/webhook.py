@@ -7,10 +7,10 @@ from typing import Literal, Protocol
 
 from pydantic import Field
 
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 
 
-class Webhook(Frozen):
+class Webhook(FrozenModel):
     """One webhook; `connection` holds the secrets of its signature.
 
     `mapping` says of attributes what they are: a text, or a path such as `$.id` in the JSON of a call.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 
 #: The days of a week, as rule files write them.
 WEEKDAYS: tuple[str, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
@@ -10,7 +10,7 @@ WEEKDAYS: tuple[str, ...] = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 WHOLE_DAY = "00:00-24:00"
 
 
-class DeliverBetween(Frozen):
+class DeliverBetween(FrozenModel):
     """A delivery window, by the wall clock of an IANA `time_zone`; see `eventbridge.decision.delivery_window`.
 
     `hours` are `HH:MM-HH:MM`, the end excluded, over midnight if it comes before the beginning; `weekdays` those on
@@ -23,7 +23,7 @@ class DeliverBetween(Frozen):
     blackout_dates: tuple[str, ...] = ()
 
 
-class DeliverWithin(Frozen):
+class DeliverWithin(FrozenModel):
     """How long after its event was published a delivery may be made, in seconds of wall time."""
 
     seconds: float

@@ -49,12 +49,12 @@ def _compile(function: Function, **options: Any) -> Function:
     # Numba has no public place for either.
     own = dispatcher._cache._cache_file
     own._source_stamp = sources_stamp()
-    dispatcher._cache._cache_file = _Kept(own, function.__code__.co_filename, dispatcher._cache._impl.filename_base)
+    dispatcher._cache._cache_file = _KeptCode(own, function.__code__.co_filename, dispatcher._cache._impl.filename_base)
     PROGRESS.functions += 1
     return cast(Function, dispatcher)
 
 
-class _Kept:
+class _KeptCode:
     """The compiled code of one function: in this user's folder or, where that has none, as it was installed."""
 
     def __init__(self, own: Any, source: str, name: str) -> None:

@@ -68,7 +68,7 @@ class PartTables(NamedTuple):
     length: int
 
 
-class _Room(NamedTuple):
+class _WalkBuffers(NamedTuple):
     """Addresses of what a walk works with."""
 
     stack: int
@@ -118,7 +118,7 @@ def find_parts(texts: Texts, rows: npt.NDArray[np.int64], paths: PartPaths) -> P
     longest = int((texts.end[rows] - texts.start[rows]).max(initial=0))
     stack, key_text = np.empty(3 * _STACK, np.int64), np.empty(longest + PADDING, np.uint8)
     visited = np.full(len(paths.tree.path), -1, np.int64)  # the row in which a node was last walked through
-    room = _Room(address_of(stack), address_of(visited), address_of(key_text))
+    room = _WalkBuffers(address_of(stack), address_of(visited), address_of(key_text))
     _find_parts(text, texts.start, texts.end, rows, tree, paths.tails, part_tables(parts), paths.width, room)
     return parts
 

@@ -14,7 +14,7 @@ _LOOK_SECONDS = 1.0
 
 
 @dataclass
-class Progress:
+class CompileProgress:
     """The functions of this process that are to run compiled, and those that it compiled itself."""
 
     functions: int = 0
@@ -22,11 +22,11 @@ class Progress:
 
 
 #: Of this process; `eventbridge.scan.compiled` writes it.
-PROGRESS = Progress()
+PROGRESS = CompileProgress()
 
 
 @contextmanager
-def telling_progress(say: Callable[[str], None], progress: Progress = PROGRESS) -> Iterator[None]:
+def telling_progress(say: Callable[[str], None], progress: CompileProgress = PROGRESS) -> Iterator[None]:
     """Say every 10 s how far the compilation is, if the body compiles, and at its end how long it took.
 
     The body of an installation whose code is kept on disk says nothing. `say` is called from another thread.

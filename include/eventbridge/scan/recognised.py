@@ -49,7 +49,7 @@ _NINE = ord("9")
 _EXTENSIONS: Final = 16
 
 
-class Recognised(NamedTuple):
+class RecognisedTexts(NamedTuple):
     """Of text i: whether it is surely an event, and where its names lie in the buffer, by the columns ID, SOURCE, TYPE.
 
     Of a text that is not recognised names have no length.
@@ -60,13 +60,13 @@ class Recognised(NamedTuple):
     length: npt.NDArray[np.int64]
 
 
-def recognise_texts(texts: Texts, max_bytes: int) -> Recognised:
+def recognise_texts(texts: Texts, max_bytes: int) -> RecognisedTexts:
     """Return which texts are surely events of at most `max_bytes` bytes.
 
-    `PADDING` bytes of any value must be readable behind the last text (`scan.texts.TextRoom`).
+    `PADDING` bytes of any value must be readable behind the last text (`scan.texts.TextBuffer`).
     """
     count = len(texts.start)
-    found = Recognised(np.zeros(count, np.bool_), np.zeros((count, 3), np.int64), np.zeros((count, 3), np.int64))
+    found = RecognisedTexts(np.zeros(count, np.bool_), np.zeros((count, 3), np.int64), np.zeros((count, 3), np.int64))
     assert not count or int(texts.end.max()) + PADDING <= len(texts.buffer), "a block of an outline takes 64 bytes"
     _recognise(address_of(texts.buffer), texts.start, texts.end, min(max_bytes, TOO_LONG - 1), *found)
     found.length[~found.sure] = 0

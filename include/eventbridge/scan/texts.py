@@ -23,7 +23,7 @@ def texts_of(array: pa.Array | pa.ChunkedArray) -> Texts:
     """Return the texts of an Arrow array of strings or binaries, where they are; a null is an empty text.
 
     Raises TypeError for other arrays. The buffer may end where the memory ends: compiled code reads it through a
-    `TextRoom`.
+    `TextBuffer`.
     """
     if not isinstance(array, (pa.Array, pa.ChunkedArray)):
         raise TypeError(f"an Arrow array is expected, not {type(array).__name__}: pa.array(texts) makes one")
@@ -57,7 +57,7 @@ def padded_texts(array: pa.Array | pa.ChunkedArray) -> Texts:
     return Texts(texts.buffer, texts.start[:-1], texts.end[:-1])
 
 
-class TextRoom:
+class TextBuffer:
     """A buffer for a block of texts behind which there is no more memory; the others are read where they are."""
 
     def __init__(self) -> None:

@@ -12,24 +12,24 @@ MOST_BYTES: Final = 8 << 20
 Message = TypeVar("Message")
 
 
-class _Kept(NamedTuple, Generic[Message]):
+class _FetchedMessage(NamedTuple, Generic[Message]):
     offset: int
     size: int
     message: Message
 
 
 @dataclass
-class Fetched(Generic[Message]):
+class FetchedMessages(Generic[Message]):
     """Messages of a partition from offset `begin` on, before `end`; an offset between them without one has none."""
 
     begin: int
     end: int
     size: int = 0
-    _kept: deque[_Kept[Message]] = field(default_factory=deque)
+    _kept: deque[_FetchedMessage[Message]] = field(default_factory=deque)
 
     def put(self, offset: int, size: int, message: Message) -> None:
         """Add the next message."""
-        self._kept.append(_Kept(offset, size, message))
+        self._kept.append(_FetchedMessage(offset, size, message))
         self.size += size
         self.end = max(self.end, offset + 1)
 

@@ -105,7 +105,7 @@ class QueueSource(Protocol):
 
 
 @runtime_checkable
-class Follows(Protocol):
+class FollowableLog(Protocol):
     """A log that fetches ahead for one who stays, so that looking at it often asks nobody."""
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
@@ -127,7 +127,7 @@ class Announcements(Protocol):
 
 
 @runtime_checkable
-class Announces(Protocol):
+class AnnouncingLog(Protocol):
     """A log that can tell when something was published, so that it need not be looked at all the time."""
 
     def announcements(self) -> Announcements | None:
@@ -135,7 +135,7 @@ class Announces(Protocol):
 
 
 @runtime_checkable
-class Paged(Protocol):
+class PagedLog(Protocol):
     """A log that keeps no keys and no headers, and gives few messages for less than a block of columns takes."""
 
     def pages(
@@ -148,7 +148,7 @@ class Paged(Protocol):
 
 
 @runtime_checkable
-class TakesIn(Protocol):
+class InboxLog(Protocol):
     """A log that is filled by whoever reads it: what queues handed out."""
 
     def take_in(self, most: int) -> int:
@@ -176,7 +176,7 @@ class Publisher(Protocol):
 
 
 @runtime_checkable
-class Bounded(Protocol):
+class SizeLimitedPublisher(Protocol):
     """A publisher whose topics take no records above a size, which fail those that are published with them."""
 
     def most_bytes(self, topic: str) -> int | None:
@@ -184,7 +184,7 @@ class Bounded(Protocol):
 
 
 @runtime_checkable
-class Trimmable(Protocol):
+class TrimmableLog(Protocol):
     """A log that drops old messages when it is told to; others do so by a retention of their own."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
@@ -195,7 +195,7 @@ class Trimmable(Protocol):
 
 
 @runtime_checkable
-class OnDisk(Protocol):
+class DiskBackedBus(Protocol):
     """A bus whose events lie on a disk of this host, which may become full."""
 
     def free_bytes(self) -> int:

@@ -44,11 +44,11 @@ _PATIENCE_SECONDS = 60.0
 _GRACE_SECONDS = 15.0
 
 
-class _Late(Exception):
+class _BudgetExceeded(Exception):
     """The budget is over, and the job interrupted."""
 
 
-class _Failed(Exception):
+class _JobFailed(Exception):
     """The job failed; the text is Spark's."""
 
 
@@ -72,7 +72,7 @@ def with_sql_results(
     """
     for name, value in CONFS.items():
         spark.conf.set(name, value)
-    asking = _Asking(spark, job, rule, share)
+    asking = _ShareQueries(spark, job, rule, share)
     asking.ask()
     part = re.sub(r"[^\w.-]", "_", share.slice_id, flags=re.ASCII) + f"-{uuid.uuid4().hex}"
     path = beside(job, f"sql/{part}.parquet")
@@ -100,7 +100,7 @@ def _written(rule: Rule) -> tuple[str | None, dict[str, str]]:
     return where, {target.name: parse_sql(str(target.transform.value)).written() for target in targets}
 
 
-class _Asking:
+class _ShareQueries:
     """The questions about one share, and the results so far."""
 
     def __init__(self, spark: SparkSession | ConnectSession, job: RouteJob, rule: Rule, share: RuleShare) -> None:
@@ -134,7 +134,7 @@ class _Asking:
             began = time.monotonic()
             try:
                 self._ask(group)
-            except _Late as late:
+            except _BudgetExceeded as late:
                 if late.args and self._is_quick(group, time.monotonic() - began):
                     self.hold = late.args[0]
                 return
@@ -164,7 +164,7 @@ class _Asking:
     def _ask(self, group: Sequence[EventRow]) -> None:
         try:
             rows = self._run(group, self._where, self._values)
-        except _Failed as failure:
+        except _JobFailed as failure:
             if len(group) == 1:
                 self._ask_apart(group[0], str(failure))
                 return
@@ -182,7 +182,7 @@ class _Asking:
         if self._where is not None:
             try:
                 kept = not self._values or self._run([place], self._where, {})[0][1]
-            except _Failed as error:
+            except _JobFailed as error:
                 failure, kept = str(error), None
             if kept is None or not self._values:
                 self.results[place] = SqlResult(kept=True, failure=failure)
@@ -194,7 +194,7 @@ class _Asking:
         for name, value in self._values.items():
             try:
                 values[name] = self._value(name, self._run([place], None, {name: value})[0][2])
-            except _Failed as error:
+            except _JobFailed as error:
                 values[name] = Value(None, failure=str(error))
         self.results[place] = SqlResult(kept=True, values=values)
 
@@ -211,28 +211,28 @@ class _Asking:
     def _run(self, group: Sequence[EventRow], where: str | None, values: dict[str, str]) -> list[list[Any]]:
         seconds = self._until - time.monotonic()
         if seconds <= self._seconds / 2:
-            raise _Late
+            raise _BudgetExceeded
         return self._rows(group, where, values, seconds)
 
     def _rows(
         self, group: Sequence[EventRow], where: str | None, values: dict[str, str], seconds: float
     ) -> list[list[Any]]:
-        """Return Spark's rows; raises _Failed, or _Late with a text after an interruption."""
+        """Return Spark's rows; raises _JobFailed, or _BudgetExceeded with a text after an interruption."""
         asked = asked_frame(events_frame(self._spark, self._job, group), where, self._named(values))
         found = _interrupted_after(self._spark, seconds, lambda: collected(asked, [self._columns[n] for n in values]))
         if found is None:
-            raise _Late(f"its SQL does not end within {seconds:.0f} s for at most {len(group)} events")
+            raise _BudgetExceeded(f"its SQL does not end within {seconds:.0f} s for at most {len(group)} events")
         if isinstance(found, str):
-            raise _Failed(found)
+            raise _JobFailed(found)
         if sorted(row[0] for row in found) != list(range(len(group))):
-            raise _Failed("Spark gave other rows than one for each event")
+            raise _JobFailed("Spark gave other rows than one for each event")
         return found
 
     def _require_spark(self, places: Sequence[EventRow]) -> None:
         """Raise SparkError unless Spark returns these events when nothing is asked about them."""
         try:
             self._rows(places, None, {}, _PATIENCE_SECONDS)
-        except (_Late, _Failed) as error:
+        except (_BudgetExceeded, _JobFailed) as error:
             raise SparkError(f"Spark does not evaluate what every event meets: {error}") from error
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
-class OfRunner(Protocol):
+class RunnerJob(Protocol):
     """A job that is a runner's; `old`: that of its old work, which has a session of its own."""
 
     @property
@@ -26,7 +26,7 @@ class OfRunner(Protocol):
         """Return whether it is old work."""
 
 
-def retried(url: str, job: OfRunner, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
+def retried(url: str, job: RunnerJob, results: Callable[[SparkSession], Iterator[Result]]) -> Iterator[Result]:
     """Yield what `results` yields of a session with the server at `url`.
 
     This process may have known the server before it was started again: if the first result says that the session is

@@ -39,7 +39,7 @@ class StandIns:
 def stand_in(data: JsonValue) -> StandIns:
     """Return the JSON of an event's data, in which Spark changes no number and finds no half of a surrogate pair."""
     written = write_document(data)
-    replaced = _Replaced(written)
+    replaced = _Replacer(written)
     text = write_document(replaced.value(data))
     used = replaced.halves or replaced.spaces_used
     return StandIns(text, json.dumps([replaced.halves, replaced.spaces]) if used else None)
@@ -56,7 +56,7 @@ def restore(value: str, key: str, *, is_json: bool) -> str:
     return found.translate({ord(made): f"\\u{ord(half):04x}" if is_json else half for half, made in halves.items()})
 
 
-class _Replaced:
+class _Replacer:
     """Replaces what Spark cannot hold of one event."""
 
     def __init__(self, written: str) -> None:

@@ -11,7 +11,7 @@ from eventbridge.fault_points import reach
 from eventbridge.targets.credentials import Credentials
 from eventbridge.targets.endpoint import Endpoint
 from eventbridge.targets.exchange import Exchange
-from eventbridge.targets.tokens import AccessToken, AccessTokens, NoToken, TokenClient, read_token, why_refused
+from eventbridge.targets.tokens import AccessToken, AccessTokens, TokenClient, TokenUnavailable, read_token, why_refused
 
 #: The tokens that this process holds.
 _TOKENS = AccessTokens()
@@ -41,14 +41,14 @@ class Access:
     def ready(self, until: datetime) -> Credentials:
         """Return what to send, the same object as long as it is the same; may ask for a token until `until`.
 
-        Raises NoToken.
+        Raises TokenUnavailable.
         """
         return self._with_token(until, refused="")
 
     def renewed(self, until: datetime) -> Credentials:
         """Return what to send after what `ready` returned was refused: the connection is read again.
 
-        Raises NoToken, and whatever reading raises.
+        Raises TokenUnavailable, and whatever reading raises.
         """
         fresh = self._read()
         same_client = fresh.client == self._held.client
@@ -67,7 +67,7 @@ class Access:
         return self._current
 
     def _ask(self, client: TokenClient, seconds: float) -> AccessToken:
-        """Ask a token endpoint, by the rules that hold for targets; raises NoToken."""
+        """Ask a token endpoint, by the rules that hold for targets; raises TokenUnavailable."""
         exchange = Exchange(self._token_endpoint(client, seconds))
         exchange.started_at = self._clock()
         exchange.prepare(*client.request())
@@ -85,7 +85,7 @@ class Access:
             return read_token(client, body)
         where = f"{client.place} (token_url of connection {client.connection!r})"
         if response.code is None:
-            raise NoToken(f"{where} gave no token: {response.error_class}: {response.error}")
+            raise TokenUnavailable(f"{where} gave no token: {response.error_class}: {response.error}")
         said = why_refused(response.response_head, exchange.veiled)
         remedy = " Check the connection's login and password." if response.code in (400, 401, 403) else ""
-        raise NoToken(f"{where} gave no token: HTTP {response.code}{f', {said}' if said else ''}.{remedy}")
+        raise TokenUnavailable(f"{where} gave no token: HTTP {response.code}{f', {said}' if said else ''}.{remedy}")

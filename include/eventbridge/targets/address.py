@@ -9,7 +9,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from eventbridge.config.connection import HTTP_TYPES, Connection, require_type
 from eventbridge.errors import ConnectionUnusable, UserError
 from eventbridge.targets.http_fields import HttpFields
-from eventbridge.targets.redaction import SHORTEST_MASKED, Form, forms_of
+from eventbridge.targets.redaction import SHORTEST_MASKED, SecretForm, forms_of
 
 _NOT_IN_A_URL = re.compile(r"[\x00-\x20\x7f]")
 _PORTS = {"http": 80, "https": 443}
@@ -44,7 +44,7 @@ def address_of(rule: str, target: HttpFields, connection: Connection | None) -> 
     return url
 
 
-def secrets_in(url: str) -> tuple[Form, ...]:
+def secrets_in(url: str) -> tuple[SecretForm, ...]:
     """Return what must not be shown of a secret URL: its path with the query, path segments, query values.
 
     A segment or value of fewer than six characters, such as `v1`, is a secret only if there is no longer one.

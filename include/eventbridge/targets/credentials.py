@@ -12,7 +12,7 @@ from eventbridge.config.connection import Connection
 from eventbridge.errors import ConnectionUnusable
 from eventbridge.similar_names import similar
 from eventbridge.targets.headers import HeaderRefused, header_line, is_reserved
-from eventbridge.targets.redaction import SHORTEST_MASKED, Form, forms_of
+from eventbridge.targets.redaction import SHORTEST_MASKED, SecretForm, forms_of
 from eventbridge.targets.signing import Signer, SigningKey, parse_secrets
 from eventbridge.targets.tokens import TokenClient
 
@@ -54,7 +54,7 @@ class Credentials:
     query: str = field(default="", repr=False)
     signing_keys: tuple[SigningKey, ...] = field(default=(), repr=False)
     client: TokenClient | None = None
-    secrets: tuple[Form, ...] = field(default=(), repr=False)
+    secrets: tuple[SecretForm, ...] = field(default=(), repr=False)
 
     @cached_property
     def signer(self) -> Signer | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pycurl
 
-from eventbridge.targets.redaction import Form
+from eventbridge.targets.redaction import SecretForm
 from eventbridge.targets.ssrf_guard import SETTING, SsrfGuard
 from eventbridge.targets.tls import Tls
 from eventbridge.version import __version__
@@ -43,7 +43,7 @@ class Endpoint:
     allow_http: bool
     guard: SsrfGuard
     tls: Tls = field(default_factory=Tls)
-    secrets: tuple[Form, ...] = field(default=(), repr=False)
+    secrets: tuple[SecretForm, ...] = field(default=(), repr=False)
     whole_responses: bool = False
     connect_seconds: float = 5.0
 
@@ -54,14 +54,14 @@ class Endpoint:
         return secure, self.timeout_seconds, self.connect_seconds, self.allow_http, self.guard, self.tls
 
 
-class _Handed(socket.socket):
+class _DetachedSocket(socket.socket):
     """A socket that pycurl makes a duplicate of and lets go: closed then, without a warning about it."""
 
     def __del__(self) -> None:
         self.close()
 
 
-class _Opened:
+class _SocketCount:
     """Sockets that this process has opened: each gets the next of `numbers`."""
 
     numbers = itertools.count(1)
@@ -70,7 +70,7 @@ class _Opened:
 
 def sockets_opened() -> int:
     """Return a number that is another one once this process has opened a socket for a connection."""
-    return _Opened.last
+    return _SocketCount.last
 
 
 class SocketGuard:
@@ -90,9 +90,9 @@ class SocketGuard:
             self.refusals.append(refusal)
             return int(pycurl.SOCKET_BAD)
         self.opened = True
-        _Opened.last = next(_Opened.numbers)
+        _SocketCount.last = next(_SocketCount.numbers)
         try:
-            return _Handed(address.family, address.socktype, address.protocol)
+            return _DetachedSocket(address.family, address.socktype, address.protocol)
         except OSError:  # such as too many open files: libcurl has its words for a connection that failed
             return int(pycurl.SOCKET_BAD)
 

@@ -13,7 +13,7 @@ from eventbridge.model.response import Response
 from eventbridge.targets.credentials import NO_CREDENTIALS, Credentials
 from eventbridge.targets.endpoint import Endpoint, SocketGuard, easy_handle, send_to
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.redaction import Form, masked, veiled
+from eventbridge.targets.redaction import SecretForm, masked, veiled
 
 #: What of a response's body is kept, and where reading stops: a target must not fill memory or a budget.
 KEPT_BYTES = 20 * 1024
@@ -220,7 +220,7 @@ class Exchange:
     def _response_head(self) -> bytes:
         return self.veiled(b"".join(self._parts))[:KEPT_BYTES] if self._parts else b""
 
-    def _hide(self, secrets: tuple[Form, ...]) -> None:
+    def _hide(self, secrets: tuple[SecretForm, ...]) -> None:
         self._secrets = (*self.endpoint.secrets, *secrets)
         # as much more of a body as a secret is long is read: half of one would not be found
         kept = READ_BYTES if self.endpoint.whole_responses else KEPT_BYTES

@@ -21,7 +21,7 @@ from eventbridge.targets.http_engine import HttpEngine, TransferSlot
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.signing import traceparent
 from eventbridge.targets.steps import BlockingCall, Step
-from eventbridge.targets.tokens import NoToken
+from eventbridge.targets.tokens import TokenUnavailable
 
 #: Longest sleep without a look at the clock.
 _WAIT_SECONDS = 1.0
@@ -127,8 +127,8 @@ class HttpTarget:
         """Return why no connection comes about, TLS and token included; requests nothing of the target."""
         try:
             self._access.ready(self._clock() + timedelta(seconds=self._endpoint.timeout_seconds))
-        except NoToken as error:
-            return f"NoToken: {error}"
+        except TokenUnavailable as error:
+            return f"TokenUnavailable: {error}"
         exchange = Exchange(self._endpoint)
         exchange.curl.setopt(pycurl.CONNECT_ONLY, 1)
         try:
@@ -155,7 +155,7 @@ class HttpTarget:
             ready.run()
         try:
             self._take_up(ready.result())
-        except NoToken as error:
+        except TokenUnavailable as error:
             return str(error)
         return None
 
@@ -168,7 +168,7 @@ class HttpTarget:
             if request is None:
                 yield None
                 continue
-            yield request.index, Response(False, now, 0.0, error_class="NoToken", error=failure)
+            yield request.index, Response(False, now, 0.0, error_class="TokenUnavailable", error=failure)
 
     def _fill(
         self, waiting: Iterator[Request | None], until: datetime, slot: TransferSlot
@@ -235,7 +235,7 @@ class HttpTarget:
         yield renewed
         try:
             self._take_up(renewed.result())
-        except NoToken as error:
+        except TokenUnavailable as error:
             problem = str(error)
         except EventBridgeError:  # the connection is gone or broken: what there was stays, and 401 is the response
             pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.rule.fields import Fields
-from eventbridge.rule.frozen import Frozen
+from eventbridge.rule.frozen import FrozenModel
 from eventbridge.rule.model import Transform
 from eventbridge.transform.template import parse_template
 
@@ -13,14 +13,14 @@ _SMALLEST_BYTES, _LARGEST_BYTES = 1 << 10, 1 << 20
 _EXAMPLE = "batch: {count: 100, bytes: 256KiB}"
 
 
-class Batching(Frozen):
+class BatchLimits(FrozenModel):
     """How large a batch request of a target's deliveries may be: deliveries, and bytes of the request's body."""
 
     count: int = 100
     size_bytes: int = 256 << 10
 
 
-def read_batch(fields: Fields, transform: Transform) -> Batching | None:
+def read_batch(fields: Fields, transform: Transform) -> BatchLimits | None:
     """Return the field `batch` of a target; it is refused beside what cannot go into one JSON array."""
     node = fields.get("batch")
     if node is None:
@@ -38,8 +38,8 @@ def read_batch(fields: Fields, transform: Transform) -> Batching | None:
     size = fields.below("batch", "a batch")
     size.close()
     fields.refuse_empty("batch", f"Write {_EXAMPLE}, or one of both")
-    default = Batching()
-    return Batching(
+    default = BatchLimits()
+    return BatchLimits(
         count=size.whole("count", default.count, 2, _MOST),
         size_bytes=size.size("bytes", default.size_bytes, _SMALLEST_BYTES, _LARGEST_BYTES),
     )

@@ -10,7 +10,7 @@ from eventbridge.rule.fields import Fields
 from eventbridge.rule.model import Target, Transform
 from eventbridge.rule.types import BATCHED_CHUNK, SMALL_CHUNK, ChunkSize, Takes, TargetType
 from eventbridge.rule.vocabulary import CONTENT_MODES
-from eventbridge.targets.http_batch import Batching, read_batch
+from eventbridge.targets.http_batch import BatchLimits, read_batch
 
 
 class HttpFields(Target):
@@ -24,7 +24,7 @@ class HttpFields(Target):
     connection: str | None = None
     connect_seconds: float = 5.0
     allow_http: bool = False
-    batch: Batching | None = None  # None: a request for each delivery
+    batch: BatchLimits | None = None  # None: a request for each delivery
 
 
 def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def open_http(opening: Opening[HttpFields]) -> Target:
 
 
 @dataclass(frozen=True)
-class _Proof:
+class _ConnectionSecrets:
     """What a connection says that has nothing to do with the target that names it."""
 
     tls: Tls
@@ -73,13 +73,13 @@ class _Proof:
 
 
 #: Of connections that somebody holds, by what `id` says: a push reads one once for all its targets.
-_proofs: dict[int, _Proof] = {}
+_proofs: dict[int, _ConnectionSecrets] = {}
 
 
-def _proof_of(connection: Connection) -> _Proof:
+def _proof_of(connection: Connection) -> _ConnectionSecrets:
     found = _proofs.get(id(connection))
     if found is None:
-        found = _proofs[id(connection)] = _Proof(tls_of(connection), credentials_of(connection))
+        found = _proofs[id(connection)] = _ConnectionSecrets(tls_of(connection), credentials_of(connection))
         weakref.finalize(connection, _proofs.pop, id(connection), None)
     return found
 

@@ -31,7 +31,7 @@ _SHORTEST_IN_BASE64: Final = 3
 
 
 @dataclass(frozen=True)
-class Form:
+class SecretForm:
     """A secret value, found in a text in any form that a server's response may give it.
 
     As it is, escaped for URLs, JSON or HTML, once or twice, read from a header as Latin-1 before, or as a part of what
@@ -75,12 +75,12 @@ class Form:
             yield found.span()
 
 
-def forms_of(values: Iterable[str]) -> tuple[Form, ...]:
+def forms_of(values: Iterable[str]) -> tuple[SecretForm, ...]:
     """Return what finds secret values in a response; an empty value is none, and a long one is found in pieces."""
-    return tuple(Form(piece) for value in sorted({*values}) for piece in _pieces(value))
+    return tuple(SecretForm(piece) for value in sorted({*values}) for piece in _pieces(value))
 
 
-def masked(text: bytes, forms: Iterable[Form]) -> bytes:
+def masked(text: bytes, forms: Iterable[SecretForm]) -> bytes:
     """Return a text with asterisks for every secret of six characters or more; no byte moves."""
     if len(text) < SHORTEST_MASKED:
         return text
@@ -93,7 +93,7 @@ def masked(text: bytes, forms: Iterable[Form]) -> bytes:
     return bytes(found)
 
 
-def veiled(text: bytes, forms: Iterable[Form]) -> bytes:
+def veiled(text: bytes, forms: Iterable[SecretForm]) -> bytes:
     """Return a text `masked`, or WITHHELD in its place if it repeats a shorter secret."""
     listed = list(forms)
     shown = masked(text, listed)

@@ -33,7 +33,7 @@ class Signer:
     """
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:
-        self._keyed = [_Keyed(each.key) for each in keys if each.version == "v1"]
+        self._keyed = [_KeyedHash(each.key) for each in keys if each.version == "v1"]
         self._private = [Ed25519PrivateKey.from_private_bytes(each.key) for each in keys if each.version == "v1a"]
 
     def sign(self, delivery_id: str, timestamp: str, payload: bytes) -> str:
@@ -48,7 +48,7 @@ class Signer:
         return " ".join(signatures)
 
 
-class _Keyed:
+class _KeyedHash:
     """HMAC-SHA256 with one key (RFC 2104): its two hashes begun, which are copied for each message.
 
     Half of what it takes to begin them again, and two thirds of a copy of an object of the module `hmac`.

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from urllib.parse import quote_plus, urlencode, urlsplit
 
 from eventbridge.errors import EventBridgeError
-from eventbridge.targets.redaction import Form, forms_of
+from eventbridge.targets.redaction import SecretForm, forms_of
 
 #: A token is not used for the last part of its life, so that it outlasts the requests that are sent with it.
 _MARGIN = timedelta(seconds=60)
@@ -26,7 +26,7 @@ _LONGEST_SECONDS = 86_400.0
 LONGEST_TOKEN = 8_192
 
 
-class NoToken(EventBridgeError):
+class TokenUnavailable(EventBridgeError):
     """A token endpoint gave no token; the deliveries that need it are tried again."""
 
 
@@ -49,7 +49,7 @@ class TokenClient:
         return f"{parts.scheme}://{parts.netloc}"
 
     @property
-    def secrets(self) -> tuple[Form, ...]:
+    def secrets(self) -> tuple[SecretForm, ...]:
         """Return what a response must not repeat."""
         return forms_of([self.client_secret, quote_plus(self.client_secret), self._pair, self.basic])
 
@@ -112,7 +112,7 @@ class AccessTokens:
     ) -> str:
         """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
 
-        Raises NoToken if there is none before `until`. A failure counts for all threads that waited for it, and for as
+        Raises TokenUnavailable if there is none before `until`. A failure counts for all threads that waited for it, and for as
         long as it took: where hundreds of targets share an endpoint that hangs, their calls would keep those of others
         waiting.
         """
@@ -121,12 +121,12 @@ class AccessTokens:
         failures = held.failures
         seconds = (until - now).total_seconds()
         if seconds <= 0 or not held.lock.acquire(timeout=seconds):
-            raise NoToken(f"There was no time left to ask {client.place} for a token.")
+            raise TokenUnavailable(f"There was no time left to ask {client.place} for a token.")
         try:
             if held.good_until is not None and now < held.good_until and held.text != refused:
                 return held.text
             if held.failures != failures or self._clock() < held.rests_until:
-                raise NoToken(held.failure)
+                raise TokenUnavailable(held.failure)
             token = self._ask(held, ask, seconds)
             margin = min(_MARGIN, timedelta(seconds=token.seconds * _MARGIN_SHARE))
             held.text, held.good_until = token.text, now + timedelta(seconds=token.seconds) - margin
@@ -138,7 +138,7 @@ class AccessTokens:
         began = self._clock()
         try:
             return ask(seconds)
-        except NoToken as error:
+        except TokenUnavailable as error:
             ended = self._clock()
             held.failures += 1
             held.failure, held.rests_until = str(error), ended + (ended - began)
@@ -146,22 +146,22 @@ class AccessTokens:
 
 
 def read_token(client: TokenClient, body: bytes) -> AccessToken:
-    """Return the token in a response (RFC 6749, 5.1); raises NoToken, which shows none of it."""
+    """Return the token in a response (RFC 6749, 5.1); raises TokenUnavailable, which shows none of it."""
     where = f"{client.place} (token_url of connection {client.connection!r})"
     try:
         response = json.loads(body)
     except (ValueError, RecursionError):
-        raise NoToken(f"{where} responded with no JSON. Is it the token endpoint?") from None
+        raise TokenUnavailable(f"{where} responded with no JSON. Is it the token endpoint?") from None
     text = response.get("access_token") if isinstance(response, dict) else None
     if not isinstance(text, str) or not text or not text.isascii() or not text.isprintable() or " " in text:
-        raise NoToken(
+        raise TokenUnavailable(
             f"{where} responded with JSON without an access_token that can be sent. Is it the token endpoint?"
         )
     if len(text) > LONGEST_TOKEN:
         what = f"responded with an access_token of {len(text):,} characters; the limit is {LONGEST_TOKEN:,}"
-        raise NoToken(f"{where} {what}. Ask for fewer scopes or claims.")
+        raise TokenUnavailable(f"{where} {what}. Ask for fewer scopes or claims.")
     if str(response.get("token_type", "bearer")).lower() != "bearer":
-        raise NoToken(f"{where} gives tokens of another type than bearer, which cannot be sent.")
+        raise TokenUnavailable(f"{where} gives tokens of another type than bearer, which cannot be sent.")
     return AccessToken(text, _seconds(response.get("expires_in")))
 
 

@@ -18,7 +18,7 @@ from eventbridge.store.protocol import Store
 _BUSY_SECONDS = 0.15
 
 
-class Ran(NamedTuple):
+class SliceRun(NamedTuple):
     """When a slice began and ended, in seconds since 1970, and how nice its worker was."""
 
     began: float
@@ -32,11 +32,11 @@ def route_and_note(store: Store, rule_set: RuleSet, job: RouteJob, task: Task) -
     result = route_task(store, rule_set, job, task)
     while time.process_time() - busy < _BUSY_SECONDS:
         pass
-    note = json.encode(Ran(began, time.time(), os.nice(0)))
+    note = json.encode(SliceRun(began, time.time(), os.nice(0)))
     store.create(f"ran/{job.attempt}/{quote(task.slice_id, safe='')}", note)
     return result
 
 
-def noted(store: Store, job: RouteJob) -> list[Ran]:
+def noted(store: Store, job: RouteJob) -> list[SliceRun]:
     """Return when the slices of a job ran that have ended, in order of their beginnings."""
-    return sorted(Ran(*json.decode(store.get(path))) for path in store.list(f"ran/{job.attempt}/"))
+    return sorted(SliceRun(*json.decode(store.get(path))) for path in store.list(f"ran/{job.attempt}/"))

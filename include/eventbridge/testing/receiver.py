@@ -27,7 +27,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from eventbridge.child_environment import child_environment
-from eventbridge.testing.receiver_http import Connection, Record
+from eventbridge.testing.receiver_http import Connection, RequestLog
 from eventbridge.testing.receiver_paths import Paths
 
 #: The block that a receiver listens in, for EVENTBRIDGE_ALLOW_ADDRESSES: without it nothing is delivered there.
@@ -135,7 +135,7 @@ async def _serve(
         loop.add_reader(0, lambda: ended.set() if not os.read(0, 1024) else None)
     log.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-    paths, record = Paths(), Record(descriptor, whole)
+    paths, record = Paths(), RequestLog(descriptor, whole)
     speak = _protocol(http2=http2)
     server = await loop.create_server(lambda: speak(paths, record), "127.0.0.1", port, ssl=context, backlog=1024)
     sys.stdout.write(f"{server.sockets[0].getsockname()[1]}\n")
@@ -144,12 +144,12 @@ async def _serve(
     server.close()
 
 
-def _protocol(*, http2: bool) -> Callable[[Paths, Record], asyncio.Protocol]:
+def _protocol(*, http2: bool) -> Callable[[Paths, RequestLog], asyncio.Protocol]:
     if not http2:
         return Connection
-    from eventbridge.testing.receiver_http2 import Chooser  # the package h2 belongs to tests alone
+    from eventbridge.testing.receiver_http2 import ProtocolChooser  # the package h2 belongs to tests alone
 
-    return Chooser
+    return ProtocolChooser
 
 
 def _context(certificate: Path, client_ca_certificates: Path | None, *, http2: bool) -> ssl.SSLContext:

@@ -18,12 +18,12 @@ _HEAD_BYTES = 64 * 1024
 _BODY_BYTES = 64 * 1024 * 1024
 
 
-class Refused(Exception):
+class BadRequest(Exception):
     """A request that is not HTTP/1.1, or too large; the message goes back with 400."""
 
 
 @dataclass(frozen=True)
-class Incoming:
+class IncomingRequest:
     """A request as it was read from a connection."""
 
     path: str
@@ -33,26 +33,26 @@ class Incoming:
     keep_alive: bool
 
 
-def read_request(data: bytes) -> Incoming | None:
-    """Return the first request in `data`, None if it is not all there yet; raises Refused."""
+def read_request(data: bytes) -> IncomingRequest | None:
+    """Return the first request in `data`, None if it is not all there yet; raises BadRequest."""
     if not data[:1].isalpha():  # such as a TLS greeting, after which nothing would come
-        raise Refused("a request begins with a method")
+        raise BadRequest("a request begins with a method")
     end = data.find(b"\r\n\r\n")
     if end < 0:
         if len(data) > _HEAD_BYTES:
-            raise Refused("the head is too large")
+            raise BadRequest("the head is too large")
         return None
     lines = data[:end].decode("latin-1").split("\r\n")
     parts = lines[0].split(" ")
     if len(parts) != 3 or not parts[2].startswith("HTTP/1."):
-        raise Refused("the request line is not HTTP/1.1")
+        raise BadRequest("the request line is not HTTP/1.1")
     headers = _headers(lines[1:])
     found = _body(data, end + 4, headers)
     if found is None:
         return None
     body, length = found
     keep_alive = parts[2] == "HTTP/1.1" and headers.get("connection", "").lower() != "close"
-    return Incoming(parts[1], headers, body, length, keep_alive)
+    return IncomingRequest(parts[1], headers, body, length, keep_alive)
 
 
 def _headers(lines: list[str]) -> dict[str, str]:
@@ -60,7 +60,7 @@ def _headers(lines: list[str]) -> dict[str, str]:
     for line in lines:
         name, colon, value = line.partition(":")
         if not colon or name != name.strip():
-            raise Refused("a header line is malformed")
+            raise BadRequest("a header line is malformed")
         known = headers.get(name.lower())
         headers[name.lower()] = value.strip() if known is None else f"{known}, {value.strip()}"
     return headers
@@ -71,7 +71,7 @@ def _body(data: bytes, start: int, headers: Mapping[str, str]) -> tuple[bytes, i
         return _chunked_body(data, start)
     announced = headers.get("content-length", "0")
     if not announced.isdecimal() or int(announced) > _BODY_BYTES:
-        raise Refused("the content-length is malformed or too large")
+        raise BadRequest("the content-length is malformed or too large")
     end = start + int(announced)
     return (data[start:end], end) if len(data) >= end else None
 
@@ -85,14 +85,14 @@ def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
         try:
             size = int(data[position:line_end].partition(b";")[0], 16)
         except ValueError:
-            raise Refused("a chunk's size is malformed") from None
+            raise BadRequest("a chunk's size is malformed") from None
         position = line_end + 2
         if size == 0:
             trailer_end = data.find(b"\r\n", position)  # trailers are not accepted: the empty line must follow
             if trailer_end < 0:
                 return None
             if trailer_end != position:
-                raise Refused("trailers are not accepted")
+                raise BadRequest("trailers are not accepted")
             return b"".join(parts), position + 2
         if len(data) < position + size + 2:
             return None
@@ -100,7 +100,7 @@ def _chunked_body(data: bytes, position: int) -> tuple[bytes, int] | None:
         position += size + 2
 
 
-class Record:
+class RequestLog:
     """The log: one JSON line a request, handed to the operating system before the response goes out."""
 
     def __init__(self, descriptor: int, whole: bool) -> None:
@@ -109,7 +109,7 @@ class Record:
         self.connections = 0
         self.in_flight = 0
 
-    def write(self, incoming: Incoming, webhook_id: str, reply: Reply, connection: int) -> None:
+    def write(self, incoming: IncomingRequest, webhook_id: str, reply: Reply, connection: int) -> None:
         """Add a request with the response that it will get."""
         line: dict[str, object] = {
             "at": datetime.now(UTC).isoformat(),
@@ -131,7 +131,7 @@ class Record:
 class Connection(asyncio.Protocol):
     """One client's connection: requests get a response in the order they came."""
 
-    def __init__(self, paths: Paths, record: Record) -> None:
+    def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths
         self._record = record
         self._buffer = bytearray()
@@ -164,7 +164,7 @@ class Connection(asyncio.Protocol):
         while self._transport is not None and not self._busy and self._buffer:
             try:
                 incoming = read_request(bytes(self._buffer))
-            except Refused as refusal:
+            except BadRequest as refusal:
                 self._send(Reply(400, body=f"{refusal}\n".encode(), close=True), keep_alive=False)
                 return
             if incoming is None:
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             assert self._transport is not None
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _take(self, incoming: Incoming) -> None:
+    def _take(self, incoming: IncomingRequest) -> None:
         self._busy = True
         self._record.in_flight += 1
         webhook_id = incoming.headers.get("webhook-id", "")

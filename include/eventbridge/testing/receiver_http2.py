@@ -13,14 +13,14 @@ from h2.errors import ErrorCodes
 from h2.events import DataReceived, Event, RequestReceived, StreamEnded, StreamReset
 from h2.exceptions import ProtocolError
 
-from eventbridge.testing.receiver_http import Connection, Incoming, Record
+from eventbridge.testing.receiver_http import Connection, IncomingRequest, RequestLog
 from eventbridge.testing.receiver_paths import Paths, Reply
 
 
-class Chooser(asyncio.Protocol):
+class ProtocolChooser(asyncio.Protocol):
     """A connection whose protocol TLS has settled: it becomes one of HTTP/2, or of HTTP/1.1."""
 
-    def __init__(self, paths: Paths, record: Record) -> None:
+    def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths
         self._record = record
 
@@ -47,7 +47,7 @@ class _Stream:
 class Http2Connection(asyncio.Protocol):
     """One client's connection: each request gets a response when its response is due, whatever the others wait for."""
 
-    def __init__(self, paths: Paths, record: Record) -> None:
+    def __init__(self, paths: Paths, record: RequestLog) -> None:
         self._paths = paths
         self._record = record
         self._http = H2Connection(H2Configuration(client_side=False, header_encoding="latin-1"))
@@ -56,7 +56,7 @@ class Http2Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Number the connection and greet; asyncio, or `Chooser`, calls this first."""
+        """Number the connection and greet; asyncio, or `ProtocolChooser`, calls this first."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._record.connections += 1
@@ -103,7 +103,7 @@ class Http2Connection(asyncio.Protocol):
         self._record.in_flight += 1
         webhook_id, path = stream.headers.get("webhook-id", ""), stream.headers[":path"]
         reply = self._paths.reply(path, webhook_id, stream.headers, bytes(stream.body))
-        incoming = Incoming(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
+        incoming = IncomingRequest(path, stream.headers, bytes(stream.body), len(stream.body), keep_alive=True)
         self._record.write(incoming, webhook_id, reply, self._number)
         if reply.status is None or number in given_up:  # h2 knows of that already, and takes no response
             if reply.drop and self._transport is not None:

@@ -54,7 +54,7 @@ class Reply:
 
 
 @dataclass(frozen=True)
-class Seen:
+class SeenRequest:
     """What of a request decides its response."""
 
     rest: str  # of the path, after the first part
@@ -91,7 +91,7 @@ class Paths:
         self._throttled: dict[str, float] = {}  # until when, by the monotonic clock
         self._tokens = TokenEndpoint()
         self._batch_requests = BatchRequestEndpoint()
-        self._replies: dict[str, Callable[[Seen], Reply]] = {
+        self._replies: dict[str, Callable[[SeenRequest], Reply]] = {
             "healthy": lambda seen: Reply(200),
             "slow": lambda seen: Reply(200, delay_seconds=0.2),
             "flaky": self._flaky,
@@ -137,67 +137,67 @@ class Paths:
         first, _, rest = path.partition("?")[0].removeprefix("/").partition("/")
         if first not in self._replies or (first in _NUMBERED and not re.fullmatch(_NUMBERED[first], rest)):
             return Reply(404, body=f"paths: {' '.join(sorted(self._replies))}\n".encode())
-        return self._replies[first](Seen(rest, webhook_id, headers, path, body))
+        return self._replies[first](SeenRequest(rest, webhook_id, headers, path, body))
 
-    def _flaky(self, seen: Seen) -> Reply:
+    def _flaky(self, seen: SeenRequest) -> Reply:
         if self._refused[seen.path, seen.webhook_id] < 2:
             self._refused[seen.path, seen.webhook_id] += 1
             return Reply(503, {"Retry-After": "1"}, body=b"try again\n")
         return Reply(200)
 
-    def _throttle(self, seen: Seen) -> Reply:
+    def _throttle(self, seen: SeenRequest) -> Reply:
         now = time.monotonic()
         left = self._throttled.setdefault(seen.path, now + int(seen.rest.partition("/")[0])) - now
         return Reply(429, {"Retry-After": str(math.ceil(left))}) if left > 0 else Reply(200)
 
-    def _some_late(self, seen: Seen) -> Reply:
+    def _some_late(self, seen: SeenRequest) -> Reply:
         milliseconds, every = map(int, seen.rest.split("/")[:2])
         self._seen[seen.path] += 1
         return Reply(200, delay_seconds=0.0 if self._seen[seen.path] % every else milliseconds / 1000)
 
-    def _leave_after(self, seen: Seen) -> Reply:
+    def _leave_after(self, seen: SeenRequest) -> Reply:
         self._seen[seen.path] += 1
         leaves = self._seen[seen.path] > int(seen.rest.partition("/")[0])
         return Reply(None, drop=True) if leaves else Reply(200)
 
-    def _token(self, seen: Seen) -> Reply:
+    def _token(self, seen: SeenRequest) -> Reply:
         seconds, _, secret = seen.rest.partition("/")
         status, response = self._tokens.give(int(seconds), unquote(secret.partition("/")[0]), seen.headers, seen.body)
         return Reply(status, body=response)
 
-    def _tell(self, seen: Seen) -> Reply:
+    def _tell(self, seen: SeenRequest) -> Reply:
         status, _, name = seen.rest.partition("/")
         self._told[name] = int(status)
         return Reply(204, body=b"")
 
-    def _each(self, seen: Seen) -> Reply:
+    def _each(self, seen: SeenRequest) -> Reply:
         status, every, times = map(int, seen.rest.split("/")[:3])
         statuses = self._batch_requests.statuses(seen.path, seen.ids, status, every, times)
         results = [{"id": each, "status": its} for each, its in zip(seen.ids, statuses, strict=True)]
         return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=statuses)
 
-    def _with_token(self, seen: Seen) -> Reply:
+    def _with_token(self, seen: SeenRequest) -> Reply:
         uses = int(seen.rest.partition("/")[0])
         return Reply(200) if self._tokens.takes(seen.headers.get("authorization", ""), uses) else Reply(401)
 
 
-def _mirror(seen: Seen) -> Reply:
+def _mirror(seen: SeenRequest) -> Reply:
     """Refuse, and tell everything that was sent but the body, as some frameworks' error pages do."""
     lines = [f"Cannot POST {seen.path}", *(f"{name}: {value}" for name, value in seen.headers.items()), ""]
     return Reply(400, body="\n".join(lines).encode("latin-1"))
 
 
-def _blame(seen: Seen) -> Reply:
+def _blame(seen: SeenRequest) -> Reply:
     told = _mirror(seen).body.decode("latin-1")
     results = [{"id": each, "status": 400, "error": told, "told": told} for each in seen.ids]
     return Reply(207, _JSON, json.dumps({"delivery_results": results}).encode(), item_statuses=[400] * len(results))
 
 
-def _first(seen: Seen) -> Reply:
+def _first(seen: SeenRequest) -> Reply:
     count = min(int(seen.rest.partition("/")[0]), len(seen.ids))
     statuses = [200] * count + [503] * (len(seen.ids) - count)
     return Reply(200, _JSON, json.dumps({"acknowledge_index": count}).encode(), item_statuses=statuses)
 
 
-def _guarded(seen: Seen) -> Reply:
+def _guarded(seen: SeenRequest) -> Reply:
     return Reply(200) if seen.headers.get("authorization") == f"Bearer {seen.rest}" else Reply(401)

@@ -97,7 +97,7 @@ class S3Server:
         """Start to serve in a thread of its own."""
         from werkzeug.serving import WSGIRequestHandler, make_server
 
-        class Quiet(WSGIRequestHandler):
+        class QuietHandler(WSGIRequestHandler):
             def log(self, type: str, message: str, *args: Any) -> None:
                 return
 
@@ -110,7 +110,7 @@ class S3Server:
 
             self._journal = Journal(self._journal_path)
             self._journal.open(self._application)
-        self._server = make_server("127.0.0.1", self._port, self._response, threaded=True, request_handler=Quiet)
+        self._server = make_server("127.0.0.1", self._port, self._response, threaded=True, request_handler=QuietHandler)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, name="s3", daemon=True).start()
 
@@ -181,11 +181,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     with S3Server(options.port, options.journal) as server:
         server.make_bucket(options.bucket)
-        server.requests = _Forgetful()
+        server.requests = _EmptyList()
         threading.Event().wait()
 
 
-class _Forgetful(list[S3Request]):
+class _EmptyList(list[S3Request]):
     """Keeps nothing: a server that runs for long counts no requests."""
 
     def append(self, item: S3Request) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventbridge.telemetry.protocol import DeliverySettled, LookEnded, PushEnded, StageEnded
 
 
-class KeptTelemetry:
+class RecordingTelemetry:
     """Keeps everything in the order it was told; while `error` is set, it raises that instead."""
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _quote = json.encoder.encode_basestring
 
 
-class Constant:
+class ConstantRenderer:
     """The same JSON for every event."""
 
     def __init__(self, value: JsonValue) -> None:
@@ -35,7 +35,7 @@ class Constant:
         return self._rendered
 
 
-class Part:
+class PartRenderer:
     """The JSON of what a path leads to; where it leads to nothing null, or a failure."""
 
     def __init__(self, path: Path, *, missing_is_error: bool) -> None:
@@ -52,7 +52,7 @@ class Part:
         return Rendered(write_document(value).encode(), JSON)
 
 
-class Filled:
+class TemplateRenderer:
     """A template with its placeholders filled in, each value inserted once."""
 
     def __init__(self, template: Template, sources: dict[str, Path | Any], *, missing_is_error: bool) -> None:

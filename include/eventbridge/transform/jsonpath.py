@@ -16,13 +16,13 @@ from eventbridge.event.json_document import JsonValue
 from eventbridge.similar_names import similar
 
 
-class Missing(enum.Enum):
+class MissingValue(enum.Enum):
     """What a path finds where it leads to nothing; unlike null, which is a value."""
 
     MISSING = "missing"
 
 
-MISSING: Final = Missing.MISSING
+MISSING: Final = MissingValue.MISSING
 
 #: The attributes that CloudEvents 1.0 names, and the two places of the data.
 KNOWN_NAMES: Final = (
@@ -55,7 +55,7 @@ class Path:
     text: str
     steps: tuple[str | int, ...]
 
-    def find(self, document: JsonValue) -> JsonValue | Missing:
+    def find(self, document: JsonValue) -> JsonValue | MissingValue:
         """Return the value the path leads to in an event's document, MISSING if there is none."""
         value = document
         for step in self.steps:

@@ -20,7 +20,7 @@ BYTES: Final = "application/octet-stream"
 _ENCODED = re.compile(r"[^!#$&-~]")
 
 
-class Structured:
+class StructuredRenderer:
     """The event's own bytes as they arrived, untouched."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
@@ -28,7 +28,7 @@ class Structured:
         return Rendered(event.body, STRUCTURED)
 
 
-class Data:
+class DataRenderer:
     """The data alone: as JSON, as the text or as the bytes that `datacontenttype` says it is."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
@@ -49,12 +49,12 @@ def _media_type_of(document: dict[str, JsonValue]) -> str:
     return BYTES if "data_base64" in document else ""
 
 
-class Binary:
+class BinaryRenderer:
     """The data alone as the body, and every other attribute as a header `ce-<name>`, percent-encoded."""
 
     def render(self, event: Event, scope: Scope) -> Rendered:
         """Return data and headers; raises TransformFailed where the data is not what `datacontenttype` says."""
-        payload, media_type, _ = Data().render(event, scope)
+        payload, media_type, _ = DataRenderer().render(event, scope)
         headers = {
             f"ce-{name}": _percent_encoded(value if isinstance(value, str) else write_document(value))
             for name, value in event.document.items()

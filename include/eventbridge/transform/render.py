@@ -7,16 +7,20 @@ from typing import Protocol
 from eventbridge.errors import TransformError
 from eventbridge.event.json_document import as_json_value
 from eventbridge.transform.definition import transform_errors
-from eventbridge.transform.fields import Changed, read_steps
-from eventbridge.transform.fill import Constant, Filled, Part
-from eventbridge.transform.jsonata import Evaluated
+from eventbridge.transform.fields import FieldsRenderer, read_steps
+from eventbridge.transform.fill import ConstantRenderer, PartRenderer, TemplateRenderer
+from eventbridge.transform.jsonata import JsonataRenderer
 from eventbridge.transform.jsonpath import parse_path
-from eventbridge.transform.original import Binary, Data, Structured
-from eventbridge.transform.rendered import Bounded, Renderer
+from eventbridge.transform.original import BinaryRenderer, DataRenderer, StructuredRenderer
+from eventbridge.transform.rendered import Renderer, SizeLimitedRenderer
 from eventbridge.transform.source import sources
 from eventbridge.transform.template import parse_template
 
-_ORIGINALS: dict[str, type[Structured | Binary | Data]] = {"structured": Structured, "binary": Binary, "data": Data}
+_ORIGINALS: dict[str, type[StructuredRenderer | BinaryRenderer | DataRenderer]] = {
+    "structured": StructuredRenderer,
+    "binary": BinaryRenderer,
+    "data": DataRenderer,
+}
 
 
 class _Definition(Protocol):
@@ -50,24 +54,24 @@ def compile_transform(transform: _Definition, *, content_mode: str = "structured
         raise error
     if transform.form == "ORIGINAL" or not transform.form:
         return _ORIGINALS[content_mode]()
-    return Bounded(_compiled(transform, content_mode))
+    return SizeLimitedRenderer(_compiled(transform, content_mode))
 
 
 def _compiled(transform: _Definition, content_mode: str) -> Renderer:
     missing_is_error = transform.missing == "error"
     match transform.form:
         case "CONSTANT":
-            return Constant(as_json_value(transform.value))
+            return ConstantRenderer(as_json_value(transform.value))
         case "JSONPATH":
-            return Part(parse_path(str(transform.value)), missing_is_error=missing_is_error)
+            return PartRenderer(parse_path(str(transform.value)), missing_is_error=missing_is_error)
         case "TEMPLATE":
             template, _ = parse_template(transform.template or "")
-            return Filled(template, sources(transform.value)[0], missing_is_error=missing_is_error)
+            return TemplateRenderer(template, sources(transform.value)[0], missing_is_error=missing_is_error)
         case "FIELDS":
             steps, _ = read_steps(transform.steps, missing_is_error=missing_is_error)
-            return Changed(steps, _ORIGINALS[content_mode]())
+            return FieldsRenderer(steps, _ORIGINALS[content_mode]())
         case "JSONATA":
-            return Evaluated(str(transform.value), missing_is_error=missing_is_error)
+            return JsonataRenderer(str(transform.value), missing_is_error=missing_is_error)
         case "SQL":
             remedy = "Route by Spark: eventbridge deliver, or the DAGs."
             raise TransformError("the form SQL is evaluated by Spark", value=transform.value, remedy=remedy)

@@ -50,7 +50,7 @@ class Renderer(Protocol):
         """
 
 
-class Bounded:
+class SizeLimitedRenderer:
     """What another renderer makes, if it is not too large."""
 
     def __init__(self, inner: Renderer) -> None:

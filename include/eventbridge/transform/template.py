@@ -54,7 +54,7 @@ class Template:
 
 
 @dataclass(frozen=True, slots=True)
-class _Raw:
+class _RawPlaceholder:
     """A placeholder before it is known whether the template is JSON."""
 
     name: str
@@ -90,8 +90,8 @@ def parse_template(text: str, where: str = "$") -> tuple[Template, list[Transfor
     return Template(parts, is_json=not problem), errors
 
 
-def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]]:
-    parts: list[str | _Raw] = []
+def _scan(text: str, where: str) -> tuple[list[str | _RawPlaceholder], list[TransformError]]:
+    parts: list[str | _RawPlaceholder] = []
     errors: list[TransformError] = []
     lines = [0, *(each.end() for each in re.finditer("\n", text))]
     begin, position, in_string = 0, 0, False
@@ -109,7 +109,9 @@ def _scan(text: str, where: str) -> tuple[list[str | _Raw], list[TransformError]
                     errors.append(_unreadable(text, mark.start(), found, where))
                 continue
             parts.append(text[begin : mark.start()])
-            parts.append(_Raw(found[1], found[2], in_string, _place_among(lines, mark.start()), len(found[0])))
+            parts.append(
+                _RawPlaceholder(found[1], found[2], in_string, _place_among(lines, mark.start()), len(found[0]))
+            )
             begin = position = found.end()
     parts.append(text[begin:])
     return [part for part in parts if part != ""], errors
@@ -129,7 +131,7 @@ def _unreadable(text: str, position: int, found: re.Match[str] | None, where: st
     return TransformError(message, path=where, value=text, remedy=f"{remedy}; for the text ${{ itself write $${{.")
 
 
-def _placed(raw: _Raw, *, is_json: bool) -> Placeholder:
+def _placed(raw: _RawPlaceholder, *, is_json: bool) -> Placeholder:
     place: PlaceholderContext = "text" if not is_json else "string" if raw.in_string else "value"
     default = raw.default
     if default is not None and place == "string":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.reference import Finding, explain
+from eventbridge.match.reference import UnmetCondition, explain
 from eventbridge.pattern import parse_pattern
 
 
@@ -17,14 +17,14 @@ def test_every_condition_that_fails_is_found() -> None:
     pattern = '{"type": ["a"], "data": {"n": [{"numeric": [">", 5]}], "m": [1], "gone": [true, {"exists": true}]}}'
 
     assert findings(pattern, '{"type": "b", "data": {"n": [1.50, "x"], "m": 1}}') == [
-        Finding("$.type", '["a"]', ('"b"',), '"b" does not meet ["a"]'),
-        Finding(
+        UnmetCondition("$.type", '["a"]', ('"b"',), '"b" does not meet ["a"]'),
+        UnmetCondition(
             "$.data.n",
             '[{"numeric":[">",5]}]',
             ("1.50", '"x"'),
             '1.50, "x" do not meet [{"numeric":[">",5]}]',
         ),
-        Finding("$.data.gone", '[true,{"exists":true}]', (), 'no value is there, [true,{"exists":true}] is wanted'),
+        UnmetCondition("$.data.gone", '[true,{"exists":true}]', (), 'no value is there, [true,{"exists":true}] is wanted'),
     ]
 
 

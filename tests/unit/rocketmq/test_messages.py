@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 from eventbridge.rocketmq.remoting import messages
 from eventbridge.rocketmq.remoting.errors import Malformed, Refused
-from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing, batch_body, decoded, properties_text
+from eventbridge.rocketmq.remoting.messages import (
+    IncomingMessage,
+    OutgoingMessage,
+    batch_body,
+    decoded,
+    properties_text,
+)
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x01\x02"), min_size=1, max_size=20)
 PROPERTIES = st.dictionaries(TEXT, TEXT, max_size=4)
@@ -50,7 +56,7 @@ def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], fl
     )
 
     assert list(decoded(data)) == [
-        Incoming(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties, queue=3)
+        IncomingMessage(number, 1_700_000_000_123, 1_700_000_000_000, 2, body, properties, queue=3)
         for number, (body, properties) in enumerate(each)
     ]
 
@@ -58,7 +64,7 @@ def test_what_is_stored_is_read(each: Sequence[tuple[bytes, dict[str, str]]], fl
 @given(st.lists(st.tuples(st.binary(max_size=100), PROPERTIES), min_size=1, max_size=5))
 def test_a_batch_is_its_messages(each: Sequence[tuple[bytes, dict[str, str]]]) -> None:
     """Each has an offset of its own, from that of the batch on."""
-    body = batch_body([Outgoing(*one) for one in each])
+    body = batch_body([OutgoingMessage(*one) for one in each])
     found = list(decoded(stored(10, body, {"INNER_NUM": str(len(each))}, flags=0xC0)))
 
     assert [(one.offset, one.body, one.properties) for one in found] == [
@@ -77,7 +83,7 @@ def test_what_only_says_that_it_is_a_batch_is_a_message(body: bytes, flags: int)
 def test_properties_that_no_broker_takes_are_refused() -> None:
     """Before they are sent."""
     with pytest.raises(Refused, match="40003 bytes; brokers take 32767"):
-        batch_body([Outgoing(b"", {"a": "x" * 40_000})])
+        batch_body([OutgoingMessage(b"", {"a": "x" * 40_000})])
 
 
 CUT = stored(0, b"x" * 50, {"KEYS": "a"})

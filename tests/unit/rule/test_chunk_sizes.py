@@ -5,7 +5,7 @@ from __future__ import annotations
 from eventbridge.rule.chunk_sizes import ChunkSizes
 from eventbridge.rule.types import BATCHED_CHUNK, BULK_CHUNK, SMALL_CHUNK, ChunkSize
 from eventbridge.targets.file.fields import FileFields
-from eventbridge.targets.http_batch import Batching
+from eventbridge.targets.http_batch import BatchLimits
 from eventbridge.targets.http_fields import HttpFields
 
 
@@ -22,8 +22,8 @@ def test_batch_requests_make_larger_chunks() -> None:
     """As many requests as before, with more in each, as far as memory allows."""
     sizes = ChunkSizes()
 
-    assert sizes.of(HttpFields(name="crm", batch=Batching(count=3))) == (15_000, BATCHED_CHUNK.size)
-    assert sizes.of(HttpFields(name="crm", batch=Batching(count=100))) == BATCHED_CHUNK
+    assert sizes.of(HttpFields(name="crm", batch=BatchLimits(count=3))) == (15_000, BATCHED_CHUNK.size)
+    assert sizes.of(HttpFields(name="crm", batch=BatchLimits(count=100))) == BATCHED_CHUNK
 
 
 def test_the_settings_speak_for_every_target() -> None:

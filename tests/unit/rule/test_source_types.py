@@ -15,7 +15,7 @@ from eventbridge.rule import Bus, RuleSet, load_rules
 from eventbridge.rule.model import as_source
 from eventbridge.rule.types import SOURCE_TYPES
 from eventbridge.sources.open import open_log, open_publisher, open_source
-from eventbridge.sources.protocol import Trimmable
+from eventbridge.sources.protocol import TrimmableLog
 
 RULES = "rules: {r: {bus: b, pattern: {}, targets: {t: {type: file, path: /x}}}}\n"
 
@@ -119,7 +119,7 @@ def test_a_log_of_a_package_is_read_from_and_published_to(tmp_path: Path) -> Non
     with closing(open_log(*bus)) as log, closing(open_publisher(*bus)) as publisher:  # type: ignore[arg-type]
         assert len(log.partitions()) == 2
         assert publisher.publish([(b"x", None)])
-        assert not isinstance(log, Trimmable)
+        assert not isinstance(log, TrimmableLog)
 
 
 def test_a_queue_is_no_log(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from eventbridge.scan.compiled import compiled
-from eventbridge.scan.progress import PROGRESS, Progress, sentence, telling_progress
+from eventbridge.scan.progress import PROGRESS, CompileProgress, sentence, telling_progress
 
 
 def test_what_is_compiled_is_said_and_what_is_kept_is_not(tmp_path: Path) -> None:
@@ -33,7 +33,7 @@ def test_what_is_compiled_is_said_and_what_is_kept_is_not(tmp_path: Path) -> Non
 
 def test_a_compilation_under_way_is_told() -> None:
     """As soon as the first function is compiled, with how many there are."""
-    progress = Progress(functions=3)
+    progress = CompileProgress(functions=3)
     told = threading.Event()
     said: list[str] = []
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from eventbridge.scan.memory import PADDING
-from eventbridge.scan.texts import TextRoom, texts_of
+from eventbridge.scan.texts import TextBuffer, texts_of
 
 TEXTS = ["", "a", "é😀" * 20, None, "{}", ""]
 KINDS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.string_view(), pa.binary_view()]
@@ -17,7 +17,7 @@ KINDS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary(), pa.stri
 def contents(array: Any) -> list[bytes]:
     """Return the texts of an array as compiled code gets them."""
     texts = texts_of(array)
-    block = TextRoom().take(texts, 0, len(texts.start))
+    block = TextBuffer().take(texts, 0, len(texts.start))
     end = int(block.end[-1]) if len(block.end) else 0
 
     assert block.buffer[end : end + PADDING].tobytes() == bytes(PADDING)

@@ -4,12 +4,12 @@ go.
 
 from __future__ import annotations
 
-from eventbridge.sources.fetched import Fetched
+from eventbridge.sources.fetched import FetchedMessages
 
 
-def fetched(*offsets: int, begin: int = 0) -> Fetched[str]:
+def fetched(*offsets: int, begin: int = 0) -> FetchedMessages[str]:
     """Return a partition of which messages with these offsets came, each of ten bytes."""
-    found: Fetched[str] = Fetched(begin, begin)
+    found: FetchedMessages[str] = FetchedMessages(begin, begin)
     for offset in offsets:
         found.put(offset, 10, f"m{offset}")
     return found

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from unit.rocketmq.test_messages import NO_MESSAGE, PROPERTIES, stored
 
 from eventbridge.rocketmq.remoting.errors import Malformed
-from eventbridge.rocketmq.remoting.reading import Pulled
+from eventbridge.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import MESSAGES
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
@@ -34,14 +34,14 @@ def test_blocks_hold_what_messages_hold(
     responses: Sequence[tuple[Sequence[tuple[bytes, Mapping[str, str]]], int, int]], flags: int, magic: int
 ) -> None:
     """Of each response what it was asked for, in any format; messages of both are one after the other."""
-    pulled: list[Pulled] = []
+    pulled: list[PullResult] = []
     offset = 10
     for each, before, behind in responses:
         data = b"".join(
             stored(offset + number, body, properties, flags=flags if number else 0, magic=magic)
             for number, (body, properties) in enumerate(each)
         )
-        pulled.append(Pulled(data, offset + before, offset + len(each) - behind))
+        pulled.append(PullResult(data, offset + before, offset + len(each) - behind))
         offset += len(each)
 
     expected = rows(list(blocks_of(each.messages() for each in pulled)))
@@ -57,7 +57,7 @@ def test_a_message_that_says_it_is_longer_is_refused(place: str) -> None:
     data[at : at + 2] = b"\x7f\xff"
 
     with pytest.raises(Malformed):
-        list(blocks_of_bodies([[Pulled(bytes(data), 0, 9)]]))
+        list(blocks_of_bodies([[PullResult(bytes(data), 0, 9)]]))
 
 
 @given(NO_MESSAGE)
@@ -65,9 +65,9 @@ def test_what_is_no_message_is_refused(data: bytes) -> None:
     """Bytes of no known format are an error, alone and behind a message; no bytes are no messages."""
     for body in (data, stored(0, b"first", {"KEYS": "a"}) + data):
         with pytest.raises(Malformed):
-            list(blocks_of_bodies([[Pulled(body, 0, 1 << 40)]]))
+            list(blocks_of_bodies([[PullResult(body, 0, 1 << 40)]]))
 
-    assert list(blocks_of_bodies([[Pulled(b"", 0, 1 << 40)]])) == []
+    assert list(blocks_of_bodies([[PullResult(b"", 0, 1 << 40)]])) == []
 
 
 def read_or_refused(read: Callable[[], Iterable[pa.RecordBatch]]) -> pa.Table | None:
@@ -87,7 +87,7 @@ def test_damaged_messages_are_read_or_refused_as_one_by_one(
     for place, by in damages:
         at = place % len(data)
         data[at : at + len(by)] = by[: len(data) - at]
-    pulled = Pulled(bytes(data), 0, 1 << 40)
+    pulled = PullResult(bytes(data), 0, 1 << 40)
 
     assert read_or_refused(lambda: blocks_of_bodies([[pulled]])) == read_or_refused(
         lambda: blocks_of([pulled.messages()])

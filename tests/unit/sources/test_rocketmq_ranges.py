@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
-from eventbridge.sources.rocketmq.ranges import Ranges
+from eventbridge.sources.rocketmq.ranges import RangeReader
 
 PARTITION = Partition("flights", "broker-a", 0)
 
@@ -43,7 +43,7 @@ def taken(blocks: Iterator[pa.RecordBatch], count: int) -> list[int]:
 def test_who_stops_goes_on_where_it_was() -> None:
     """Within a block and at its end; all comes once, by one pull."""
     pulls = Pulls()
-    ranges = Ranges(pulls.begin)
+    ranges = RangeReader(pulls.begin)
 
     found = taken(ranges.blocks(PARTITION, 0, 45), 17)
     found += taken(ranges.blocks(PARTITION, 17, 45), 13)
@@ -63,7 +63,7 @@ def test_another_range_is_begun_and_the_first_one_ended() -> None:
         (PARTITION, 21, 45),
     ):
         pulls = Pulls()
-        ranges = Ranges(pulls.begin)
+        ranges = RangeReader(pulls.begin)
         taken(ranges.blocks(PARTITION, 0, 45), 12)
 
         assert taken(ranges.blocks(partition, start, end), 5) == list(range(start, start + 5))
@@ -74,7 +74,7 @@ def test_another_range_is_begun_and_the_first_one_ended() -> None:
 def test_what_was_not_taken_is_let_go_of() -> None:
     """When the source is closed."""
     pulls = Pulls()
-    ranges = Ranges(pulls.begin)
+    ranges = RangeReader(pulls.begin)
     taken(ranges.blocks(PARTITION, 0, 45), 12)
     assert pulls.ended == 0
 

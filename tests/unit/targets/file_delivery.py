@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from eventbridge.model.response import Response
-from eventbridge.targets.file.place import Place, place_of
+from eventbridge.targets.file.place import FileLocation, place_of
 from eventbridge.targets.file.target import FileTarget
 from eventbridge.targets.protocol import Request
 
@@ -21,7 +21,7 @@ def later(seconds: float = 30.0) -> datetime:
     return now() + timedelta(seconds=seconds)
 
 
-def place(path: Path) -> Place:
+def place(path: Path) -> FileLocation:
     """Return a path that may be written to."""
     return place_of(str(path), [path.parent])
 

@@ -27,7 +27,7 @@ from eventbridge.targets.http_fields import HttpFields
 from eventbridge.targets.open import open_target
 from eventbridge.targets.protocol import Request, Target
 from eventbridge.targets.redaction import forms_of, veiled
-from eventbridge.targets.tokens import AccessToken, AccessTokens, NoToken, TokenClient, read_token, why_refused
+from eventbridge.targets.tokens import AccessToken, AccessTokens, TokenClient, TokenUnavailable, read_token, why_refused
 from eventbridge.testing.receiver import Receiver
 
 NOON = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -154,7 +154,7 @@ def test_a_token_endpoint_that_gives_none(receiver: Receiver, path: str, said: s
         responses = responses_of(target, 5)
 
     assert {(response.accepted, response.code, response.error_class) for response in responses} == {
-        (False, None, "NoToken")
+        (False, None, "TokenUnavailable")
     }
     [error] = {response.error for response in responses}
     assert error is not None
@@ -170,7 +170,7 @@ def test_a_token_endpoint_inside_is_refused(receiver: Receiver) -> None:
     with closing(open_target("r", rule, lambda _: client(receiver.url("/token/9/x/inside")), now)) as target:
         [response] = responses_of(target)
 
-    assert response.error_class == "NoToken"
+    assert response.error_class == "TokenUnavailable"
     assert "AddressRefused: 127.0.0.1 is a loopback address" in (response.error or "")
     assert seen(receiver, "/token/9/x/inside") == []
 
@@ -204,7 +204,7 @@ def test_a_name_that_cannot_be_looked_up_costs_the_time_out(tmp_path: Path) -> N
 
     done = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, text=True, env=environ, timeout=30)
 
-    assert "NoToken" in done.stdout
+    assert "TokenUnavailable" in done.stdout
     assert "Timeout" in done.stdout, done.stderr
 
 
@@ -219,7 +219,7 @@ def test_a_token_endpoint_is_verified_as_its_target_is(tmp_path: Path) -> None:
             with closing(opened(receiver, "/with-token/9/tls", connection, allow_http=False)) as target:
                 found += responses_of(target)
 
-    assert [(response.code, response.error_class) for response in found] == [(None, "NoToken"), (200, None)]
+    assert [(response.code, response.error_class) for response in found] == [(None, "TokenUnavailable"), (200, None)]
     assert "TlsError" in (found[0].error or "")
 
 
@@ -245,7 +245,7 @@ def ticket(text: str, seconds: float = 600) -> Callable[[float], AccessToken]:
 
 
 def refuse(_: float) -> AccessToken:
-    raise NoToken("nothing today")
+    raise TokenUnavailable("nothing today")
 
 
 @pytest.mark.parametrize(("seconds", "until_seconds"), [(600, 539), (30, 23.9)])
@@ -281,10 +281,10 @@ def test_an_endpoint_is_asked_again_after_as_long_as_it_took_to_fail(seconds: fl
     def fail(_: float) -> AccessToken:
         asked[0] += 1
         passed[0] += seconds
-        raise NoToken(f"failure {asked[0]}")
+        raise TokenUnavailable(f"failure {asked[0]}")
 
     def failure() -> str:
-        with pytest.raises(NoToken) as caught:
+        with pytest.raises(TokenUnavailable) as caught:
             tokens.token(CLIENT, fail, NOON, NOON + timedelta(seconds=9))
         return str(caught.value)
 
@@ -316,7 +316,7 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
     def want() -> None:
         try:
             got.append(tokens.token(CLIENT, ask, NOON, NOON + timedelta(seconds=60)))
-        except NoToken as error:
+        except TokenUnavailable as error:
             got.append(str(error))
 
     threads = [threading.Thread(target=want) for _ in range(20)]
@@ -346,7 +346,7 @@ def test_threads_that_wait_for_one_token_ask_once(result: str | None) -> None:
 )
 def test_a_response_without_a_token(response: str, said: str) -> None:
     """The error names the endpoint and the connection, and shows nothing of the response."""
-    with pytest.raises(NoToken) as caught:
+    with pytest.raises(TokenUnavailable) as caught:
         read_token(CLIENT, response.encode())
 
     assert str(caught.value).startswith("https://login.example (token_url of connection 'crm') ")

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import KafkaError
 
-from eventbridge.kafka.client import Trouble
+from eventbridge.kafka.client import ClientErrors
 from eventbridge.targets.kafka.target import KafkaTarget
 from eventbridge.targets.protocol import Request
 
@@ -53,7 +53,7 @@ def test_a_lost_producer_fails_all_that_is_in_flight(error: KafkaError) -> None:
 @pytest.mark.parametrize("error", [_OF_CODE, _MARKED], ids=["by its code", "by its mark"])
 def test_no_waiting_mends_a_fatal_error(error: KafkaError) -> None:
     """A client that met one says so instead of a time-out."""
-    trouble = Trouble()
+    trouble = ClientErrors()
     trouble(error)
 
     assert trouble.final is error

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from eventbridge.match.kernel.effects import Effect, effect_of
+from eventbridge.match.kernel.effects import LeafListEffect, effect_of
 from eventbridge.pattern.nodes import And, AnythingBut, Exists, Field, Pattern
 
 MAXIMUM_BRANCHES: Final = 64
@@ -24,20 +24,20 @@ class Branch:
     `may_conflict`: two of the leaf lists can lie in one array, as they share the first key of their paths.
     """
 
-    effects: tuple[Effect, ...]
+    effects: tuple[LeafListEffect, ...]
     negative: bool
     uncertain: bool
     may_conflict: bool
 
 
-class Placed(NamedTuple):
+class NumberedBranch(NamedTuple):
     """A branch of a rule set; `rule` is the rule's number."""
 
     rule: int
     branch: Branch
 
 
-def branches_of(pattern: Pattern, effects: dict[Field, Effect]) -> list[Branch]:
+def branches_of(pattern: Pattern, effects: dict[Field, LeafListEffect]) -> list[Branch]:
     """Return the branches of a pattern; where it has too many alternatives, one that is uncertain.
 
     Equal leaf lists share one effect: those known are in `effects`, and new ones are put there.
@@ -53,7 +53,7 @@ def branches_of(pattern: Pattern, effects: dict[Field, Effect]) -> list[Branch]:
 
 
 def _branch(
-    fields: Sequence[Field], effects: dict[Field, Effect], *, negative: bool = False, uncertain: bool = False
+    fields: Sequence[Field], effects: dict[Field, LeafListEffect], *, negative: bool = False, uncertain: bool = False
 ) -> Branch:
     found = tuple(_known(field, effects) for field in fields)
     firsts = {effect.path[0] for effect in found}
@@ -61,7 +61,7 @@ def _branch(
     return Branch(found, negative, uncertain, len(firsts) < len(found))
 
 
-def _known(field: Field, effects: dict[Field, Effect]) -> Effect:
+def _known(field: Field, effects: dict[Field, LeafListEffect]) -> LeafListEffect:
     effect = effects.get(field)
     if effect is None:
         effect = effects[field] = effect_of(field)

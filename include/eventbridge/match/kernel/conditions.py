@@ -9,7 +9,7 @@ import numpy as np
 
 from eventbridge.event.json_document import Number
 from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.effects import Conjunction, Denial, Effect, Name
+from eventbridge.match.kernel.effects import Conjunction, Denial, LeafListEffect, Name
 from eventbridge.pattern.address import Block
 
 
@@ -30,7 +30,7 @@ class Conditions:
         self.conjunctions: dict[tuple[int, Conjunction], int] = {}
         self.conjunction_bits: list[list[int]] = []
 
-    def add(self, effect: Effect, path: int, places: Sequence[int]) -> None:
+    def add(self, effect: LeafListEffect, path: int, places: Sequence[int]) -> None:
         """Enter a leaf list: what sets its bits, one place for each branch that has it."""
         for name in effect.atoms:
             self.atom_bits[self._atom(path, name)] += places

@@ -54,7 +54,7 @@ _RANGE, _HALF_LINE, _NO_TEXT = 0.05, 0.4, 0.5
 
 
 @dataclass(eq=False, slots=True)
-class Effect:
+class LeafListEffect:
     """What a leaf list does: `atoms` and `conjunctions` set its bit, one of the `denials` that is broken takes it away.
 
     `present`: any leaf sets the bit, as far as tables can tell. `uncertain`: the tables let too much through, the
@@ -74,7 +74,7 @@ class Effect:
     varied: tuple[tuple[type, str], ...]
 
 
-def effect_of(field: Field) -> Effect:
+def effect_of(field: Field) -> LeafListEffect:
     """Return the effect of a leaf list."""
     atoms: list[Name] = []
     conjunctions: list[Conjunction] = []
@@ -115,7 +115,7 @@ def effect_of(field: Field) -> Effect:
     text = texts[0] if len(texts) == 1 else "".join(sorted(texts))
     present = met_by_any_leaf or bool(negations)
     lists = tuple(atoms), tuple(denials), tuple(conjunctions)
-    return Effect(field.path, may_be_absent, present, uncertain, *lists, text, share, tuple(varied))
+    return LeafListEffect(field.path, may_be_absent, present, uncertain, *lists, text, share, tuple(varied))
 
 
 def _text_of(condition: Condition) -> str:

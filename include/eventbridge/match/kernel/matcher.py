@@ -14,16 +14,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.event.json_document import as_document, parse_document
-from eventbridge.match.explain import Finding, explain
+from eventbridge.match.explain import UnmetCondition, explain
 from eventbridge.match.kernel import tables as t
 from eventbridge.match.kernel.branches import Branch, branches_of
 from eventbridge.match.kernel.classes import clear
-from eventbridge.match.kernel.effects import Effect
+from eventbridge.match.kernel.effects import LeafListEffect
 from eventbridge.match.kernel.event_tables import EventTables
 from eventbridge.match.kernel.expressions import ExpressionSets
 from eventbridge.match.kernel.judge import ALL_RULES, judge
 from eventbridge.match.kernel.program import FEW_PATHS, MAXIMUM_ROWS, compile_program
-from eventbridge.match.kernel.rooms import BLOCK_BYTES, BLOCK_EVENTS, KEPT, Rooms
+from eventbridge.match.kernel.rooms import BLOCK_BYTES, BLOCK_EVENTS, KEPT, BlockBuffers
 from eventbridge.match.reference import flatten, matches_leaves
 from eventbridge.pattern.nodes import Field, Pattern
 from eventbridge.scan.leaves import MALFORMED, STRING, scan
@@ -65,14 +65,16 @@ class Matcher:
             pattern: known.get(pattern) or branches_of(pattern, effects) for pattern in self._patterns
         }
         used = {effect for listed in self._branches.values() for branch in listed for effect in branch.effects}
-        self._effects: dict[Field, Effect] = {field: effect for field, effect in effects.items() if effect in used}
+        self._effects: dict[Field, LeafListEffect] = {
+            field: effect for field, effect in effects.items() if effect in used
+        }
         program = compile_program([self._branches[pattern] for pattern in self._patterns], class_rows, few_paths)
         self._tables = program.tables
         self._tree = path_tree(program.paths)
         self._tree_tables = tree_tables(self._tree)
         self._regexes = program.regexes
         # No event has more rules than there are bits of branches, and `judge` wants room for one word more.
-        self._rooms = Rooms(len(self._patterns), 64 * self._tables.number(t.WORDS) + 64)
+        self._rooms = BlockBuffers(len(self._patterns), 64 * self._tables.number(t.WORDS) + 64)
         self._begin()
         self._lock = threading.Lock()
         _matchers.add(self)
@@ -116,7 +118,7 @@ class Matcher:
                 self._restore()
             return self._match(texts)
 
-    def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[Finding]:
+    def explain(self, event: str | bytes | Mapping[Any, Any], rule: int) -> list[UnmetCondition]:
         """Return why a rule does not match an event, one finding per failed condition; none if it matches.
 
         Raises EventError if the event is not one strict JSON object, IndexError for a rule that is not there.

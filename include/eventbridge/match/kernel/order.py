@@ -15,14 +15,14 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from eventbridge.match.kernel.branches import Branch, Placed
+from eventbridge.match.kernel.branches import Branch, NumberedBranch
 from eventbridge.pattern.nodes import Path
 
 NO_ANCHOR: Final = -1
 """The anchor of a branch that no leaf need meet, and of all where there are no anchors."""
 
 
-class Ordered(NamedTuple):
+class OrderedBranch(NamedTuple):
     """A branch in its place; `anchor` is the number of the leaf list that is its anchor, or NO_ANCHOR."""
 
     rule: int
@@ -30,7 +30,7 @@ class Ordered(NamedTuple):
     anchor: int
 
 
-def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
+def ordered(branches: Sequence[NumberedBranch], *, anchored: bool) -> list[OrderedBranch]:
     """Return the branches in an order that puts like ones together, with anchors if wanted."""
     # Most leaf lists stand in many branches, and those share one effect.
     effects = Counter(effect for _, branch in branches for effect in branch.effects)
@@ -57,11 +57,11 @@ def ordered(branches: Sequence[Placed], *, anchored: bool) -> list[Ordered]:
             return NO_ANCHOR
         return min(wanting, key=lambda number: (let_through[branch.effects[number].path], number))
 
-    def key(one: Ordered) -> str:
+    def key(one: OrderedBranch) -> str:
         # One text, not a list of pairs: Python's garbage collector counts lists and pairs, and looks at all there are.
         asked = [name_of[effect] for effect in one.branch.effects]
         first = [] if one.anchor == NO_ANCHOR else [asked[one.anchor]]
         return "\n".join(first + sorted(asked))
 
-    found = [Ordered(rule, branch, anchor_of(branch) if anchored else NO_ANCHOR) for rule, branch in branches]
+    found = [OrderedBranch(rule, branch, anchor_of(branch) if anchored else NO_ANCHOR) for rule, branch in branches]
     return sorted(found, key=key)

@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from eventbridge.match.kernel import tables as t
-from eventbridge.match.kernel.branches import Branch, Placed
+from eventbridge.match.kernel.branches import Branch, NumberedBranch
 from eventbridge.match.kernel.classes import summarise
 from eventbridge.match.kernel.conditions import Conditions
-from eventbridge.match.kernel.effects import Effect
+from eventbridge.match.kernel.effects import LeafListEffect
 from eventbridge.match.kernel.entry_tables import power_of_two, put_entries
 from eventbridge.match.kernel.line_tables import put_lines
-from eventbridge.match.kernel.order import NO_ANCHOR, Ordered, ordered
+from eventbridge.match.kernel.order import NO_ANCHOR, OrderedBranch, ordered
 from eventbridge.match.kernel.text_tables import put_texts
 from eventbridge.pattern.nodes import Path
 from eventbridge.scan.compiled import compiled
@@ -51,7 +51,7 @@ class Program(NamedTuple):
 
 def compile_program(branches: Sequence[Sequence[Branch]], class_rows: int, few_paths: int) -> Program:
     """Return the program of a rule set: of the branches of each rule, whose number is its place."""
-    placed = [Placed(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
+    placed = [NumberedBranch(rule, branch) for rule, listed in enumerate(branches) for branch in listed]
     numbered: dict[Path, int] = {}
     for _, branch in placed:
         for effect in branch.effects:
@@ -72,7 +72,7 @@ class _Fields(NamedTuple):
 
 
 class _Compiler:
-    def __init__(self, branches: list[Ordered], paths: dict[Path, int], anchored: bool, class_rows: int) -> None:
+    def __init__(self, branches: list[OrderedBranch], paths: dict[Path, int], anchored: bool, class_rows: int) -> None:
         self.branches = branches
         self.paths = paths
         self.anchored = anchored
@@ -106,7 +106,7 @@ class _Compiler:
 
     def _add_branches(self) -> _Fields:
         rows: list[int] = []
-        places: dict[Effect, list[int]] = {}
+        places: dict[LeafListEffect, list[int]] = {}
         stride_bits = self.stride * 64
         for bit, (_, branch, anchor) in enumerate(self.branches):
             seen: dict[int, int] = {}

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 
 from eventbridge.scan.leaves import Leaves, room_for_leaves
-from eventbridge.scan.texts import TextRoom
+from eventbridge.scan.texts import TextBuffer
 
 BLOCK_EVENTS: Final = 1024
 """Events scanned and judged at a time: their leaves and their text stay in the processor's cache."""
@@ -23,7 +23,7 @@ KEPT: Final = 8
 """Room so many times as large as to begin with stays from call to call; more is given back."""
 
 
-class Rooms:
+class BlockBuffers:
     """Arrays that a block is scanned and judged into.
 
     `leaves`; `rules`, the numbers of rules that match; `handed`, pairs of event and rule that are handed back; `text`
@@ -40,7 +40,7 @@ class Rooms:
         self.leaves = room_for_leaves(_LEAVES_PER_EVENT * BLOCK_EVENTS)
         self.rules = np.empty(self._least_matches, np.int32)
         self.handed = np.empty((BLOCK_EVENTS, 2), np.int64)
-        self.text = TextRoom()
+        self.text = TextBuffer()
 
     @property
     def _least_matches(self) -> int:

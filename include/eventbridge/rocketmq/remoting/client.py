@@ -16,10 +16,10 @@ from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Malformed, NoRoute, Refused, RemotingError, TimedOut, Unreachable
 from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.line import Line
-from eventbridge.rocketmq.remoting.messages import Incoming, Outgoing
+from eventbridge.rocketmq.remoting.line import KeptConnection
+from eventbridge.rocketmq.remoting.messages import IncomingMessage, OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue
-from eventbridge.rocketmq.remoting.reading import Pulled, pull_fields, pulled
+from eventbridge.rocketmq.remoting.reading import PullResult, pull_fields, pulled
 from eventbridge.rocketmq.remoting.sending import batch_request, place_of, send_request
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
@@ -38,7 +38,7 @@ class Client:
 
     def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._lines: dict[tuple[str, str], Line] = {}
+        self._lines: dict[tuple[str, str], KeptConnection] = {}
         self._opening = Lock()
         self._addresses: dict[str, str] = {}
         self._name_servers = list(settings.name_servers)  # the one that responded last comes first
@@ -118,7 +118,7 @@ class Client:
             self.ask_broker(queue, codes.PULL, first, (codes.SUCCESS, codes.NOT_FOUND, codes.AGAIN, codes.MOVED))
             self.ask_broker(queue, codes.UPDATE_OFFSET, fields)
 
-    def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[Incoming]]:
+    def read(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[IncomingMessage]]:
         """Yield what a queue holds of a range of offsets, in order, some messages at a time.
 
         Offsets without a message are left out. Raises Refused (21) if the queue ends before the range does.
@@ -126,7 +126,7 @@ class Client:
         for part in self.read_bodies(queue, start, end):
             yield [message for each in part for message in each.messages()]
 
-    def read_bodies(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[Pulled]]:
+    def read_bodies(self, queue: TopicQueue, start: int, end: int) -> Iterator[list[PullResult]]:
         """Yield what `read` makes messages of, as it came."""
         connection = self.again(lambda: self.open_to(queue))
         try:
@@ -134,11 +134,11 @@ class Client:
         finally:
             connection.close()
 
-    def send(self, queue: TopicQueue, message: Outgoing) -> int:
+    def send(self, queue: TopicQueue, message: OutgoingMessage) -> int:
         """Send a message and return its offset; raises Refused where it is not stored, TimedOut where it may be."""
         return self._send(queue, send_request(queue, message))
 
-    def send_batch(self, queue: TopicQueue, messages: Sequence[Outgoing]) -> range:
+    def send_batch(self, queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> range:
         """Send messages that are stored together, one after the other, and return their offsets."""
         first = self._send(queue, batch_request(queue, messages))
         return range(first, first + len(messages))
@@ -267,11 +267,11 @@ class Client:
             raise NoRoute(f"no broker {queue.broker!r} has the topic {queue.topic!r} now")
         return self._addresses[queue.broker]
 
-    def _line(self, address: str, purpose: str) -> Line:
+    def _line(self, address: str, purpose: str) -> KeptConnection:
         with self._opening:
             seconds = self._look_seconds if purpose == "look" else self.settings.timeout_seconds
             settings = replace(self.settings, timeout_seconds=seconds)
-            return self._lines.setdefault((address, purpose), Line(address, settings))
+            return self._lines.setdefault((address, purpose), KeptConnection(address, settings))
 
     @property
     def _look_seconds(self) -> float:

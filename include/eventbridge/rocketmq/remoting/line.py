@@ -10,7 +10,7 @@ from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 
 
-class Line:
+class KeptConnection:
     """A connection that is opened when it is needed, and again once it broke; one call at a time."""
 
     def __init__(self, address: str, settings: ClientSettings) -> None:

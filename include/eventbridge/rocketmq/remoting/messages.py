@@ -44,7 +44,7 @@ _BETWEEN_NAME_AND_VALUE: Final = "\x01"
 _BETWEEN_PROPERTIES: Final = "\x02"
 
 
-class Incoming(NamedTuple):
+class IncomingMessage(NamedTuple):
     """One message as it was read; times are milliseconds since 1970."""
 
     offset: int
@@ -62,19 +62,19 @@ MOST_OFFSET: Final = 1 << 63
 MOST_MILLISECONDS: Final = 253_402_300_800_000
 
 
-class Outgoing(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """One message to send; RocketMQ's own properties are `KEYS` (parted by spaces) and `TAGS` (one)."""
 
     body: bytes
     properties: Mapping[str, str] = {}
 
 
-def decoded(data: bytes) -> list[Incoming]:
+def decoded(data: bytes) -> list[IncomingMessage]:
     """Return the messages of the body of a pull's response; those of a batch one by one.
 
     A body that cannot be decompressed is as it lies. Raises Malformed for what is not a message.
     """
-    found: list[Incoming] = []
+    found: list[IncomingMessage] = []
     place, size = 0, len(data)
     try:
         while place < size:
@@ -98,7 +98,7 @@ def decoded(data: bytes) -> list[Incoming]:
             body, properties = data[begin:end], properties_of(data[after + 2 : last])
             if flags & _COMPRESSED:
                 body = decompressed(body, _CODECS.get(flags >> 8 & 7, ""))
-            whole = Incoming(offset, stored_at, born_at, reconsumed, body, properties, queue)
+            whole = IncomingMessage(offset, stored_at, born_at, reconsumed, body, properties, queue)
             if flags & _IS_BATCH == _IS_BATCH:
                 found += _parts(whole)
             else:
@@ -141,7 +141,7 @@ def properties_text(properties: Mapping[str, str]) -> str:
     )
 
 
-def batch_body(messages: Sequence[Outgoing]) -> bytes:
+def batch_body(messages: Sequence[OutgoingMessage]) -> bytes:
     """Return messages as the body of one batch."""
     parts: list[bytes] = []
     for message in messages:
@@ -154,7 +154,7 @@ def batch_body(messages: Sequence[Outgoing]) -> bytes:
     return b"".join(parts)
 
 
-def _parts(whole: Incoming) -> list[Incoming]:
+def _parts(whole: IncomingMessage) -> list[IncomingMessage]:
     """Return the messages of a batch; what says it is one, and is none, is a message as it lies."""
     with suppress(Malformed, struct.error):
         if parts := list(_of_batch(whole.body)):
@@ -165,7 +165,7 @@ def _parts(whole: Incoming) -> list[Incoming]:
     return [whole]
 
 
-def _of_batch(data: bytes) -> Iterator[Outgoing]:
+def _of_batch(data: bytes) -> Iterator[OutgoingMessage]:
     place = 0
     while place < len(data):
         total, _, _, _, length = _IN_BATCH.unpack_from(data, place)
@@ -173,7 +173,7 @@ def _of_batch(data: bytes) -> Iterator[Outgoing]:
             raise Malformed(f"a message of {total} bytes within a batch of {len(data) - place}")
         begin = place + _IN_BATCH.size
         end = begin + length
-        yield Outgoing(data[begin:end], properties_of(data[end + 2 : place + total]))
+        yield OutgoingMessage(data[begin:end], properties_of(data[end + 2 : place + total]))
         place += total
 
 

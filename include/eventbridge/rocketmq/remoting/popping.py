@@ -15,7 +15,7 @@ from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import Malformed
 from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import Incoming, decoded
+from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
 #: A broker hands out no more at a time.
@@ -25,12 +25,12 @@ _NOTHING: Final = (codes.NOT_FOUND, codes.POLLING_FULL, codes.POLLING_TIMEOUT)
 _NO_LONGER_HELD: Final = (codes.MESSAGE_ILLEGAL, codes.NO_MESSAGE)
 
 
-class Popped(NamedTuple):
+class PoppedMessage(NamedTuple):
     """A message that a broker handed out, its id, which is the same whenever it comes, and what acknowledges it."""
 
     receipt: str
     message_id: str
-    message: Incoming
+    message: IncomingMessage
 
 
 class _Receipt(NamedTuple):
@@ -65,7 +65,7 @@ def retry_topics(topic: str, group: str) -> Mapping[str, str]:
     return {"0": topic, "1": f"%RETRY%{group}_{topic}", "2": f"%RETRY%{group}+{topic}"}
 
 
-class Popping:
+class PopConsumer:
     """Pops messages of a topic for a group; threads may share one. `from_end`: a new group begins with what comes."""
 
     def __init__(self, client: Client, topic: str, group: str, visibility_timeout: float, *, from_end: bool) -> None:
@@ -75,7 +75,7 @@ class Popping:
         self._invisible = round(visibility_timeout * 1_000)
         self._from_end = from_end
 
-    def pop(self, broker: str, at_most: int) -> list[Popped]:
+    def pop(self, broker: str, at_most: int) -> list[PoppedMessage]:
         """Return messages that a broker hands out now, none if there are none or others are just being served."""
         fields = {
             "consumerGroup": self._group,
@@ -150,7 +150,7 @@ class Popping:
         return responses
 
 
-def _popped(response: ResponseFrame, broker: str) -> list[Popped]:
+def _popped(response: ResponseFrame, broker: str) -> list[PoppedMessage]:
     fields = response.fields
     starts = _by_queue(fields.get("startOffsetInfo", ""))
     offsets = {queue: text.split(",") for queue, text in _by_queue(fields.get("msgOffsetInfo", "")).items()}
@@ -168,7 +168,7 @@ def _popped(response: ResponseFrame, broker: str) -> list[Popped]:
             taken[message.queue] += 1
             receipt = " ".join((*parts, "0", broker, str(message.queue), at))
         message_id = message.properties.get("UNIQ_KEY") or f"{broker}-{message.queue}-{message.offset}"
-        found.append(Popped(receipt, message_id, message))
+        found.append(PoppedMessage(receipt, message_id, message))
     return found
 
 

@@ -12,7 +12,7 @@ from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Malformed, Refused, TimedOut
 from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import Incoming, decoded
+from eventbridge.rocketmq.remoting.messages import IncomingMessage, decoded
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
 #: A broker returns no more at a time, unless its own settings say so.
@@ -33,14 +33,14 @@ _BUSY_SECONDS: Final = 0.02
 _TIMES_SAID: Final = 5
 
 
-class Pulled(NamedTuple):
+class PullResult(NamedTuple):
     """The body of a response, of which the messages with start <= offset < end are wanted."""
 
     body: bytes
     start: int
     end: int
 
-    def messages(self) -> list[Incoming]:
+    def messages(self) -> list[IncomingMessage]:
         """Return them; raises Malformed for what is no message."""
         return [each for each in decoded(self.body) if self.start <= each.offset < self.end]
 
@@ -51,12 +51,12 @@ class _Slice:
 
     next: int
     end: int
-    found: list[Pulled] = field(default_factory=list)
+    found: list[PullResult] = field(default_factory=list)
     said: int = 0
 
 
 @dataclass
-class _Holes:
+class _ConfirmedGaps:
     """Up to where a broker was believed that nothing lies there.
 
     One that has not built its index yet responds as if there were a hole, up to the end of the index's file: what is
@@ -96,7 +96,9 @@ def pull_fields(group: str, queue: TopicQueue, offset: int, number: int, hold_ms
     }
 
 
-def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]) -> Iterator[list[Pulled]]:
+def pulled(
+    connection: Connection, group: str, queue: TopicQueue, offsets: tuple[int, int]
+) -> Iterator[list[PullResult]]:
     """Yield what a queue holds of the offsets from the first on, before the second, in order.
 
     It asks for as many at a time as the broker was seen to return, and tries for twice as many where all came.
@@ -105,7 +107,7 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
     size = _SLICE
     in_order: deque[_Slice] = deque()
     asked: dict[int, _Slice] = {}
-    holes = _Holes()
+    holes = _ConfirmedGaps()
 
     def ask(part: _Slice) -> None:
         fields = pull_fields(group, queue, part.next, part.end - part.next)
@@ -142,13 +144,13 @@ def pulled(connection: Connection, group: str, queue: TopicQueue, offsets: tuple
 
 def followed(
     connection: Connection, group: str, positions: Mapping[TopicQueue, int], is_over: Callable[[], bool]
-) -> Iterator[tuple[TopicQueue | None, list[Incoming], int]]:
+) -> Iterator[tuple[TopicQueue | None, list[IncomingMessage], int]]:
     """Yield what comes to queues of one broker, from these offsets on, and up to where that is; ends when it is over.
 
     A queue that is None: the broker responds, and nothing has come.
     """
     parts = {queue: _Slice(offset, _NO_END) for queue, offset in positions.items()}
-    holes = {queue: _Holes() for queue in positions}
+    holes = {queue: _ConfirmedGaps() for queue in positions}
     asked: dict[int, TopicQueue] = {}
 
     def ask(queue: TopicQueue) -> None:
@@ -173,7 +175,7 @@ def followed(
         ask(queue)
 
 
-def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Holes) -> bool:
+def _take(part: _Slice, response: ResponseFrame, address: str, holes: _ConfirmedGaps) -> bool:
     """Take what a response says of a slice; returns whether it came any further."""
     if response.code == codes.BUSY:
         time.sleep(_BUSY_SECONDS)
@@ -188,7 +190,7 @@ def _take(part: _Slice, response: ResponseFrame, address: str, holes: _Holes) ->
         raise Refused(address, response.code, f"the queue ends at {goes_on_at}, before offset {part.next}")
     came_further = goes_on_at > part.next
     if came_further and response.code == codes.SUCCESS:
-        part.found.append(Pulled(response.body, part.next, part.end))
+        part.found.append(PullResult(response.body, part.next, part.end))
     if not came_further or (response.code == codes.NOT_FOUND and not holes.believes(part, goes_on_at)):
         time.sleep(_BUSY_SECONDS)  # else a broker that has nothing to say is asked without end
         return False

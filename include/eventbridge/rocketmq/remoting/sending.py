@@ -9,7 +9,7 @@ from typing import Final
 from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.errors import Malformed
 from eventbridge.rocketmq.remoting.frames import ResponseFrame
-from eventbridge.rocketmq.remoting.messages import Outgoing, batch_body, properties_text
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage, batch_body, properties_text
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 
 #: Brokers keep no account of it; a name is asked for.
@@ -18,14 +18,14 @@ _PRODUCER: Final = "eventbridge"
 Request = tuple[int, Mapping[str, object], bytes]
 
 
-def send_request(queue: TopicQueue, message: Outgoing) -> Request:
+def send_request(queue: TopicQueue, message: OutgoingMessage) -> Request:
     """Return code, fields and body of the request that sends a message."""
     if not message.body:  # a broker stumbles over it, unless it comes as a batch
         return batch_request(queue, [message])
     return codes.SEND, _fields(queue, properties_text(message.properties), is_batch=False), message.body
 
 
-def batch_request(queue: TopicQueue, messages: Sequence[Outgoing]) -> Request:
+def batch_request(queue: TopicQueue, messages: Sequence[OutgoingMessage]) -> Request:
     """Return the request that sends messages together."""
     return codes.SEND_BATCH, _fields(queue, "", is_batch=True), batch_body(messages)
 

@@ -8,9 +8,9 @@ from typing import Any, Final
 import pyarrow as pa
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from eventbridge.kafka.client import QUIET, Trouble, bus_error
+from eventbridge.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
-from eventbridge.sources.fetched import MOST_BYTES, Fetched
+from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
 from eventbridge.sources.kafka.reading import BLOCK_MESSAGES, READING, as_blocks, refuse_final
 
 #: How long brokers hold a fetch that finds nothing.
@@ -18,14 +18,14 @@ _FETCH_WAIT_MS: Final = 500
 _DOING: Final = "to follow its topics"
 
 
-class Following:
+class PartitionFollower:
     """A consumer of some partitions from given offsets on; it joins no group. One thread at a time uses it."""
 
     def __init__(self, settings: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._servers = str(settings["bootstrap.servers"])
-        self._trouble = Trouble()
-        self._fetched: dict[Partition, Fetched[Message]] = {
-            partition: Fetched(at, at) for partition, at in positions.items()
+        self._trouble = ClientErrors()
+        self._fetched: dict[Partition, FetchedMessages[Message]] = {
+            partition: FetchedMessages(at, at) for partition, at in positions.items()
         }
         own = {"fetch.wait.max.ms": _FETCH_WAIT_MS, "error_cb": self._trouble}
         try:

@@ -17,11 +17,11 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
-from eventbridge.kafka.client import Asking
+from eventbridge.kafka.client import BrokerQueries
 from eventbridge.model.partition import Partition
-from eventbridge.sources.kafka.following import Following
-from eventbridge.sources.kafka.publishing import Publishing
-from eventbridge.sources.kafka.reading import Reading
+from eventbridge.sources.kafka.following import PartitionFollower
+from eventbridge.sources.kafka.publishing import IdempotentPublisher
+from eventbridge.sources.kafka.reading import RangeConsumer
 
 #: How long what is known of the topics' partitions holds where only their ends are asked for.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
@@ -53,11 +53,11 @@ class KafkaLog:
     def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:
         self._settings = settings
         self._topics = tuple(topics)
-        self._asking = Asking(settings)
-        self._reading: Reading | None = None
-        self._following: Following | None = None
+        self._asking = BrokerQueries(settings)
+        self._reading: RangeConsumer | None = None
+        self._following: PartitionFollower | None = None
         self._earliest: dict[Partition, int] = {}  # of what it follows
-        self._publishing = Publishing(settings, clock, self._most_together)
+        self._publishing = IdempotentPublisher(settings, clock, self._most_together)
         self._partitions: frozenset[Partition] = frozenset()
         self._partitions_until = 0.0
         self._held_bounds: dict[Partition, tuple[int, int, float]] = {}
@@ -110,7 +110,7 @@ class KafkaLog:
         self._unfollow()
         earliest = self._offsets(sorted(positions), OffsetSpec.earliest())
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
-        self._following, self._earliest = Following(self._settings, begins), earliest
+        self._following, self._earliest = PartitionFollower(self._settings, begins), earliest
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
@@ -134,7 +134,7 @@ class KafkaLog:
                 "Let the topic have back what it had, or give the rules a runner of a new name"
             )
         if self._reading is None:
-            self._reading = Reading(self._settings)
+            self._reading = RangeConsumer(self._settings)
         return self._reading.blocks(partition, max(start, begin), end)
 
     def _bounds(self, partition: Partition, end: int) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.kafka.client import QUIET, RESPONSE_SECONDS, Trouble, bus_error
+from eventbridge.kafka.client import QUIET, RESPONSE_SECONDS, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.places import partition_of_key
 
@@ -34,7 +34,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 
-class Publishing:
+class IdempotentPublisher:
     """An idempotent producer, opened when it is first used; threads may share it."""
 
     def __init__(
@@ -44,7 +44,7 @@ class Publishing:
         self._settings = settings
         self._most_bytes = most_bytes
         self._clock = clock
-        self._trouble = Trouble()
+        self._trouble = ClientErrors()
         self._producer: Producer | None = None
         self._turns = count()
         self._opening = Lock()
@@ -56,7 +56,7 @@ class Publishing:
         fault_points.reach("bus.publish")
         producer = self._open()
         at = (self._clock() - _EPOCH) // _MILLISECOND
-        sent = _Sent(len(records))
+        sent = _Acknowledgements(len(records))
         for index, (body, key) in enumerate(records):
             number = next(self._turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
             raw = None if key is None else key.encode("utf-8", "surrogatepass")
@@ -112,7 +112,7 @@ class Publishing:
             producer.list_topics(topic, timeout=RESPONSE_SECONDS)
 
 
-class _Sent:
+class _Acknowledgements:
     """What becomes of the records of one call; told by whichever thread polls the producer."""
 
     def __init__(self, number: int) -> None:

@@ -15,7 +15,7 @@ from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, Kafka
 
 from eventbridge import fault_points
 from eventbridge.errors import BusError
-from eventbridge.kafka.client import QUIET, Trouble, bus_error
+from eventbridge.kafka.client import QUIET, ClientErrors, bus_error
 from eventbridge.model.partition import Partition
 from eventbridge.sources.messages import message_block
 
@@ -83,12 +83,12 @@ class _Range:
         return self.last.slice(taken)
 
 
-class Reading:
+class RangeConsumer:
     """A consumer that is told what to read; one range at a time."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._servers = str(settings["bootstrap.servers"])
-        self._trouble = Trouble()
+        self._trouble = ClientErrors()
         self._range: _Range | None = None
         try:
             self._consumer = Consumer({**settings, **QUIET, **READING, "error_cb": self._trouble})

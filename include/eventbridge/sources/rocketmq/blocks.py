@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from eventbridge.rocketmq.remoting.messages import Incoming
+from eventbridge.rocketmq.remoting.messages import IncomingMessage
 from eventbridge.sources.messages import message_block
 
 #: A block ends at whichever comes first: this many messages, or this many bytes of bodies.
@@ -38,9 +38,9 @@ _OF_THE_BUS: Final = frozenset(
 )
 
 
-def blocks_of(parts: Iterable[Sequence[Incoming]]) -> Iterator[pa.RecordBatch]:
+def blocks_of(parts: Iterable[Sequence[IncomingMessage]]) -> Iterator[pa.RecordBatch]:
     """Yield messages, which come some at a time, as blocks."""
-    found: list[Incoming] = []
+    found: list[IncomingMessage] = []
     size = 0
     for part in parts:
         for message in part:
@@ -67,7 +67,7 @@ def _header(name: str) -> str:
     return f"ce_{name[len(_PREFIX) :]}" if name.startswith(_PREFIX) else name
 
 
-def _block(messages: Sequence[Incoming]) -> pa.RecordBatch:
+def _block(messages: Sequence[IncomingMessage]) -> pa.RecordBatch:
     # equal properties are mostly the same object, as long as their messages are there
     made = {id(message.properties): message.properties for message in messages}
     named = {which: headers_of(properties) or None for which, properties in made.items()}

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from eventbridge.rocketmq.remoting.messages import MOST_MILLISECONDS, MOST_OFFSET, properties_of
-from eventbridge.rocketmq.remoting.reading import Pulled
+from eventbridge.rocketmq.remoting.reading import PullResult
 from eventbridge.sources.messages import message_block
 from eventbridge.sources.rocketmq.blocks import blocks_of, headers_of
 
@@ -41,9 +41,9 @@ _ENOUGH_BYTES: Final = 512 << 10
 Numbers = npt.NDArray[np.int64]
 
 
-def blocks_of_bodies(parts: Iterable[Sequence[Pulled]]) -> Iterator[pa.RecordBatch]:
+def blocks_of_bodies(parts: Iterable[Sequence[PullResult]]) -> Iterator[pa.RecordBatch]:
     """Yield the messages of what was pulled, which comes some at a time, as blocks; raises Malformed."""
-    found: list[Pulled] = []
+    found: list[PullResult] = []
     size = 0
     for part in parts:
         found += part
@@ -54,7 +54,7 @@ def blocks_of_bodies(parts: Iterable[Sequence[Pulled]]) -> Iterator[pa.RecordBat
     yield from _blocks(found)
 
 
-def _blocks(pulled: Sequence[Pulled]) -> Iterator[pa.RecordBatch]:
+def _blocks(pulled: Sequence[PullResult]) -> Iterator[pa.RecordBatch]:
     body = b"".join(each.body for each in pulled)
     heads = _plain_heads(body)
     pieces = None if heads is None else _pieces(body, *heads)

@@ -14,11 +14,11 @@ from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.messages import Incoming
+from eventbridge.rocketmq.remoting.messages import IncomingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.reading import followed
 from eventbridge.rocketmq.told import bus_error
-from eventbridge.sources.fetched import MOST_BYTES, Fetched
+from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
 from eventbridge.sources.rocketmq.blocks import blocks_of
 
 log = logging.getLogger(__name__)
@@ -28,13 +28,13 @@ _AGAIN_SECONDS: Final = 3.0
 _FULL_SECONDS: Final = 0.01
 
 
-class Following:
+class PartitionFollower:
     """Pulls from partitions, from given offsets on. One thread at a time uses it."""
 
     def __init__(self, client: Client, servers: str, positions: Mapping[Partition, int]) -> None:
         self._client, self._servers = client, servers
-        self._fetched: dict[Partition, Fetched[Incoming]] = {
-            partition: Fetched(at, at) for partition, at in positions.items()
+        self._fetched: dict[Partition, FetchedMessages[IncomingMessage]] = {
+            partition: FetchedMessages(at, at) for partition, at in positions.items()
         }
         self._lock = threading.Lock()
         self._over = threading.Event()

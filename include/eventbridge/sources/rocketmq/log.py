@@ -21,9 +21,9 @@ from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
-from eventbridge.sources.rocketmq.following import Following
-from eventbridge.sources.rocketmq.publishing import Publishing
-from eventbridge.sources.rocketmq.ranges import Blocks, Ranges
+from eventbridge.sources.rocketmq.following import PartitionFollower
+from eventbridge.sources.rocketmq.publishing import MessagePublisher
+from eventbridge.sources.rocketmq.ranges import Blocks, RangeReader
 
 #: How long what is known of the topics' partitions holds where only their ends are asked for.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
@@ -47,9 +47,9 @@ class RocketmqLog:
         self._servers = ",".join(settings.name_servers)
         self._topics = tuple(topics)
         self._client = Client(settings)
-        self._publishing = Publishing(self._client, self._servers)
-        self._ranges = Ranges(self._pulled)
-        self._following: Following | None = None
+        self._publishing = MessagePublisher(self._client, self._servers)
+        self._ranges = RangeReader(self._pulled)
+        self._following: PartitionFollower | None = None
         self._earliest: dict[Partition, int] = {}  # of what it follows
         self._partitions: frozenset[Partition] = frozenset()
         self._partitions_until = 0.0
@@ -106,7 +106,7 @@ class RocketmqLog:
         self._unfollow()
         earliest = {partition: self.earliest(partition) for partition in positions}
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
-        self._following, self._earliest = Following(self._client, self._servers, begins), earliest
+        self._following, self._earliest = PartitionFollower(self._client, self._servers, begins), earliest
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""

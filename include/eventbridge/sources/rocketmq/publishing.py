@@ -12,7 +12,7 @@ from eventbridge import fault_points
 from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.told import as_bus_errors
 
@@ -26,10 +26,10 @@ _HOLD_SECONDS: Final = 5.0
 _READABLE_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.002
 
-_Numbered = tuple[int, Outgoing]
+_Numbered = tuple[int, OutgoingMessage]
 
 
-class Publishing:
+class MessagePublisher:
     """Publishes by a client; threads may share it."""
 
     def __init__(self, client: Client, servers: str) -> None:
@@ -77,10 +77,10 @@ class Publishing:
             properties = {"CE_contenttype": _MEDIA_TYPE}
             if key is not None and len(key) <= _KEY_CHARACTERS:
                 properties["KEYS"] = key
-            found.setdefault(partition, []).append((index, Outgoing(body, properties)))
+            found.setdefault(partition, []).append((index, OutgoingMessage(body, properties)))
         return found
 
-    def _send(self, partition: TopicQueue, messages: Sequence[Outgoing]) -> Sequence[int]:
+    def _send(self, partition: TopicQueue, messages: Sequence[OutgoingMessage]) -> Sequence[int]:
         if len(messages) == 1:
             return [self._client.send(partition, messages[0])]
         return self._client.send_batch(partition, messages)

@@ -12,12 +12,12 @@ from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
 from eventbridge.rocketmq.remoting.client import Client
-from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, Popped, Popping
+from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.rocketmq.blocks import headers_of
-from eventbridge.sources.rocketmq.publishing import Publishing
+from eventbridge.sources.rocketmq.publishing import MessagePublisher
 
 #: A block of so many bytes is handed over before more is asked for.
 _BLOCK_BYTES: Final = 4 << 20
@@ -46,10 +46,10 @@ class RocketmqQueue:
         self._topics = tuple(topics)
         self._mode = mode
         self._client = Client(settings)
-        self._popping = Popping(
+        self._popping = PopConsumer(
             self._client, self._topics[0], mode.group, mode.visibility_timeout, from_end=mode.from_end
         )
-        self._publishing = Publishing(self._client, self._servers)
+        self._publishing = MessagePublisher(self._client, self._servers)
 
     @property
     def uri(self) -> str:
@@ -64,7 +64,7 @@ class RocketmqQueue:
     def receive(self, at_most: int) -> pa.RecordBatch:
         """Return up to `at_most` messages that brokers hand out now, as one block of `RECEIVED`."""
         fault_points.reach("bus.receive")
-        found: list[Popped] = []
+        found: list[PoppedMessage] = []
         with self._doing("to receive messages of"):
             for broker in self._popping.brokers():
                 empty = 0
@@ -108,11 +108,11 @@ class RocketmqQueue:
         return as_bus_errors(self._servers, f"{what} {self._topics[0]!r}")
 
 
-def _size(found: Sequence[Popped]) -> int:
+def _size(found: Sequence[PoppedMessage]) -> int:
     return sum(len(each.message.body) for each in found)
 
 
-def _block(found: Sequence[Popped]) -> pa.RecordBatch:
+def _block(found: Sequence[PoppedMessage]) -> pa.RecordBatch:
     messages = [each.message for each in found]
     keys = [message.properties.get("KEYS") for message in messages]
     headers = [headers_of(message.properties) for message in messages]

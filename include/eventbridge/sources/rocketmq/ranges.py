@@ -20,7 +20,7 @@ _HOLD_SECONDS: Final = 30.0
 
 
 @dataclass(frozen=True)
-class _Stopped:
+class _StoppedRange:
     """A range whose reader stopped at a block, of which it took what it wanted."""
 
     partition: Partition
@@ -42,13 +42,13 @@ class _Stopped:
         return self.last.slice(int(np.searchsorted(self.last["offset"].to_numpy(), start)))
 
 
-class Ranges:
+class RangeReader:
     """Reads ranges of partitions by `begin`, and keeps the one that was left last. Threads may share an instance."""
 
     def __init__(self, begin: Callable[[Partition, int, int], Blocks]) -> None:
         self._begin = begin
         self._lock = threading.Lock()
-        self._stopped: _Stopped | None = None
+        self._stopped: _StoppedRange | None = None
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the blocks of a range, by the pulls of the one before if this is its rest."""
@@ -65,7 +65,7 @@ class Ranges:
             try:
                 yield block
             except GeneratorExit:
-                self._keep(_Stopped(partition, end, blocks, block, time.monotonic() + _HOLD_SECONDS))
+                self._keep(_StoppedRange(partition, end, blocks, block, time.monotonic() + _HOLD_SECONDS))
                 raise
             block = next(blocks, None)
 
@@ -73,12 +73,12 @@ class Ranges:
         """Let go of what was pulled and not taken."""
         self._keep(None)
 
-    def _keep(self, stopped: _Stopped | None) -> None:
+    def _keep(self, stopped: _StoppedRange | None) -> None:
         before = self._swapped(stopped)
         if before is not None:
             before.blocks.close()
 
-    def _swapped(self, stopped: _Stopped | None) -> _Stopped | None:
+    def _swapped(self, stopped: _StoppedRange | None) -> _StoppedRange | None:
         with self._lock:
             before, self._stopped = self._stopped, stopped
         return before

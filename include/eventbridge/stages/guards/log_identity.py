@@ -15,7 +15,7 @@ from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.last_message import last_message_of
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
-from eventbridge.sources.protocol import LogSource, TakesIn
+from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -100,7 +100,7 @@ def _of_other_logs(source: LogSource, rows: Iterable[ConsumerOffset]) -> list[Co
 def _holds_last(source: LogSource, row: ConsumerOffset) -> bool | None:
     """Return whether a log still has the last message that was taken; None: it dropped it, or nobody noted which."""
     last = last_message_of(row.message_id or row.bus_identity)
-    if last is None or isinstance(source, TakesIn):  # what an inbox holds the ledger itself knows
+    if last is None or isinstance(source, InboxLog):  # what an inbox holds the ledger itself knows
         return None
     blocks = list(source.read(row.partition, last.offset, last.offset + 1))
     return blocks[0]["published_at"].cast(pa.int64())[0].as_py() == last.time if blocks else None

@@ -18,7 +18,7 @@ from eventbridge.scan.attributes import ID, SOURCE, TYPE
 from eventbridge.scan.memory import PADDING
 from eventbridge.scan.recognised import recognise_texts
 from eventbridge.scan.side_by_side import side_by_side
-from eventbridge.scan.texts import TextRoom, Texts, texts_of
+from eventbridge.scan.texts import TextBuffer, Texts, texts_of
 from eventbridge.stages.ingest.checked import IDENTITY_BYTES, Checked, CheckedRows
 from eventbridge.store.columns import same
 from eventbridge.transform.kernel.identities import identities_of
@@ -75,7 +75,7 @@ def _readable(texts: Texts) -> Iterator[Texts]:
     if copied:
         yield Texts(texts.buffer, texts.start[:copied], texts.end[:copied])
     if copied < len(texts.start):
-        yield TextRoom().take(texts, copied, len(texts.start))
+        yield TextBuffer().take(texts, copied, len(texts.start))
 
 
 def _names(

@@ -14,7 +14,7 @@ from eventbridge.model.fresh_event import FreshEvent
 from eventbridge.model.partition import Partition
 from eventbridge.rule.model import EventMapping
 from eventbridge.sources.messages import MESSAGES
-from eventbridge.sources.protocol import LogSource, Paged, Trimmable
+from eventbridge.sources.protocol import LogSource, PagedLog, TrimmableLog
 from eventbridge.stages.ingest.as_events import as_events
 from eventbridge.stages.ingest.checked import identity_of, names_of
 from eventbridge.stages.ingest.checking import FILE_MAX_BYTES, reading
@@ -42,14 +42,14 @@ class FreshReading:
     mapping: EventMapping | None
     max_bytes: int
     taken: TakenMessages
-    _pages: Paged | None = field(init=False)
+    _pages: PagedLog | None = field(init=False)
     _adds: bool = field(init=False)
 
     def __post_init__(self) -> None:
         """Know how messages are read."""
-        pages = self.source if self.mapping is None and isinstance(self.source, Paged) else None
+        pages = self.source if self.mapping is None and isinstance(self.source, PagedLog) else None
         object.__setattr__(self, "_pages", pages)
-        object.__setattr__(self, "_adds", not isinstance(self.source, Trimmable))
+        object.__setattr__(self, "_adds", not isinstance(self.source, TrimmableLog))
 
     def next_events(self, partition: Partition, start: int, limit: int, seen: set[bytes]) -> FreshRange:
         """Return what comes next of a partition, at least a block; adds the identities of what is valid to `seen`."""
@@ -96,7 +96,9 @@ class FreshReading:
         return rows, refused, limit
 
 
-def _rows_of(source: Paged, partition: Partition, start: int, limit: int) -> tuple[list[Row], Mapping[int, str], int]:
+def _rows_of(
+    source: PagedLog, partition: Partition, start: int, limit: int
+) -> tuple[list[Row], Mapping[int, str], int]:
     rows: list[Row] = []
     size = 0
     with closing(source.pages(partition, start, limit)) as pages:

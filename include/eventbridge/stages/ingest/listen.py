@@ -16,7 +16,7 @@ from eventbridge.model.landed import LandedRange
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
 from eventbridge.rule.meant import meant
-from eventbridge.sources.protocol import LogSource, TakesIn
+from eventbridge.sources.protocol import InboxLog, LogSource
 from eventbridge.stages.guards.ledger_identity import claim_runner, refuse_lost_ledger
 from eventbridge.stages.guards.log_identity import refuse_other_log, start_offset
 from eventbridge.stages.ingest.catching_up import moved_away, nearest, staying
@@ -111,7 +111,7 @@ def _listen(runtime: Runtime, runner: str, pools: Mapping[str, PoolSlots] | None
         if not assign(runtime, taken, rules, runner):
             return _listen(runtime, runner, pools, holder)
         most = events_to_hand_out(runtime, runner, rules, pools)
-        if isinstance(source, TakesIn):
+        if isinstance(source, InboxLog):
             if is_ingestion_stopped(runtime):
                 return None
             _take_in(runtime, runner, source, _Room(offsets, until, most))
@@ -247,7 +247,7 @@ def _most_events(runtime: Runtime, runner: str, room: _Room, backlog: int = 0) -
 def _take_in(runtime: Runtime, runner: str, source: LogSource, room: _Room) -> None:
     """Take messages over from queues, so that the inbox holds what a batch may take."""
     held = sum(max(0, source.end(partition) - room.offsets.get(partition, 0)) for partition in source.partitions())
-    if isinstance(source, TakesIn) and (most := _most_events(runtime, runner, room) - held) > 0:
+    if isinstance(source, InboxLog) and (most := _most_events(runtime, runner, room) - held) > 0:
         source.take_in(most)
 
 

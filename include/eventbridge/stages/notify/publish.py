@@ -21,7 +21,7 @@ from eventbridge.model.batch import Batch
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.sources.protocol import Trimmable
+from eventbridge.sources.protocol import TrimmableLog
 from eventbridge.stages.runtime.runtime import Runtime
 
 log = logging.getLogger(__name__)
@@ -56,7 +56,7 @@ def _trim(runtime: Runtime, operations: Bus) -> None:
     before = runtime.clock() - timedelta(seconds=operations.retention_seconds)
     try:
         with closing(runtime.open_source(operations)) as bus:
-            if not isinstance(bus, Trimmable):  # it has a retention of its own
+            if not isinstance(bus, TrimmableLog):  # it has a retention of its own
                 return
             if all(bus.offset_at(partition, before) == bus.earliest(partition) for partition in bus.partitions()):
                 return

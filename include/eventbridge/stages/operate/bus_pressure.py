@@ -8,7 +8,7 @@ from eventbridge.decision.bus_pressure import BusLook
 from eventbridge.errors import UserError
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus, RuleSet
-from eventbridge.sources.protocol import LogSource, OnDisk
+from eventbridge.sources.protocol import DiskBackedBus, LogSource
 from eventbridge.stages.runtime.owner_quota import storage_refusal
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.runtime.store_size import store_quota
@@ -30,7 +30,7 @@ class BusWatch:
         full = storage_refusal(self._runtime, rules, self._bus)
         try:
             source = self._source = self._source or self._runtime.open_source(self._bus)
-            free = source.free_bytes() if isinstance(source, OnDisk) else None
+            free = source.free_bytes() if isinstance(source, DiskBackedBus) else None
             return BusLook(free, self._backlog(source, runners), store_quota(self._runtime), full)
         except UserError:  # it is a queue: nobody can tell how much waits on it
             return BusLook(None, None, store_quota(self._runtime), full)

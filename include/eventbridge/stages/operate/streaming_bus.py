@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
-from eventbridge.sources.protocol import Follows, LogSource
+from eventbridge.sources.protocol import FollowableLog, LogSource
 from eventbridge.stages.runtime.runtime import Runtime
 
 
@@ -33,7 +33,7 @@ class StreamingBus:
         """Yield the bus, to be read from `ends` on, which the body moves; after an error it is opened again."""
         source = self.open(bus)
         try:
-            if isinstance(source, Follows) and self._stands != ends:
+            if isinstance(source, FollowableLog) and self._stands != ends:
                 source.follow(ends)
             yield source
         except BaseException:

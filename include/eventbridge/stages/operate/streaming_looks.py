@@ -8,7 +8,7 @@ import time
 from typing import Final
 
 from eventbridge.decision.streaming_pace import UNANNOUNCED_SECONDS, look_seconds
-from eventbridge.sources.protocol import Announces, LogSource
+from eventbridge.sources.protocol import AnnouncingLog, LogSource
 from eventbridge.stages.operate.streaming_targets import TargetQueues
 
 #: A bus that so many times in a row did not tell what came, as it was written from elsewhere, is not relied on.
@@ -19,7 +19,7 @@ class Looks:
     """The looks of one batch, and what it does between them: it carries its deliveries."""
 
     def __init__(self, source: LogSource, targets: TargetQueues) -> None:
-        self._announcements = source.announcements() if isinstance(source, Announces) else None
+        self._announcements = source.announcements() if isinstance(source, AnnouncingLog) else None
         self._targets = targets
         self._heard = self._waited = False
         self._unannounced = 0

@@ -11,7 +11,7 @@ from eventbridge.cancelling import time_limit
 from eventbridge.errors import EventBridgeError, EventError, PatternError, UserError
 from eventbridge.event.cloudevent import parse_event
 from eventbridge.event.json_document import parse_document
-from eventbridge.match.explain import Checked, check_each
+from eventbridge.match.explain import CheckedCondition, check_each
 from eventbridge.pattern import parse_pattern
 from eventbridge.pattern.sent import parse_sent_pattern
 from eventbridge.rule.bounds import MOST_SECONDS
@@ -43,7 +43,7 @@ class PatternTried:
     """
 
     matched: bool
-    conditions: tuple[Checked, ...]
+    conditions: tuple[CheckedCondition, ...]
     payloads: tuple[Rendered, ...]
     where: str | None = None
 
@@ -87,6 +87,6 @@ def try_pattern(runtime: Runtime, rule: str, pattern: str, body: bytes) -> Patte
     return PatternTried(all(each.met for each in checked), checked, tuple(payloads), found.where)
 
 
-def _characters(checked: Iterable[Checked]) -> int:
+def _characters(checked: Iterable[CheckedCondition]) -> int:
     said = (each.finding for each in checked)
     return sum(len(each.path) + len(each.condition) + len(each.message) + sum(map(len, each.values)) for each in said)

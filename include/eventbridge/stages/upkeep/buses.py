@@ -14,7 +14,7 @@ from eventbridge.model.consumer_offset import ConsumerOffset
 from eventbridge.model.partition import Partition
 from eventbridge.rule import Bus
 from eventbridge.rule.operations_bus import OPERATIONS_BUS
-from eventbridge.sources.protocol import LogSource, TakesIn, Trimmable
+from eventbridge.sources.protocol import InboxLog, LogSource, TrimmableLog
 from eventbridge.stages.upkeep.run import Run
 
 log = logging.getLogger(__name__)
@@ -46,16 +46,16 @@ def _trim(run: Run, bus: Bus, source: LogSource, rows: Sequence[ConsumerOffset],
 
     Nor above where a rule was left, which goes on there when its new runner takes it.
     """
-    if not isinstance(source, Trimmable):  # it has a retention of its own
+    if not isinstance(source, TrimmableLog):  # it has a retention of its own
         return
     identities = source.identities()
     if any(row.bus_identity not in ("", identities.get(row.partition.topic)) for row in rows):
         run.done.kept[f"bus {bus.name}: a runner stands on another log"] += 1
         return
     # The archive has what an inbox held: that keeps only what somebody has not taken.
-    kept = LEAST_AGE if isinstance(source, TakesIn) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
+    kept = LEAST_AGE if isinstance(source, InboxLog) else max(LEAST_AGE, timedelta(seconds=bus.retention_seconds))
     before = run.now - kept
-    if isinstance(source, TakesIn):
+    if isinstance(source, InboxLog):
         lost = source.lost_files(before)
         run.remove(lost)
         run.done.lost_files += len(lost)

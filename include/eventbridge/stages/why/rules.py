@@ -7,7 +7,7 @@ from typing import Final
 
 from eventbridge.event.json_document import Document
 from eventbridge.match.leaves import Leaves, flatten
-from eventbridge.match.reference import Checked, check_each, matches_leaves
+from eventbridge.match.reference import CheckedCondition, check_each, matches_leaves
 from eventbridge.model.why import ComparedToday, RuleResult, SeenCondition
 from eventbridge.pattern.nodes import Pattern
 from eventbridge.pattern.parse import parse_pattern
@@ -59,7 +59,7 @@ def rule_results(
     return sorted(found, key=lambda each: (each.today == "added", not each.matched, each.rule))
 
 
-def _seen(checked: Checked) -> SeenCondition:
+def _seen(checked: CheckedCondition) -> SeenCondition:
     said = checked.finding
     return SeenCondition(checked.met, said.path, said.condition, said.values, said.message)
 

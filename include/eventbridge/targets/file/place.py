@@ -30,7 +30,7 @@ class PathRefused(OSError):
 
 
 @dataclass(frozen=True)
-class Place:
+class FileLocation:
     """A file below an allowed folder: that folder, which may be reached by links, and the names below it."""
 
     root: str
@@ -94,7 +94,7 @@ class Place:
         return error
 
 
-def place_of(path: str, folders: Sequence[Path]) -> Place:
+def place_of(path: str, folders: Sequence[Path]) -> FileLocation:
     """Return where a path of a rule file leads; a relative one counts from the first folder. Raises PathRefused."""
     written = PurePosixPath(path)
     if not folders:
@@ -115,7 +115,7 @@ def place_of(path: str, folders: Sequence[Path]) -> Place:
     hidden = next((name for name in names if name.startswith(".")), None)
     if hidden is not None:
         raise PathRefused(f"{path!r} has the part {hidden!r}, and file targets write no hidden files", "Name another")
-    return Place(str(root), names)
+    return FileLocation(str(root), names)
 
 
 def _link_refused(path: str) -> PathRefused:

@@ -19,7 +19,7 @@ from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
 from eventbridge.rule.address import path_obstacle
 from eventbridge.targets.file.folder_syncs import FOLDER_SYNCS
-from eventbridge.targets.file.place import PathRefused, Place
+from eventbridge.targets.file.place import FileLocation, PathRefused
 from eventbridge.targets.file.tail import repaired, write_all
 from eventbridge.targets.lines import json_line, json_lines
 from eventbridge.targets.protocol import Request
@@ -46,7 +46,7 @@ class FileTarget:
     flush_every = 20_000
     more_of_response = 0
 
-    def __init__(self, place: Place, *, clock: Callable[[], datetime]) -> None:
+    def __init__(self, place: FileLocation, *, clock: Callable[[], datetime]) -> None:
         self._place = place
         self._path = place.path
         self._clock = clock

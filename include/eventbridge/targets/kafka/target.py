@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicCollectio
 
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
-from eventbridge.kafka.client import QUIET, Asking, Trouble
+from eventbridge.kafka.client import QUIET, BrokerQueries, ClientErrors
 from eventbridge.model.response import Response
 from eventbridge.targets.kafka.responses import error_class
 from eventbridge.targets.protocol import Request
@@ -43,7 +43,7 @@ _WAIT_SECONDS: Final = 0.05
 
 
 @dataclass(slots=True)
-class _Sent:
+class _MessageInFlight:
     """A message that is on its way; `alone`: in a batch of its own."""
 
     started_at: datetime
@@ -68,9 +68,9 @@ class KafkaTarget:
         self._topic = topic
         self._max_in_flight = max_in_flight
         self._clock = clock
-        self._trouble = Trouble()
+        self._trouble = ClientErrors()
         self._producer: Producer | None = None
-        self._flying: dict[int, _Sent] = {}
+        self._flying: dict[int, _MessageInFlight] = {}
         self._again: deque[Request] = deque()  # too large, or only beside others: to be sent alone
         self._ended: deque[tuple[int, KafkaError | None]] = deque()
 
@@ -99,7 +99,7 @@ class KafkaTarget:
     def check(self) -> str | None:
         """Return why the topic cannot be asked about: brokers, login, topic."""
         settings = {name: value for name, value in self._settings.items() if name != "message.timeout.ms"}
-        asking = Asking(settings)
+        asking = BrokerQueries(settings)
         named = TopicCollection([self._topic])
         try:
             asking.responses(lambda client: client.describe_topics(named), f"to ask about the topic {self._topic!r}")
@@ -125,7 +125,7 @@ class KafkaTarget:
     def _send(self, request: Request, *, alone: bool = False) -> None:
         reach("target.send")
         index, ended = request.index, self._ended
-        self._flying[index] = sent = _Sent(self._clock(), request, alone)
+        self._flying[index] = sent = _MessageInFlight(self._clock(), request, alone)
         try:
             self._opened().produce(
                 self._topic,
@@ -140,7 +140,7 @@ class KafkaTarget:
 
     def _opened(self) -> Producer:
         if self._producer is None:
-            self._trouble = Trouble()
+            self._trouble = ClientErrors()
             self._producer = Producer({**self._settings, **QUIET, **_SETTINGS, "error_cb": self._trouble})
         return self._producer
 

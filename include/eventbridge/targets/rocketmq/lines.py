@@ -12,7 +12,7 @@ from eventbridge.rocketmq.remoting import codes
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.connection import Connection
 from eventbridge.rocketmq.remoting.errors import Refused, RemotingError, TimedOut
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
 from eventbridge.rocketmq.remoting.sending import send_request
 from eventbridge.rocketmq.remoting.settings import ClientSettings
@@ -31,7 +31,7 @@ class _Sent(NamedTuple):
     until: float
 
 
-class Lines:
+class SendConnections:
     """Sends messages and tells what became of each, by the caller's index."""
 
     def __init__(self, settings: ClientSettings, topic: str) -> None:
@@ -45,7 +45,7 @@ class Lines:
         self._failed: RemotingError | None = None
         self._known_until = 0.0
 
-    def send(self, index: int, message: Outgoing, key: str | None) -> None:
+    def send(self, index: int, message: OutgoingMessage, key: str | None) -> None:
         """Send a message, by its key or in turn; raises RemotingError where that is not possible."""
         if len(message.body) > _MAX_BODY:
             raise Refused(self._topic, 13, f"a body of {len(message.body)} bytes, and a broker takes {_MAX_BODY}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from urllib.parse import unquote
 
-from eventbridge.rocketmq.remoting.messages import Outgoing
+from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.targets.protocol import Request
 
 
-def message_of(request: Request, tag: str) -> Outgoing:
+def message_of(request: Request, tag: str) -> OutgoingMessage:
     """Return the message: its key is the delivery id, its properties are headers, those of CloudEvents by its SDK."""
     properties = {"KEYS": request.delivery_id}
     if request.content_type:
@@ -22,4 +22,4 @@ def message_of(request: Request, tag: str) -> Outgoing:
             properties[f"CE_{name[3:]}"] = unquote(value)  # HTTP escapes what RocketMQ need not
         else:
             properties[name] = value
-    return Outgoing(request.payload, properties)
+    return OutgoingMessage(request.payload, properties)

@@ -13,7 +13,7 @@ from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.settings import ClientSettings
 from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.targets.protocol import Request
-from eventbridge.targets.rocketmq.lines import Lines
+from eventbridge.targets.rocketmq.lines import SendConnections
 from eventbridge.targets.rocketmq.messages import message_of
 from eventbridge.targets.rocketmq.responses import error_class
 
@@ -40,7 +40,7 @@ class RocketmqTarget:
     ) -> None:
         self._servers = ",".join(settings.name_servers)
         self._topic, self._tag = topic_and_tag
-        self._lines = Lines(settings, self._topic)
+        self._lines = SendConnections(settings, self._topic)
         self._max_in_flight = max_in_flight
         self._clock = clock
         self._flying: dict[int, datetime] = {}  # since when, by index

@@ -1,6 +1,6 @@
 """The form FIELDS: steps that change an event one after the other; the user's page is docs/transform-language.md."""
 
-from eventbridge.transform.fields.changed import Changed
+from eventbridge.transform.fields.changed import FieldsRenderer
 from eventbridge.transform.fields.read import OPERATIONS, read_steps
 
-__all__ = ["OPERATIONS", "Changed", "read_steps"]
+__all__ = ["OPERATIONS", "FieldsRenderer", "read_steps"]

@@ -10,8 +10,8 @@ from eventbridge.errors import EventError, TransformFailed
 from eventbridge.event.cloudevent import Event, check_event
 from eventbridge.event.json_document import JsonValue, write_document
 from eventbridge.transform.fields.draft import Draft, copied
-from eventbridge.transform.jsonpath import MISSING, Missing, Path
-from eventbridge.transform.original import Structured
+from eventbridge.transform.jsonpath import MISSING, MissingValue, Path
+from eventbridge.transform.original import StructuredRenderer
 from eventbridge.transform.rendered import Rendered, Renderer, Scope
 
 IfPresent = Literal["replace", "keep", "error"]
@@ -36,11 +36,11 @@ class Put:
             raise TransformFailed(f"the event has {self.path.text} already")
         if present and self.if_present == "keep":
             return None
-        value: JsonValue | Missing = self.value if not isinstance(self.value, Path) else draft.find(self.value)
+        value: JsonValue | MissingValue = self.value if not isinstance(self.value, Path) else draft.find(self.value)
         if value is MISSING:
             assert isinstance(self.value, Path)
             return _missing(self.value, self.missing_is_error)
-        assert not isinstance(value, Missing)
+        assert not isinstance(value, MissingValue)
         draft.take(value)
         return draft.put(self.path, copied(value) if isinstance(self.value, Path) else value)
 
@@ -103,7 +103,7 @@ class Convert:
             return _missing(self.path, self.missing_is_error)
         if value is None:
             return None
-        assert not isinstance(value, Missing)
+        assert not isinstance(value, MissingValue)
         try:
             converted = self.function(value)
         except TransformFailed as error:
@@ -122,13 +122,13 @@ class Step:
     changes: tuple[Change, ...]
 
 
-class Changed:
+class FieldsRenderer:
     """The event with all steps applied in order, sent by `inner` as ORIGINAL would send it."""
 
     def __init__(self, steps: Sequence[Step], inner: Renderer) -> None:
         self._steps = tuple(steps)
         self._inner = inner
-        self._is_structured = isinstance(inner, Structured)
+        self._is_structured = isinstance(inner, StructuredRenderer)
 
     def render(self, event: Event, scope: Scope) -> Rendered:
         """Return the changed event; raises TransformFailed with step and path for a step that cannot be done."""

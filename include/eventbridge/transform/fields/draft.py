@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from eventbridge.errors import TransformFailed
 from eventbridge.event.json_document import MAXIMUM_DEPTH, Document, JsonValue, Number, type_name
-from eventbridge.transform.jsonpath import MISSING, Missing, Path
+from eventbridge.transform.jsonpath import MISSING, MissingValue, Path
 from eventbridge.transform.rendered import MAXIMUM_BYTES, too_large
 
 Container: TypeAlias = "dict[str, JsonValue] | list[JsonValue]"
@@ -28,7 +28,7 @@ class Draft:
         self._room -= size_of(value, self._room)
         return value
 
-    def find(self, path: Path) -> JsonValue | Missing:
+    def find(self, path: Path) -> JsonValue | MissingValue:
         """Return the value a path leads to, MISSING if there is none."""
         return path.find(self.document)
 
@@ -93,13 +93,13 @@ class Draft:
             raise TransformFailed(f"{path.text}: {_obstacle(parent, None, step)}")
 
 
-def _member(parent: Container, step: str | int) -> JsonValue | Missing:
+def _member(parent: Container, step: str | int) -> JsonValue | MissingValue:
     if isinstance(parent, dict):
         return parent.get(step, MISSING) if isinstance(step, str) else MISSING
     return parent[step] if isinstance(step, int) and -len(parent) <= step < len(parent) else MISSING
 
 
-def _obstacle(value: JsonValue | Missing, step: str | int | None, following: str | int) -> str:
+def _obstacle(value: JsonValue | MissingValue, step: str | int | None, following: str | int) -> str:
     where = "what it leads through" if step is None else f"[{step}]" if isinstance(step, int) else repr(step)
     needed = "an object" if isinstance(following, str) else "a list"
     return f"{where} is {'missing' if value is MISSING else type_name(value)}, not {needed}"

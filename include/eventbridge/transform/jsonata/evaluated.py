@@ -13,7 +13,7 @@ from eventbridge.transform.jsonata.process import EVALUATOR
 from eventbridge.transform.rendered import Rendered, Scope
 
 
-class Evaluated:
+class JsonataRenderer:
     """The value of an expression whose input is the whole event; undefined is null, or a failure."""
 
     def __init__(self, expression: str, *, missing_is_error: bool) -> None:

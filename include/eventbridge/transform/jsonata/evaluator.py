@@ -41,12 +41,12 @@ class _OutOfTime(BaseException):
     """The CPU time is over; no Exception, which the library would catch."""
 
 
-class _Exact(float):
+class _ExactNumber(float):
     """A number that remembers how it was written: what an expression only passes on keeps its digits."""
 
     text: str
 
-    def __new__(cls, text: str) -> _Exact:
+    def __new__(cls, text: str) -> _ExactNumber:
         exact = super().__new__(cls, text)
         exact.text = text
         return exact
@@ -131,15 +131,15 @@ def _evaluate(expressions: dict[str, Any], text: str, scope: bytes, event: bytes
         expression.set_output_convert_nulls(False)  # null is a value, undefined is None
         expression.set_validate_input(False)
     jsonata.Jsonata.CURRENT.jsonata = expression  # what $now and $eval look at: else the one parsed last
-    document = json.loads(event, parse_float=_Exact, parse_int=_integer)
+    document = json.loads(event, parse_float=_ExactNumber, parse_int=_integer)
     if b"null" in event:
         document = _with_nulls(document)
     # bindings of its own: a variable assigned at the top would else be there for the next event
     return expression.evaluate(document, {"eb": json.loads(scope)})
 
 
-def _integer(text: str) -> int | _Exact:
-    return int(text) if len(text) <= _LONGEST_INTEGER and text != "-0" else _Exact(text)
+def _integer(text: str) -> int | _ExactNumber:
+    return int(text) if len(text) <= _LONGEST_INTEGER and text != "-0" else _ExactNumber(text)
 
 
 def _with_nulls(value: Any) -> Any:
@@ -155,7 +155,7 @@ def _plain(value: Any) -> JsonValue:
     """Return a result as JSON; ValueError for what has none."""
     if isinstance(value, str | bool):
         return value
-    if isinstance(value, _Exact):
+    if isinstance(value, _ExactNumber):
         return Number(value.text)
     if isinstance(value, int | float):
         return Number.of(value)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from eventbridge.scan.attributes import ID, SOURCE
 from eventbridge.scan.compiled import compiled
 from eventbridge.scan.memory import address_of, copy_bytes, put_byte, put_word, word_at
-from eventbridge.scan.recognised import Recognised
+from eventbridge.scan.recognised import RecognisedTexts
 from eventbridge.transform.kernel.blake2b import BLOCK, digest16
 
 #: Digits of the longest length, and a colon.
@@ -18,7 +18,7 @@ _LENGTH: Final = 20
 _ZERO, _COLON = ord("0"), ord(":")
 
 
-def identities_of(buffer: npt.NDArray[np.uint8], found: Recognised) -> npt.NDArray[np.uint8]:
+def identities_of(buffer: npt.NDArray[np.uint8], found: RecognisedTexts) -> npt.NDArray[np.uint8]:
     """Return 16 bytes per text, which mean nothing of one that is not recognised."""
     identities = np.empty((len(found.sure), 16), np.uint8)
     longest = int(found.length[:, ID].max(initial=0)) + int(found.length[:, SOURCE].max(initial=0))

@@ -19,7 +19,7 @@ from eventbridge.transform.fill import arrival_text
 from eventbridge.transform.kernel.operate import ARRIVAL_ROOM, HANDED_BACK, Tables, render_deliveries
 from eventbridge.transform.kernel.program import Program
 from eventbridge.transform.kernel.tables import Group, groups_of
-from eventbridge.transform.kernel.write import KEYS, Room
+from eventbridge.transform.kernel.write import KEYS, WriteBuffers
 
 ROOM: Final = 8 << 20
 """Bytes of payload that are rendered at a time."""
@@ -79,7 +79,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
     wanted[deliveries.events[first:last][group.has_paths[targets]]] = True
     row_of_event = np.cumsum(wanted, dtype=np.int64) - 1
     parts = find_parts(events.texts, np.flatnonzero(wanted), group.paths)
-    runtime = _Work(group, events, deliveries, parts, row_of_event)
+    runtime = _KeptBuffers(group, events, deliveries, parts, row_of_event)
     size = int(events.texts.end[-1] - events.texts.start[0])
     room = min(ROOM, _LEAST_ROOM + 4 * size)  # to map all of it takes longer than to render a few
     while first < last:
@@ -93,7 +93,7 @@ def _render_group(group: Group, events: Events, deliveries: Deliveries, first: i
         first, room = payloads.last, ROOM
 
 
-class _Work:
+class _KeptBuffers:
     """Keeps alive what compiled code is given the addresses of."""
 
     def __init__(
@@ -107,7 +107,7 @@ class _Work:
             np.empty(longest, np.uint8), np.empty(longest, np.uint8), np.empty(KEYS, np.uint64),
             np.empty(MAXIMUM_DEPTH + 1, np.uint64), arrivals, rows, parts, group, texts
         )  # fmt: skip
-        self._writing = Room(*[address_of(array) for array in self._alive[:4]])
+        self._writing = WriteBuffers(*[address_of(array) for array in self._alive[:4]])
         self._tables = Tables(
             address_of(group.operations), address_of(group.first_operation), address_of(group.texts), group.first,
             address_of(texts.buffer), address_of(texts.start), address_of(texts.end), address_of(rows),

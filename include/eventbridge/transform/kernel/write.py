@@ -41,7 +41,7 @@ _NONE = np.uint64(0)
 _MIXER = np.uint64(0x9E37_79B9_7F4A_7C15)
 
 
-class Room(NamedTuple):
+class WriteBuffers(NamedTuple):
     """Addresses of what writing needs room for: `text` and `compact` for the bytes of the longest part and 64 more."""
 
     text: int
@@ -52,7 +52,7 @@ class Room(NamedTuple):
 
 @compiled
 def write_value(kind: int, text: int, position: int, length: int, into: int, written: int, room: Any) -> Any:
-    """Write a part as a JSON value; `room` is a `Room` whose `text` holds the part's length."""
+    """Write a part as a JSON value; `room` is a `WriteBuffers` whose `text` holds the part's length."""
     if kind == STRING or kind == ESCAPED:
         return _write_quoted(kind, text, position, length, into, written, room)
     if kind == OBJECT or kind == ARRAY:

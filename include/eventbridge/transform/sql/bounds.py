@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 from eventbridge.transform.sql.counts import COUNTS, MAXIMUM_COUNT, items, most, range_of
-from eventbridge.transform.sql.growth import TooLarge, size_of
+from eventbridge.transform.sql.growth import ValueTooLarge, size_of
 from eventbridge.transform.sql.patterns import pattern_problem
 from eventbridge.transform.sql.tree import Node
 from eventbridge.transform.sql.types import OF_FIXED_SIZE, is_type
@@ -81,7 +81,7 @@ def tree_problem(root: Node) -> Problem | None:
     """Return what is wrong with calls inside one another."""
     try:
         size_of(root)
-    except TooLarge as too_large:
+    except ValueTooLarge as too_large:
         problem = f"calls inside one another may make more than {MAXIMUM_COUNT:,} times what they are given"
         remedy = "Use smaller numbers, or left(x, 100) for a text that stands for each part of another one"
         return too_large.node, problem, remedy

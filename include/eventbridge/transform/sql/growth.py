@@ -75,7 +75,7 @@ _BYTES: Final = Growth(linear=1)
 Sizes = Sequence[Size]
 
 
-class TooLarge(Exception):
+class ValueTooLarge(Exception):
     """A value may become larger than it may be; `node` makes it."""
 
     def __init__(self, node: Node) -> None:
@@ -86,13 +86,13 @@ class TooLarge(Exception):
 def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
     """Return how large a value may become; `parameters` are the sizes of lambdas' values.
 
-    Raises TooLarge, also for a value that only another one is made of. A lambda's body is read twice: the time grows
+    Raises ValueTooLarge, also for a value that only another one is made of. A lambda's body is read twice: the time grows
     with the size of the tree, as the parser bounds how deep lambdas are nested.
     """
     size = _size_of(node, parameters or {})
     written = size.written()
     if written.beyond or written.fixed > MAXIMUM_FIXED or max(written.linear, written.square) > MAXIMUM_COUNT:
-        raise TooLarge(node)
+        raise ValueTooLarge(node)
     return size
 
 
