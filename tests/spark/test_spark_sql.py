@@ -241,7 +241,7 @@ def test_an_expression_that_does_not_end_delays_no_other_rule(tmp_path: Path) ->
 
 
 def routed_until(place: Place, runtime: Runtime, done: Callable[[], bool]) -> None:
-    """Route what is referred, whenever it is due: a busy machine may spend a budget before it comes to anything."""
+    """Route what is deferred, whenever it is due: a busy machine may spend a budget before it comes to anything."""
     for _ in range(20):
         if done():
             return

@@ -35,7 +35,7 @@ from eventbridge.testing.poison import route_with_poison
 
 
 def test_a_budgeted_rule_within_its_budget_is_delivered_like_any_other(place: Place, order: Order) -> None:
-    """All events that its pattern lets through go to all its targets in the same batch, and nothing is referred."""
+    """All events that its pattern lets through go to all its targets in the same batch, and nothing is deferred."""
     place.publish(order, 1, 10, 20, 3, 30)
     runtime = place.runtime()
 
@@ -66,7 +66,7 @@ def test_a_program_that_loops_delays_no_other_rule(place: Place, order: Order) -
 
 
 def test_a_rule_that_is_behind_costs_the_others_one_budget_once(place: Place, order: Order) -> None:
-    """While deferred matches of a rule wait, its next shares are referred unseen, and its events keep their order."""
+    """While deferred matches of a rule wait, its next shares are deferred unseen, and its events keep their order."""
     place.program("loop")
     place.publish(order, 10, 10, poison=[0])
     runtime = place.runtime()
@@ -263,7 +263,7 @@ def test_a_batch_without_one_referred_event_is_not_reconciled(place: Place, orde
 def test_route_of_a_budgeted_rule_may_die_anywhere(
     place: Place, order: Order, dying_everywhere: Callable[..., Iterator[Any]]
 ) -> None:
-    """Wherever route dies, the next try ends with every event of the budgeted rule routed or referred, once."""
+    """Wherever route dies, the next try ends with every event of the budgeted rule routed or deferred, once."""
     place.program("loop")
     place.publish(order, 10, 10, 10, 1, poison=[1])
     batch_id = landed(place.runtime())

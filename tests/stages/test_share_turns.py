@@ -88,7 +88,7 @@ def received(runtime: Runtime, name: str) -> int:
 
 
 def test_many_rules_that_loop_cost_the_others_one_total(runtime: Looping) -> None:
-    """Who began before that has its budget, all others are referred whole; mended, each delivers everything, once."""
+    """Who began before that has its budget, all others are deferred whole; mended, each delivers everything, once."""
     deliver_batch(runtime, "orders", router(runtime), Stop())
 
     found = reasons(runtime)
@@ -149,7 +149,7 @@ def test_turns_are_drawn_anew_for_every_batch() -> None:
 
 
 def test_a_worker_that_has_spent_the_total_begins_with_no_further_share(runtime: Looping) -> None:
-    """It refers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
+    """It defers it unseen, in this job; what Spark SQL was asked about had its turn; another job has a total too."""
     batch_id = landed(runtime)
     job = job_of(runtime, runtime.ledger.batch(batch_id))
     (file,) = runtime.ledger.files(batch_id, "buffer")

@@ -31,7 +31,7 @@ def failed_expectations(rules: RuleSet, reconciliation: Reconciliation) -> dict[
     """
     failed = {}
     for rule in rules.with_field("expect"):
-        if rule.expect is None or not rule.enabled or rule.name in reconciliation.referred:
+        if rule.expect is None or not rule.enabled or rule.name in reconciliation.deferred:
             continue
         if found := "; ".join(_failures(rule.expect, counts_of(reconciliation, rule.name, rule.targets))):
             failed[rule.name] = found

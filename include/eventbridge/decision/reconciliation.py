@@ -7,7 +7,7 @@ The equations are design invariant 1, in every kind of batch:
     valid   = rows in over route's slices + unroutable
     matched = delivered + pending + dead-lettered      (per rule and target, as fingerprints)
     dead letters of a target with a dead letter queue = copies pending     (outside all other sums)
-    candidate events of a budgeted rule's pattern, or of the deferred matches taken = routed + referred    (per rule,
+    candidate events of a budgeted rule's pattern, or of the deferred matches taken = routed + deferred    (per rule,
     likewise) routed = admitted (there are deliveries of it) + rejected by `where`    (per budgeted rule, likewise)
 """
 
@@ -25,7 +25,7 @@ Fingerprints = Mapping[str, Fingerprint]
 class Reconciliation:
     """What the files of one batch say, each number counted from the files themselves.
 
-    Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `referred`,
+    Mappings are keyed by `<rule>/<target>`; `candidate_events`, `routed`, `admitted`, `rejected` and `deferred`,
     fingerprints over the places of budgeted rules' events, by rule. In a batch that took up pending deliveries
     `matched` is what it took, `recorded` what its chunks name, and the event counts are zero.
     """
@@ -48,7 +48,7 @@ class Reconciliation:
     routed: Fingerprints = field(default_factory=dict)
     admitted: Fingerprints = field(default_factory=dict)
     rejected: Fingerprints = field(default_factory=dict)
-    referred: Fingerprints = field(default_factory=dict)
+    deferred: Fingerprints = field(default_factory=dict)
     delivered: Fingerprints = field(default_factory=dict)
     pending_by_settlement: Fingerprints = field(default_factory=dict)
     pending: Fingerprints = field(default_factory=dict)
@@ -115,11 +115,11 @@ def _reference_differences(reconciliation: Reconciliation) -> Iterator[Differenc
         set(reconciliation.candidate_events)
         | set(reconciliation.routed)
         | set(reconciliation.admitted)
-        | set(reconciliation.referred)
+        | set(reconciliation.deferred)
     ):
         routed = reconciliation.routed.get(rule, nothing)
         equations = [
-            ("candidate events = routed + referred", reconciliation.candidate_events, routed, reconciliation.referred),
+            ("candidate events = routed + deferred", reconciliation.candidate_events, routed, reconciliation.deferred),
             (
                 "routed = admitted + rejected",
                 reconciliation.routed,

@@ -14,7 +14,7 @@ class DeferredMatch:
     """A rule's share of a batch that is not routed yet: rows of buffer files that its pattern let through.
 
     Named by (batch_id, rule, reason). State `scheduled`: may be taken once `due_at` has come; `on_hold`: waits for a
-    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first referred.
+    person, since `due_at`; `closed`: a committed batch took it. `made_at` is when its oldest event was first deferred.
     `order_spans` says where its events lie, of a rule that had an ordered target when it was made; else it is empty.
     """
 

@@ -14,7 +14,7 @@ DeliveryState = Literal["delivered", "dead_lettered", "shadow", "scheduled", "on
 StepName = Literal[
     "published",
     "landed",
-    "referred",
+    "deferred",
     "attempt",
     "settled",
     "pending",

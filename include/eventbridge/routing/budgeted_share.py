@@ -27,7 +27,7 @@ from eventbridge.routing.not_before import WaitingTimes
 from eventbridge.routing.order_keys import by_shard, order_key
 from eventbridge.routing.pieces import AT_ONCE, PieceLimits, pieces_of
 from eventbridge.routing.replay_header import with_replay_id
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
 from eventbridge.routing.sql_results import EventRow, SqlResult, files_with_result, read_sql_results
 from eventbridge.routing.trace_headers import delivery_headers, with_headers
 from eventbridge.rule import Rule, RuleSet, Target
@@ -68,7 +68,7 @@ def route_share(
     does not come back to Python, ended with its process by whoever runs it.
     """
     if share.results is None and _total.is_over(job):  # results: Spark was asked already
-        return referred(share, CROWDED)
+        return deferred(share, CROWDED)
     rule = rule_set.rules[share.rule]
     deliveries = _Deliveries(job, rule)
     results = _responses(store, rule, share)

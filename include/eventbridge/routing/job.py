@@ -37,7 +37,7 @@ class RouteJob(Struct, frozen=True, kw_only=True):
     replay_id: str = ""
     later: tuple[
         str, ...
-    ] = ()  # rules of which only the candidate events are noted, budgeted or not: their shares are referred
+    ] = ()  # rules of which only the candidate events are noted, budgeted or not: their shares are deferred
     slice_seconds: float = 0.0  # a Spark worker that takes longer over one slice is ended; 0 = never
     old: bool = False  # of what was there before, or of nobody's: it leaves half of Spark's task slots to other jobs
     budgeted_seconds: float = (

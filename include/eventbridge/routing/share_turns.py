@@ -42,7 +42,7 @@ def by_lot(batch_id: str, shares: Iterable[RuleShare]) -> list[RuleShare]:
     return sorted(shares, key=lambda share: blake2b(f"{batch_id} {share.rule}".encode()).digest())
 
 
-def referred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
+def deferred(share: RuleShare, reason: str, error: str = "") -> SliceResult:
     """Return the result of a share of which nothing was routed: all of it becomes a deferred match."""
     return SliceResult(
         share.slice_id, None, 0, RoutedShare(rule=share.rule, left=share.files, reason=reason, error=error)

@@ -217,7 +217,7 @@ class Rule(FrozenModel):
     `where` is a Spark SQL expression that what the pattern lets through must meet as well, None: there is none.
     `expect` is what its matched events must be like: where they are not, its later deliveries are on hold.
     `owner` is the team whose rule it is, None: its bus's.
-    `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are referred.
+    `pending_max` is how many of its deliveries may wait; while so many do, its shares of batches are deferred.
     `version` is a hash of everything else, made if not given.
     """
 

@@ -9,7 +9,7 @@ class Owner(FrozenModel):
     """The quotas of one owner; None: there is none.
 
     `published_per_second`: events that the API takes for its buses. `pending_max`: deliveries of its rules that may
-    wait; beyond it their shares of batches are referred. `stored_bytes`: with so much of its buses in the store they
+    wait; beyond it their shares of batches are deferred. `stored_bytes`: with so much of its buses in the store they
     are not taken from.
     """
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError
 from eventbridge.routing.job import RouteJob, RouteTask, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
 from eventbridge.routing.task import route_task
 from eventbridge.rule import Rule
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
@@ -72,7 +72,7 @@ class ConnectRouter:
             if isinstance(task, RuleShare) and task.slice_id in rules:
                 # One rule after the other, each within its own budget; what is done is handed over at once.
                 if total.is_over(job):
-                    yield referred(task, CROWDED)
+                    yield deferred(task, CROWDED)
                     continue
                 began = time.monotonic()
                 yield from retried(self._url, job, partial(self._asked, store, job, rules[task.slice_id], task))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from eventbridge.errors import SparkError, StoreFileMissing
 from eventbridge.routing.job import JobTasks, RouteJob, RuleShare, SliceResult, Task
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, deferred
 from eventbridge.spark.ask_sql import delete_sql_results, in_sql, with_sql_results
 from eventbridge.spark.failure import first_error
 from eventbridge.spark.frame import beside, keep_response, response_path, routed_frame, worker_connection
@@ -71,7 +71,7 @@ def run_job(spark: SparkSession, store_uri: str, path: str) -> int:
     for number, share in enumerate((task for task in tasks if task.slice_id in rules), len(plain)):
         assert isinstance(share, RuleShare)
         if total.is_over(job):
-            keep_response(store, job, number, referred(share, CROWDED))
+            keep_response(store, job, number, deferred(share, CROWDED))
             continue
         began = time.monotonic()
         asked = with_sql_results(spark, store, job, rules[share.slice_id], share)

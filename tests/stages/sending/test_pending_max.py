@@ -52,7 +52,7 @@ def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Pa
 
 
 def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -> None:
-    """While as much waits for them as the owner may keep, each refers what it matches; a rule of another does not."""
+    """While as much waits for them as the owner may keep, each defers what it matches; a rule of another owner does not."""
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("theirs", "other")}
     others = "".join(
         f"  {name}: {{owner: {owner}, bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: '{log}'}}}}}}\n"
@@ -130,7 +130,7 @@ def test_deferred_matches_of_a_paused_rule_do_not_age(sending: Sending, clock: R
 def test_new_events_of_an_ordered_rule_come_behind_its_deferred_matches(
     sending: Sending, clock: RunningClock, recorder: Recorder
 ) -> None:
-    """Full once, it keeps the order of a key over what was pending, what was referred, and what came after."""
+    """Full once, it keeps the order of a key over what was pending, what was deferred, and what came after."""
     recorder.down = True
     publish(sending, *[keyed(n, "a") for n in range(3)])
     sending.write(rules({"crm": ordered()}, pending="{max: 2}"))

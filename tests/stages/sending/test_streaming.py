@@ -319,7 +319,7 @@ def test_a_rate_is_kept_in_a_batch(sending: Sending) -> None:
 
 
 def test_a_streaming_task_keeps_to_the_quotas_of_an_owner(sending: Sending) -> None:
-    """What its rules match beyond what may wait is referred; with its store full no batch opens until there is room.
+    """What its rules match beyond what may wait is deferred; with its store full no batch opens until there is room.
 
     The rules of others go on, the API is told that the bus takes nothing, and all is reconciled.
     """

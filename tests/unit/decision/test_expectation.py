@@ -67,7 +67,7 @@ def test_a_rule_that_is_disabled_or_not_routed_whole_is_not_judged() -> None:
     expect = Expect(matches=Bounds(at_least=1))
 
     assert failed_expectations(rules(expect, enabled=False), Reconciliation()) == {}
-    assert failed_expectations(rules(expect), Reconciliation(referred={"r": Fingerprint(1, 0, 0)})) == {}
+    assert failed_expectations(rules(expect), Reconciliation(deferred={"r": Fingerprint(1, 0, 0)})) == {}
 
 
 def test_shadows_do_not_count() -> None:

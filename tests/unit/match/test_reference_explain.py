@@ -24,7 +24,9 @@ def test_every_condition_that_fails_is_found() -> None:
             ("1.50", '"x"'),
             '1.50, "x" do not meet [{"numeric":[">",5]}]',
         ),
-        UnmetCondition("$.data.gone", '[true,{"exists":true}]', (), 'no value is there, [true,{"exists":true}] is wanted'),
+        UnmetCondition(
+            "$.data.gone", '[true,{"exists":true}]', (), 'no value is there, [true,{"exists":true}] is wanted'
+        ),
     ]
 
 

@@ -52,7 +52,7 @@ def reconciliation_of(runtime: Runtime, batch: Batch) -> Reconciliation:
         routed=add({share.rule: _of_events(share.done)} for share in shares),
         rejected=add({share.rule: _of_events(share.rejected)} for share in shares),
         admitted=_admitted(runtime, batch),
-        referred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches_of(batch.batch_id)),
+        deferred=add({row.rule: _of_events(row.files)} for row in runtime.ledger.deferred_matches_of(batch.batch_id)),
         delivered=verdicts["delivered"],
         pending_by_settlement=add([verdicts["retry_scheduled"], verdicts["unknown"]]),
         pending=of_pending(runtime, (row for row in pending if row.reason != COPY)),

@@ -187,7 +187,7 @@ def _closing_differences(row: PendingDeliveries | DeferredMatch, name: str, stat
 
 
 def _reference_differences(runtime: Runtime) -> Iterator[str]:
-    """Every event ever referred is today routed, or named by a deferred match whose file exists."""
+    """Every event ever deferred is today routed, or named by a deferred match whose file exists."""
     rows = runtime.ledger.deferred_matches()
     states = {batch.batch_id: batch.state for batch in runtime.ledger.batches(limit=None)}
     rows_in: dict[str, int | None] = {}

@@ -83,7 +83,7 @@ def reconcile(
     What it has `taken` of its bus is not read again.
     """
     buffer(runtime, batch_id, check=check, taken=taken)
-    chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, refers_budgeted=True)
+    chunks = route(runtime, batch_id, InProcessRouter(runtime.store), pools, defers_budgeted=True)
     push_and_settle(runtime, batch_id, chunks, stop, only)
 
 

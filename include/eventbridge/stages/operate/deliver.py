@@ -101,10 +101,10 @@ def deliver_until_idle(
     while not stop.is_set():
         normal = deliver_batch(runtime, runner, router, stop)
         retried = deliver_retries(runtime, runner, stop)
-        referred = deliver_deferred_matches(runtime, runner, router, stop)
+        deferred = deliver_deferred_matches(runtime, runner, router, stop)
         batches += normal is not None
-        retry_batches += (retried is not None) + (referred is not None)
-        if normal is None and retried is None and referred is None:
+        retry_batches += (retried is not None) + (deferred is not None)
+        if normal is None and retried is None and deferred is None:
             due_at = next_due_at(runtime, runner)
             if due_at is None:
                 break

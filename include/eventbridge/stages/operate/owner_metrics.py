@@ -11,7 +11,7 @@ from eventbridge.stages.runtime.runtime import Runtime
 
 _TEXTS = {
     "pending": "Deliveries of an owner's rules that wait, where there is a quota.",
-    "pending_max": "With so many waiting its rules' shares of batches are referred.",
+    "pending_max": "With so many waiting its rules' shares of batches are deferred.",
     "stored": "Bytes that an owner's buses have in the store, where there is a quota.",
     "stored_bytes": "With so many in the store no events are taken from an owner's buses.",
 }

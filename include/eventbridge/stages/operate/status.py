@@ -78,7 +78,7 @@ class PendingStatus:
 
 @dataclass(frozen=True)
 class DeferredMatchStatus:
-    """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first referred.
+    """How many events of a rule wait to be routed, in one state, for one reason, since the oldest was first deferred.
 
     `next_due_at` is when the first of them is due, None if all are on hold; `held` says what they are on hold for.
     """

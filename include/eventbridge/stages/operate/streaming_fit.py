@@ -10,7 +10,7 @@ from eventbridge.rule.types import TARGET_TYPES
 def left_to_close(rules: RuleSet) -> frozenset[tuple[str, str]]:
     """Return the targets, as rule and target, to which the close of a batch sends: in order, or in spans.
 
-    What a budgeted rule matches is sent by neither: the close refers it to the slow lane, which has Spark.
+    What a budgeted rule matches is sent by neither: the close defers it to the slow lane, which has Spark.
     """
     return frozenset(
         (rule.name, name)

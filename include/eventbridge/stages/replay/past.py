@@ -105,7 +105,7 @@ class Past:
         return table
 
     def _later(self, batch_id: str) -> set[str]:
-        """Return the batches that took up what a batch left pending, referred, or dead-lettered."""
+        """Return the batches that took up what a batch left pending, deferred, or dead-lettered."""
         ledger = self._runtime.ledger
         of_target = (row for row in ledger.pending_of(batch_id) if (row.rule, row.target) == (self._rule, self._target))
         found = {row.closed_by for row in of_target}

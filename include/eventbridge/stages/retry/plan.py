@@ -31,7 +31,7 @@ from eventbridge.stages.guards.ledger_identity import refuse_lost_ledger
 from eventbridge.stages.notify.publish import publish_operational_events
 from eventbridge.stages.retry.chunks import RetryChunks
 from eventbridge.stages.retry.ordered import keeps_waiting, let_go
-from eventbridge.stages.route.budgeted_rules import refer_again
+from eventbridge.stages.route.budgeted_rules import defer_again
 from eventbridge.stages.runtime.instrumented import instrumented
 from eventbridge.stages.runtime.runtime import Runtime
 from eventbridge.stages.settle.dead_letters import write_dead_letters
@@ -123,7 +123,7 @@ def stale_batches(runtime: Runtime, runner: str | None = None) -> list[Batch]:
 
 def _settle_and_commit(runtime: Runtime, batch: Batch) -> None:
     if batch.state == "buffered":
-        refer_again(runtime, batch)
+        defer_again(runtime, batch)
     write_dead_letters(runtime, batch.batch_id)
     schedule_retries(runtime, batch.batch_id)
     commit(runtime, batch.batch_id)

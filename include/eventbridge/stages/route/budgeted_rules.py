@@ -1,7 +1,7 @@
 """The budgeted rules of a batch: each has a budget, and what does not fit becomes a deferred match, routed later.
 
 Called by route once a batch's slices are routed; the candidate events of a budgeted rule's pattern are its share of the
-batch. A rule that has deferred matches waiting is behind: its next shares are referred unseen, so that it costs the
+batch. A rule that has deferred matches waiting is behind: its next shares are deferred unseen, so that it costs the
 others one budget once, and its deferred matches are taken up oldest first. All rules together have a total; see
 `share_turns`.
 """
@@ -22,7 +22,7 @@ from eventbridge.model.place import Span
 from eventbridge.model.routed import RoutedShare, RoutedSlice
 from eventbridge.routing.budgeted_share import ROUTE_FAILED
 from eventbridge.routing.job import RouteJob, Router, RuleShare, SliceResult
-from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, referred
+from eventbridge.routing.share_turns import CROWDED, TotalBudget, by_lot, deferred
 from eventbridge.rule import Rule, RuleSet
 from eventbridge.stages.route.canary import Canary
 from eventbridge.stages.route.one_by_one import result_file
@@ -33,7 +33,7 @@ from eventbridge.store.parquet import read_rows
 
 log = logging.getLogger(__name__)
 
-#: Why a share is referred: the rule has older deferred matches; as many of its deliveries wait as may; it is on hold;
+#: Why a share is deferred: the rule has older deferred matches; as many of its deliveries wait as may; it is on hold;
 #: it was matched in a streaming task, which has no Spark; the run that was to route it died.
 #: Beside these there are route_share.BUDGET and ROUTE_FAILED, and share_turns.CROWDED.
 BEHIND = "Behind"
@@ -50,11 +50,11 @@ Files = tuple[tuple[str, str], ...]
 
 
 def route_budgeted_rules(
-    runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, refers: bool = False
+    runtime: Runtime, batch: Batch, job: RouteJob, router: Router, *, defers: bool = False
 ) -> bool:
     """Route, or refer, the share of every budgeted rule that is not recorded; False: the batch has moved on.
 
-    `refers`: none is routed. Raises SparkError where Spark is at fault.
+    `defers`: none is routed. Raises SparkError where Spark is at fault.
     """
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
     wanted = {f"rule/{rule}": (rule, files) for rule, files in candidate_events(runtime, batch).items()}
@@ -63,14 +63,14 @@ def route_budgeted_rules(
         return True
     shares = []
     later = _reasons_to_wait(runtime, batch)
-    if refers:
+    if defers:
         later = dict.fromkeys((rule for _, rule, _ in missing), STREAMING) | later
     for key, rule, files in missing:
         share = _share(runtime, batch, key, rule, files)
         reason = later.get(rule)
         if reason is None:
             shares.append(share)
-        elif not _record(runtime, result_file(batch.batch_id, referred(share, reason))):
+        elif not _record(runtime, result_file(batch.batch_id, deferred(share, reason))):
             return False
     return not shares or _route(runtime, job, router, by_lot(batch.batch_id, shares))
 
@@ -142,7 +142,7 @@ def _spans(runtime: Runtime, rule: Rule, files: Files) -> tuple[Span, ...]:
 
 
 def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is referred."""
+    """Return the rules of which, or of whose owner, as many deliveries wait as may: what they match is deferred."""
     full = {
         name
         for name, waiting in runtime.ledger.pending_by_rule().items()
@@ -153,7 +153,7 @@ def full_rules(runtime: Runtime, rules: RuleSet) -> set[str]:
 
 
 def rules_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
-    """Return the rules whose share of a new batch is referred: full ones, and those that are behind.
+    """Return the rules whose share of a new batch is deferred: full ones, and those that are behind.
 
     A replay's deliveries, or a redrive's, do not wait for what is new.
     """
@@ -163,13 +163,13 @@ def rules_later(runtime: Runtime, batch: Batch) -> tuple[str, ...]:
     return tuple(sorted(full_rules(runtime, rules) | _behind(runtime, rules)))
 
 
-def refer_again(runtime: Runtime, batch: Batch) -> None:
-    """Publish a batch whose run died before it was routed: what it has not routed is referred again, none is pushed."""
+def defer_again(runtime: Runtime, batch: Batch) -> None:
+    """Publish a batch whose run died before it was routed: what it has not routed is deferred again, none is pushed."""
     recorded = {file.key for file in runtime.ledger.files(batch.batch_id, "delivery")}
     for rule, files in candidate_events(runtime, batch).items():
         share = RuleShare(f"rule/{rule}", rule, files, 0.0)
         if share.slice_id not in recorded:
-            _record(runtime, result_file(batch.batch_id, referred(share, ABANDONED)))
+            _record(runtime, result_file(batch.batch_id, deferred(share, ABANDONED)))
     routed = runtime.ledger.files(batch.batch_id, "delivery")
     runtime.ledger.publish_chunks(batch.batch_id, runtime.ledger.now(), [], deferred_matches(runtime, batch, routed))
 
@@ -198,7 +198,7 @@ def _share(runtime: Runtime, batch: Batch, key: str, rule: str, files: Files) ->
 
 
 def _reasons_to_wait(runtime: Runtime, batch: Batch) -> dict[str, str]:
-    """Return why the shares of rules are referred unseen, by rule; those of others are routed now."""
+    """Return why the shares of rules are deferred unseen, by rule; those of others are routed now."""
     if batch.kind == "retry":
         return {}
     rules = runtime.rules_of(batch)
@@ -246,13 +246,13 @@ def _route(runtime: Runtime, job: RouteJob, router: Router, shares: Sequence[Rul
     total = TotalBudget()
     for share in left.values():
         if total.is_over(job):
-            result: SliceResult | str = referred(share, CROWDED)
+            result: SliceResult | str = deferred(share, CROWDED)
         else:
             began = time.monotonic()
             result = try_alone(runtime, job, router, canary, share, _tries_before(runtime, job.batch_id, share))
             total.charge(job, time.monotonic() - began if isinstance(result, SliceResult) else 0.0)
         if isinstance(result, str):
-            result = referred(share, ROUTE_FAILED, result)
+            result = deferred(share, ROUTE_FAILED, result)
         if not _record_result(runtime, job, share, result):
             return False
     return True

@@ -58,7 +58,7 @@ def route(
     router: Router,
     pools: Mapping[str, PoolSlots] | None = None,
     *,
-    refers_budgeted: bool = False,
+    defers_budgeted: bool = False,
 ) -> list[int]:
     """Route what is not routed yet of a buffered batch, publish its chunks; return those to push, by map index.
 
@@ -74,7 +74,7 @@ def route(
     if batch.state == "buffered":
         job = job_of(runtime, batch)
         routed = batch.kind == "retry" or _route_slices(runtime, batch, job, router)
-        if routed and route_budgeted_rules(runtime, batch, job, router, refers=refers_budgeted):
+        if routed and route_budgeted_rules(runtime, batch, job, router, defers=defers_budgeted):
             _publish(runtime, batch, pools)
         batch = runtime.ledger.batch(batch_id)
     if batch.state != "routed" or batch.deadline_at is None or batch.deadline_at <= runtime.ledger.now():

@@ -48,7 +48,7 @@ def owner_statuses(runtime: Runtime, rules: RuleSet) -> list[OwnerStatus]:
 
 
 def full_owners(runtime: Runtime, rules: RuleSet) -> set[str]:
-    """Return the owners of whose rules as many deliveries wait as may: what they match of new batches is referred.
+    """Return the owners of whose rules as many deliveries wait as may: what they match of new batches is deferred.
 
     `rules` are those of a batch, whose owners' quotas count; what waits is that of all rules of today.
     """

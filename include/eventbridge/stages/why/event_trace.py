@@ -62,7 +62,7 @@ class EventTrace:
         self._waiting: list[str] = []
         self.steps: list[Step] = []
         self.deliveries: dict[bytes, DeliveryResult] = {}
-        self.referred: set[str] = set()  # rules of which a share waits, or waited, to be routed
+        self.deferred: set[str] = set()  # rules of which a share waits, or waited, to be routed
         self.unreadable: list[str] = []
 
     def follow(self, landings: Iterable[Landing]) -> None:
@@ -245,7 +245,7 @@ class EventTrace:
     def _deferred_matches(self, batch: Batch) -> None:
         for row in self._runtime.ledger.deferred_matches_of(batch.batch_id):
             if self._is_here(row.files):
-                self.referred.add(row.rule)
+                self.deferred.add(row.rule)
                 self._go_on(row.taken_by, row.closed_by)
                 self.steps.append(deferred_match_step(row))
 

@@ -156,7 +156,7 @@ def _result(
     event_trace.follow(landings)
     unreadable += event_trace.unreadable
     steps = [Step(record["published_at"], "published", ""), *(_landed(each) for each in found), *event_trace.steps]
-    routed = {each.rule for each in event_trace.deliveries.values()} | event_trace.referred
+    routed = {each.rule for each in event_trace.deliveries.values()} | event_trace.deferred
     rules = _rules(runtime, place.bus, found, asked, unreadable) if valid else []
     return EventResult(
         place=place,

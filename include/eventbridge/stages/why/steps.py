@@ -124,7 +124,7 @@ def deferred_match_step(row: DeferredMatch) -> Step:
     taken = row.closed_by or row.taken_by
     return Step(
         at=row.made_at,
-        what="referred",
+        what="deferred",
         batch_id=row.batch_id,
         rule=row.rule,
         outcome=row.state,
