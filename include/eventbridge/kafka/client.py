@@ -113,7 +113,7 @@ class BrokerQueries:
         try:
             self.client = AdminClient({**settings, **QUIET, "error_cb": self.trouble})
         except KafkaException as error:
-            raise bus_error(self.servers, "to open a client", error.args[0]) from None
+            raise bus_error(self.servers, "cannot open a client", error.args[0]) from None
 
     def responses(
         self, ask: Callable[[AdminClient], Mapping[Key, Future[Any]]], doing: str, *, of_known: bool = False

@@ -1,4 +1,4 @@
-"""What a rule file says of a source whose topics lie on a cluster that a connection names."""
+"""The rule-file fields that all sources on a cluster share, whose address a connection holds."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 from eventbridge.rule.fields import Fields
 from eventbridge.sources.mapping import read_mapping
 
-#: The words that such a source may have.
+#: The names of these fields.
 WORDS = ("topics", "connection", "start_at", "offset_reset", "mapping")
 
 
 def read_broker_fields(fields: Fields) -> dict[str, Any]:
-    """Return the fields of a source that are its broker's; what is wrong with them is noted there."""
+    """Return the broker fields of a source; errors are noted in `fields`."""
     return {
         "connection": fields.name("connection", required=True),
         "offset_reset": fields.choice("offset_reset", "earliest", ("fail", "earliest", "latest")),

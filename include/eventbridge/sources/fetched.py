@@ -1,4 +1,4 @@
-"""What was fetched of a partition ahead of its reader, and up to where; for buses that are followed."""
+"""Messages of a partition that were fetched ahead of its reader; used by logs that are followed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, Generic, NamedTuple, TypeVar
 
-#: So many bytes of messages are kept for a reader that does not take them; then no more is fetched.
+#: Fetching stops while this many bytes wait for the reader.
 MOST_BYTES: Final = 8 << 20
 
 Message = TypeVar("Message")
@@ -20,7 +20,7 @@ class _FetchedMessage(NamedTuple, Generic[Message]):
 
 @dataclass
 class FetchedMessages(Generic[Message]):
-    """Messages of a partition from offset `begin` on, before `end`; an offset between them without one has none."""
+    """The messages of a partition with begin <= offset < end; an offset without a message is a gap."""
 
     begin: int
     end: int
@@ -34,15 +34,15 @@ class FetchedMessages(Generic[Message]):
         self.end = max(self.end, offset + 1)
 
     def reach(self, end: int) -> None:
-        """Note that there is nothing more before an offset."""
+        """Note that every message before an offset was added."""
         self.end = max(self.end, end)
 
     def holds(self, start: int, end: int) -> bool:
-        """Return whether everything of a range was fetched and is still here."""
+        """Return whether a whole range was fetched and is still kept."""
         return self.begin <= start and end <= self.end
 
     def take(self, start: int, end: int) -> list[Message]:
-        """Return the messages of a range, and forget what lies before it."""
+        """Return the messages of a range, and drop those before it."""
         self.begin = max(self.begin, start)
         while self._kept and self._kept[0].offset < start:
             self.size -= self._kept.popleft().size

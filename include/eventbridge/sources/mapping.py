@@ -1,4 +1,4 @@
-"""How plain JSON becomes events, as the rule file of a source says it; for every type whose messages may be that."""
+"""Reads the field `mapping` of a source, which says how plain JSON messages become events."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from eventbridge.rule.vocabulary import FIELDS
 
 
 def read_mapping(fields: Fields) -> EventMapping | None:
-    """Return the field `mapping` of a source; what is wrong with it is noted there."""
+    """Return the field `mapping` of a source; errors are noted in `fields`."""
     if fields.get("mapping") is None:
         return None
     own = fields.below("mapping", "a mapping")

@@ -1,4 +1,4 @@
-"""The form in which a source hands over messages: Arrow record batches, so that landing needs no object per event."""
+"""The schemas in which sources return messages: Arrow record batches, so that landing creates no object per event."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ import pyarrow as pa
 
 _TIME = pa.timestamp("us", tz="UTC")
 
-#: In the order in which the bus has them; a name may come several times.
+#: In the order of the bus; a name may occur several times.
 HEADERS = pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
-#: One message of a log per row; of which partition, the reader knows.
+#: One message of a log per row; the reader knows the partition.
 MESSAGES = pa.schema(
     [
         pa.field("offset", pa.int64(), nullable=False),
-        pa.field("published_at", _TIME, nullable=False),  # when the bus took it
-        pa.field("key", pa.binary()),  # null: it has none, or this bus keeps none
-        pa.field("headers", HEADERS),  # what the bus carries beside the body: CloudEvents attributes, properties
-        pa.field("body", pa.binary()),  # null: a tombstone, which says that what its key named is gone
+        pa.field("published_at", _TIME, nullable=False),  # when the bus stored it
+        pa.field("key", pa.binary()),  # null: the message has no key, or the bus keeps none
+        pa.field("headers", HEADERS),  # CloudEvents attributes and properties that the bus carries beside the body
+        pa.field("body", pa.binary()),  # null: a tombstone, which deletes its key
     ]
 )
 
-#: One message of a queue per row, with what acknowledges it.
+#: One message of a queue per row, with the receipt that acknowledges it.
 RECEIVED = pa.schema(
     [
         pa.field("receipt", pa.string(), nullable=False),
-        pa.field("message_id", pa.string(), nullable=False),  # the bus's own, the same at every delivery
+        pa.field("message_id", pa.string(), nullable=False),  # given by the bus, the same at every delivery
         *(field for field in MESSAGES if field.name != "offset"),
     ]
 )
 
-#: One message as the inbox keeps it: without what acknowledges it; its offset is its place in the inbox.
+#: One message as the inbox keeps it: without a receipt; its offset is its position in the inbox.
 STORED = pa.schema([field for field in RECEIVED if field.name != "receipt"])
 
 
@@ -61,7 +61,7 @@ def _array(values: Sequence[object] | pa.Array, type_: pa.DataType) -> pa.Array:
 def _headers(headers: Sequence[Sequence[tuple[str, bytes | None]] | None] | pa.Array) -> pa.Array:
     if isinstance(headers, pa.Array):
         return headers
-    # Most messages of a block have the same few: each is made once, and taken as often as it stands there.
+    # Most messages of a block share a few headers: each is created once and referenced from every row.
     places: dict[tuple[tuple[str, bytes | None], ...] | None, int] = {}
     taken = [places.setdefault(None if one is None else tuple(one), len(places)) for one in headers]
     listed = [None if one is None else [{"name": name, "value": value} for name, value in one] for one in places]

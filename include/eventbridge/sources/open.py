@@ -1,4 +1,4 @@
-"""From a bus in a rule file to its source, by the opener of its type; called by the stages, watcher and commands."""
+"""Opens the source of a bus by the opener of its type; called by stages, watcher and commands."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from eventbridge.sources.protocol import LogSource, Publisher, QueueSource
 def open_source(
     bus: Bus, settings: Settings, connections: Callable[[str], Connection], clock: Callable[[], datetime]
 ) -> LogSource | QueueSource:
-    """Open the bus that a rule file describes, to read from it; raises BusError if it cannot be reached.
+    """Open a bus for reading; raises BusError if it cannot be reached.
 
-    Raises UserError for a source that cannot be used as it is written (ConnectionUnusable for its connection).
+    Raises UserError if the rule file makes the source unusable (ConnectionUnusable if its connection does).
     """
     return _opener(bus.source.type)(Opening(bus.name, bus.source, settings, connections, clock))
 
@@ -35,7 +35,7 @@ def open_log(
         return source
     source.close()
     raise UserError(
-        f"The bus {bus.name!r} is of the type {bus.source.type}, a queue, and has no offsets to read by. "
+        f"The bus {bus.name!r} is of the type {bus.source.type}, a queue, and cannot be read by offset. "
         "Name a bus that is a log."
     )
 
@@ -49,7 +49,7 @@ def open_queue(
     if source.kind == "queue":
         return source
     source.close()
-    raise UserError(f"The bus {bus.name!r} is of the type {bus.source.type}, a log, and no queue is received from it.")
+    raise UserError(f"The bus {bus.name!r} is of the type {bus.source.type}, a log, not a queue.")
 
 
 def open_publisher(
@@ -61,8 +61,8 @@ def open_publisher(
         return source
     source.close()
     raise UserError(
-        f"The bus {bus.name!r} is of the type {bus.source.type}, which is only read from. "
-        "Publish with the tools of its own broker."
+        f"The bus {bus.name!r} is of the type {bus.source.type}, which EventBridge only reads. "
+        "Publish with the broker's own tools."
     )
 
 

@@ -1,4 +1,4 @@
-"""What the opener of a source's type is given."""
+"""The arguments of a source type's opener."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ class Opening(Generic[AnySource]):
     clock: Callable[[], datetime]
 
     def error(self, what: str, remedy: str) -> UserError:
-        """Return the error to raise for a source that cannot be used as it is written."""
+        """Return the error to raise for a source that the rule file makes unusable."""
         return UserError(f"The source of the bus {self.bus!r} {what}. {remedy}.")

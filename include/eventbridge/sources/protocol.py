@@ -1,6 +1,6 @@
-"""What an event bus can offer, apart: a log read by range, a queue that is acknowledged, publishing, trimming.
+"""Protocols of an event bus, one per capability: log, queue with acknowledgements, publishing, trimming.
 
-An adapter meets those that its bus can keep. Each is proved by its contract suite in `eventbridge.testing`.
+An adapter implements the protocols that its bus supports. Each protocol has a contract suite in tests/contracts.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from eventbridge.model.partition import Partition
 
 
 class LogSource(Protocol):
-    """A bus whose messages keep their offsets and can be read again; raises BusError where it cannot respond."""
+    """A bus whose messages keep their offsets and can be read again; raises BusError if it does not respond."""
 
     kind: Literal["log"]
 
     @property
     def uri(self) -> str:
-        """Return where the log lies, for messages to people."""
+        """Return the address of the log, for messages to users."""
 
     def identities(self) -> Mapping[str, str]:
-        """Return the id that the log of each topic was given when it was made; one made again has another.
+        """Return the id of each topic's log, by topic; a log that is created again gets another id.
 
-        Offsets mean nothing on a log of another identity. A topic without one has none to compare.
+        Offsets are only valid on the log of the identity they were read on. A topic may have no identity.
         """
 
     def partitions(self) -> Sequence[Partition]:
@@ -49,22 +49,22 @@ class LogSource(Protocol):
 
         A block has at least one message and at most some MiB: its reader holds one in memory, and may stop after any.
         An offset that is in no block is a gap: the log no longer holds it.
-        Raises BusError rather than leave out a message it holds, and OffsetGapError at the call
-        if `end` lies beyond the end of the log: then it is not the log that the range was planned on.
+        Raises BusError rather than skip a message it holds, and OffsetGapError at the call if `end` lies beyond the end
+        of the log: the range was planned on another log.
         """
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return the offsets that the bus itself has on record for a consumer group (empty: none)."""
+        """Return the offsets that the bus itself stores for a consumer group (empty: none)."""
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
         """Record offsets (next to read) for a group; repeating it is harmless."""
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 class QueueSource(Protocol):
-    """The queue of one topic, which hands out each message until it is acknowledged; raises BusError.
+    """The queue of one topic, which delivers each message until it is acknowledged; raises BusError.
 
     Threads may share an instance.
     """
@@ -73,31 +73,31 @@ class QueueSource(Protocol):
 
     @property
     def uri(self) -> str:
-        """Return where the partition lies, for messages to people."""
+        """Return the address of the queue, for messages to users."""
 
     @property
     def visibility_timeout(self) -> float:
-        """Return for how long a message that was received is handed out to nobody else."""
+        """Return for how long a received message is invisible to other receivers."""
 
     def receive(self, at_most: int) -> pa.RecordBatch:
-        """Return up to `at_most` messages as one block of `messages.RECEIVED`, fewer or none if there are no more.
+        """Return up to `at_most` messages as one block of `messages.RECEIVED`; fewer, or none, if no more wait.
 
         They are invisible to others until they are acknowledged or their visibility timeout is over.
         """
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
-        """Extend the visibility timeout of messages, from now on, and return what acknowledges each of them then.
+        """Restart the visibility timeout of messages, and return their new receipts.
 
-        Receipts that ran out are ignored, and returned as they are.
+        Expired receipts are ignored, and returned unchanged.
         """
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
-        """Remove messages from the partition for good; receipts that ran out are ignored."""
+        """Remove messages from the queue; expired receipts are ignored."""
 
     def waiting(self) -> int:
-        """Return about how many messages wait, cheaply enough to be asked every second.
+        """Return the approximate number of waiting messages; cheap enough for a call every second.
 
-        Those that are just with somebody may be counted.
+        Messages in flight may be counted.
         """
 
     def close(self) -> None:
@@ -106,56 +106,57 @@ class QueueSource(Protocol):
 
 @runtime_checkable
 class FollowableLog(Protocol):
-    """A log that fetches ahead for one who stays, so that looking at it often asks nobody."""
+    """A log that fetches ahead for a long-lived reader, so that polling it causes no requests."""
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch what comes from these offsets on; called again, from these.
+        """Fetch new messages from these offsets on; another call replaces the offsets.
 
-        From then on `ends` says up to where was fetched, `earliest` what was on hold when it began, and `read` gives
-        what was fetched where it can. One thread at a time uses a log that follows.
+        From then on `ends` returns the ends of what was fetched, `earliest` returns the values at the start of
+        following, and `read` returns fetched messages where it can. Only one thread at a time may use a log that
+        follows.
         """
 
 
 class Announcements(Protocol):
-    """A descriptor that is readable once something may have been published since `take_signal` was called last."""
+    """A file descriptor that becomes readable once something may have been published since the last `take_signal`."""
 
     def fileno(self) -> int:
         """Return the descriptor."""
 
     def take_signal(self) -> bool:
-        """Return whether something was told, and forget it: who looks at the log after that misses nothing."""
+        """Return whether there was a signal, and clear it; a caller that polls the log afterwards misses nothing."""
 
 
 @runtime_checkable
 class AnnouncingLog(Protocol):
-    """A log that can tell when something was published, so that it need not be looked at all the time."""
+    """A log that signals new messages, so that it need not be polled."""
 
     def announcements(self) -> Announcements | None:
-        """Return what tells, as long as the log is open; None: it is to be looked at."""
+        """Return the signal, valid while the log is open; None: the log must be polled."""
 
 
 @runtime_checkable
 class PagedLog(Protocol):
-    """A log that keeps no keys and no headers, and gives few messages for less than a block of columns takes."""
+    """A log without keys and headers that returns a few messages more cheaply than as a block of columns."""
 
     def pages(
         self, partition: Partition, start: int, end: int
     ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
-        """Yield what `read` does, a page at a time: offset, when it was published in microseconds since 1970, body.
+        """Yield the messages of `read` a page at a time: offset, time of publishing (microseconds since 1970), body.
 
-        `end` is one that was told: that the log reaches so far is not looked at.
+        `end` must come from `ends`: it is not checked against the log.
         """
 
 
 @runtime_checkable
 class InboxLog(Protocol):
-    """A log that is filled by whoever reads it: what queues handed out."""
+    """A log that its reader fills with messages received from queues."""
 
     def take_in(self, most: int) -> int:
-        """Take up to `most` messages over from the queues, acknowledge them, and return how many came."""
+        """Receive up to `most` messages from the queues, store and acknowledge them, and return their number."""
 
     def lost_files(self, before: datetime) -> Sequence[str]:
-        """Return the files in the store that whoever took messages over left before a time, and that nothing names."""
+        """Return files that `take_in` wrote to the store before a time and that no ledger row names."""
 
 
 @runtime_checkable
@@ -165,38 +166,39 @@ class Publisher(Protocol):
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+        """Append records of (body, key) to a topic (None: the first) and return the position of each.
 
         All of them are durable when this returns. Records of one key go to one partition, in order.
-        Raises BusError if they may not all be there.
+        Raises BusError if some may not be stored.
         """
 
     def close(self) -> None:
-        """Let go of connections and files."""
+        """Close connections and files."""
 
 
 @runtime_checkable
 class SizeLimitedPublisher(Protocol):
-    """A publisher whose topics take no records above a size, which fail those that are published with them."""
+    """A publisher with a maximum record size; a larger record fails the whole call."""
 
     def most_bytes(self, topic: str) -> int | None:
-        """Return how many bytes body and key of a record may have together, as the topic is now; None: not known."""
+        """Return the current maximum size of body and key together, in bytes; None: unknown."""
 
 
 @runtime_checkable
 class TrimmableLog(Protocol):
-    """A log that drops old messages when it is told to; others do so by a retention of their own."""
+    """A log that drops old messages on request; other logs have a retention of their own."""
 
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop messages published before the aware time `before`; return how many.
 
-        Of a partition in `keep` none from that offset on. Offsets that a group has not read become gaps.
+        In a partition in `keep`, messages from that offset on are kept. Dropped offsets that a group has not read
+        become gaps.
         """
 
 
 @runtime_checkable
 class DiskBackedBus(Protocol):
-    """A bus whose events lie on a disk of this host, which may become full."""
+    """A bus on a disk of this host, which may become full."""
 
     def free_bytes(self) -> int:
-        """Return how many bytes can still be written there."""
+        """Return the free bytes of that disk."""

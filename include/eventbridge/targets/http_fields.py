@@ -1,4 +1,4 @@
-"""What a rule file says of a target of the type `http`; read wherever rules are, so it imports no more than that."""
+"""The rule-file fields of the target type `http`; imported wherever rules are read, so it stays small."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from eventbridge.targets.http_batch import BatchLimits, read_batch
 
 
 class HttpFields(Target):
-    """A URL that deliveries are sent to; without `url` the one that its connection holds.
+    """The URL that deliveries are sent to; without `url`, the one that its connection holds.
 
-    `connect_seconds` is what of an attempt connecting may take.
+    `connect_seconds` limits connecting within an attempt.
     """
 
     type: Literal["http"] = "http"
@@ -29,7 +29,7 @@ class HttpFields(Target):
 
 def _read(fields: Fields, transform: Transform | None) -> dict[str, Any]:
     allow_http = fields.flag("allow_http", default=False)
-    # a connection may hold the URL; whether it does, only a running task can see
+    # a connection may hold the URL; only a running task can read connections
     url = fields.text("url", required=not fields.has("connection"))
     if url and (problem := url_error(url, allow_http=allow_http)):
         fields.add_to("url", *problem)
@@ -57,7 +57,7 @@ def _timeouts(fields: Fields) -> dict[str, Any]:
     total = both.duration("total", 10.0, 1.0, 30.0)
     connect = both.duration("connect", 5.0, 0.1, 30.0)
     if both.has("connect") and connect > total:
-        message = f"connecting is a part of the attempt, and {write_duration(connect)} is more than the total"
+        message = f"connecting is part of the attempt: {write_duration(connect)} is more than the total"
         both.add_to("connect", message, f"Write connect: {write_duration(total)} or less")
     return {"timeout_seconds": total, "connect_seconds": connect}
 
@@ -69,7 +69,7 @@ def _takes(target: HttpFields) -> Takes:
 def _chunk_size(target: HttpFields) -> ChunkSize:
     if target.batch is None:
         return SMALL_CHUNK
-    # as many requests as without, as far as memory allows
+    # as many requests as without `batch`, as far as memory allows
     return ChunkSize(min(SMALL_CHUNK.deliveries * target.batch.count, BATCHED_CHUNK.deliveries), BATCHED_CHUNK.size)
 
 

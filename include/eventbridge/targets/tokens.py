@@ -112,9 +112,8 @@ class AccessTokens:
     ) -> str:
         """Return a token that is good for a while; `ask(seconds)` fetches one, in that time. Not the `refused` one.
 
-        Raises TokenUnavailable if there is none before `until`. A failure counts for all threads that waited for it, and for as
-        long as it took: where hundreds of targets share an endpoint that hangs, their calls would keep those of others
-        waiting.
+        Raises TokenUnavailable if there is none before `until`. A failure counts for all threads that waited, and
+        for as long as it took: if hundreds of targets share an endpoint that hangs, they would block others.
         """
         with self._lock:
             held = self._held.setdefault(client, _Held())

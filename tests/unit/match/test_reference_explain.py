@@ -7,7 +7,7 @@ from eventbridge.match.reference import UnmetCondition, explain
 from eventbridge.pattern import parse_pattern
 
 
-def findings(pattern: str, event: str) -> list[Finding]:
+def findings(pattern: str, event: str) -> list[UnmetCondition]:
     """Return what `explain` finds for two texts."""
     return explain(parse_pattern(pattern), parse_document(event))
 

@@ -1,4 +1,4 @@
-"""What tells that a bus's file was written: the system's notices of its lock file, which each writer closes at last."""
+"""Signals writes to a bus's file, by inotify on its lock file, which each writer closes after its commit."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Final
 
 _IN_CLOSE_WRITE: Final = 0x8
-#: Notices of one file that nobody has read yet are one.
+#: Unread inotify events of one file are merged into one.
 _READ_BYTES: Final = 4096
 
 
 class FileAnnouncements:
-    """Readable once a writer has closed the file at `path` since `take_signal` was called last.
+    """Readable once a writer has closed the file at `path` since the last `take_signal`.
 
-    OSError: the system has none.
+    Raises OSError if the system has no inotify.
 
-    Writers on another machine, or beyond the system's file system, are not noticed.
+    Writers on another machine are not noticed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -34,14 +34,14 @@ class FileAnnouncements:
         return self._descriptor
 
     def take_signal(self) -> bool:
-        """Return whether something was told, and forget it: who looks after that misses nothing."""
+        """Return whether there was a signal, and clear it; a caller that polls the bus afterwards misses nothing."""
         try:
             return bool(os.read(self._descriptor, _READ_BYTES))
         except BlockingIOError:
             return False
 
     def close(self) -> None:
-        """Tell nothing any more."""
+        """Close the descriptor."""
         os.close(self._descriptor)
 
 

@@ -1,7 +1,7 @@
 """The embedded bus: a durable log for one machine, one SQLite file a bus.
 
 Any number of processes may publish and read at once.
-What `publish` has returned survives kill -9 and loss of power; what it has not may or may not be there.
+Events survive kill -9 and loss of power once `publish` has returned; before that they may or may not be stored.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from eventbridge.sources.protocol import Announcements
 
 
 class EmbeddedBus(TableLog):
-    """A log source whose messages lie in `<folder>/<bus>.sqlite`; made with its topics if it is not there."""
+    """A log source in the file `<folder>/<bus>.sqlite`, which is created with its topics if it does not exist."""
 
     def __init__(
         self,
@@ -37,22 +37,22 @@ class EmbeddedBus(TableLog):
         super().__init__(bus, lambda: FileTables(self.path), topics=topics, partitions=partitions, clock=clock)
 
     def announcements(self) -> Announcements | None:
-        """Return what tells that something was published, whoever did, from now on; None: the system does not."""
+        """Return a signal of new messages from any publisher on this host; None: the system has none."""
         if self._announcements is None:
-            with suppress(OSError, AttributeError):  # a system without inotify, or without room for one more
+            with suppress(OSError, AttributeError):  # a system without inotify, or at its limit of instances
                 self._announcements = FileAnnouncements(lock_file(self.path))
         return self._announcements
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._announcements is not None:
             self._announcements.close()
         self._announcements = None
         super().close()
 
     def free_bytes(self) -> int:
-        """Return the free space of the file system that holds the file, as this user may use it."""
+        """Return the free bytes of the file's file system that this user may use."""
         try:
             return shutil.disk_usage(self.path.parent).free
         except OSError as error:
-            raise BusError(f"{self.path.parent}: {error.strerror}. Look at the disk") from None
+            raise BusError(f"{self.path.parent}: {error.strerror}. Check the disk") from None

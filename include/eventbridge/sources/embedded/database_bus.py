@@ -1,6 +1,6 @@
 """The embedded bus of several hosts: a durable log in the PostgreSQL database that holds their ledger.
 
-It is told from the bus in a file, `eventbridge.sources.embedded.bus`, by its URI alone.
+Its URI alone distinguishes it from the bus in a file, `eventbridge.sources.embedded.bus`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.embedded.server_tables import ServerTables
 from eventbridge.sources.embedded.table_log import TableLog
 
-#: How long a response of `ends` holds for one that follows the bus.
+#: How long a result of `ends` is reused while the bus is followed.
 _ENDS_HOLD_SECONDS = 0.02
 
 
 class DatabaseBus(TableLog):
-    """A log source whose messages lie on the server of a ledger; processes of any number of hosts may use it."""
+    """A log source in the database of a ledger; processes on any number of hosts may use it."""
 
     def __init__(
         self,
@@ -35,9 +35,9 @@ class DatabaseBus(TableLog):
         self._ends_until = 0.0
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition, by one short query: cheap enough to ask several times a second.
+        """Return the end offset of every partition by one short query, cheap enough for several calls a second.
 
-        Followed, it is asked so often that a response holds for some milliseconds.
+        While the bus is followed, a result is reused for some milliseconds.
         """
         if time.monotonic() < self._ends_until:
             return self._ends
@@ -47,5 +47,5 @@ class DatabaseBus(TableLog):
         return found
 
     def follow(self, _positions: Mapping[Partition, int]) -> None:
-        """Be asked for the ends hundreds of times a second."""
+        """Prepare for hundreds of calls of `ends` a second."""
         self._followed = True

@@ -1,4 +1,4 @@
-"""What a rule file says of a source of the type `embedded`; read wherever rules are, so it imports no more."""
+"""The rule-file fields of the source type `embedded`; imported wherever rules are read, so it stays small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.rule.types import SourceType
 
 
 class EmbeddedFields(Source):
-    """A log on this machine; each of its topics is made with so many partitions."""
+    """A log on this machine; `partitions` is the number of partitions that each topic is created with."""
 
     type: Literal["embedded"] = "embedded"
     partitions: int = 4

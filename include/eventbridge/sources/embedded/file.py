@@ -1,4 +1,4 @@
-"""The file below an embedded bus: made whole or not at all, opened durable, written by one process at a time.
+"""The SQLite file of an embedded bus: created atomically, opened durable, written by one process at a time.
 
 Used by `eventbridge.sources.embedded.file_tables` only.
 """
@@ -25,12 +25,12 @@ from eventbridge.private_files import close_to_others, files_of_database, make_p
 
 BUSY_SECONDS = 30.0
 
-#: "EvBu": tells an event bus from any other SQLite file.
+#: "EvBu": distinguishes an event bus from any other SQLite file.
 _APPLICATION_ID = 0x45764275
 _VERSION = 1
 
 # A position is the partition's number in the high bits and the offset in the low ones (`places`):
-# the primary key is then the row id, a range of a partition one stretch of the table, and no second index is needed.
+# the primary key is then the row id, a range of a partition is contiguous in the table, and no second index is needed.
 _SCHEMA = """
 CREATE TABLE queue (
     number            INTEGER PRIMARY KEY,
@@ -56,13 +56,13 @@ CREATE TABLE committed_offset (
 """
 _META = "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID"
 
-_DAMAGED = "Move the file away, or restore it from a backup, and look at the disk"
-_DENIED = "Let the user who runs this write to the file and to its folder"
+_DAMAGED = "Move the file away, or restore it from a backup, and check the disk"
+_DENIED = "Give the user who runs this write access to the file and its folder"
 _REMEDIES = {
-    sqlite3.SQLITE_BUSY: f"Another process held it for {BUSY_SECONDS:.0f} s: find it with fuser, end it and try again",
+    sqlite3.SQLITE_BUSY: f"Another process held it for {BUSY_SECONDS:.0f} s. Find it with fuser, end it and try again",
     sqlite3.SQLITE_CANTOPEN: _DENIED,
     sqlite3.SQLITE_CORRUPT: _DAMAGED,
-    sqlite3.SQLITE_IOERR: "Look at the disk and its free space, and try again",
+    sqlite3.SQLITE_IOERR: "Check the disk and its free space, and try again",
     sqlite3.SQLITE_NOTADB: "The file is not an event bus: move it away, or name another bus folder",
     sqlite3.SQLITE_PERM: _DENIED,
     sqlite3.SQLITE_READONLY: _DENIED,
@@ -71,9 +71,9 @@ _SYSTEM_REMEDIES = {errno.EACCES: _DENIED, errno.EPERM: _DENIED}
 
 
 class BusFile:
-    """A bus's file, open: statements in a turn of their own (`reading`) or in a durable transaction (`writing`).
+    """The open file of a bus: runs single statements (`reading`) or a durable transaction (`writing`).
 
-    The file is made if it is not there. Threads may share it; a process forked from its opener may not use it.
+    The file is created if it does not exist. Threads may share it; a process forked from its opener may not use it.
     """
 
     def __init__(self, path: Path) -> None:
@@ -88,13 +88,13 @@ class BusFile:
             raise
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         with self._turn, bus_errors(self.path):
             self._connection.close()
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
-        """Keep other threads out and turn what goes wrong into BusError; each statement sees the newest commit."""
+        """Exclude other threads and convert errors to BusError; each statement sees the newest commit."""
         if os.getpid() != self._process:
             raise BusError(f"{self.path}: this process was forked from the one that opened the bus. Open it again")
         with self._turn, bus_errors(self.path):
@@ -102,13 +102,13 @@ class BusFile:
 
     @contextlib.contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Let several statements see the bus as it is at one moment."""
+        """Let several statements see one consistent state of the bus."""
         with self.reading() as connection, _transaction(connection, "BEGIN"):
             yield connection
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Make the statements one transaction, on disk when the block has ended, undone if it raises."""
+        """Make the statements one transaction, on disk when the block ends, rolled back if it raises."""
         with self.reading() as connection, _sole_writer(self.path), _transaction(connection, "BEGIN IMMEDIATE"):
             yield connection
 
@@ -116,7 +116,7 @@ class BusFile:
         # A file that was made before buses had an identity has no table for it.
         if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):
             with self.writing() as connection:
-                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor made by another meanwhile
+                if not self.rows("SELECT 1 FROM sqlite_schema WHERE name = 'meta'"):  # nor created meanwhile
                     _give_identity(connection)
         ((identity,),) = self.rows("SELECT value FROM meta WHERE name = 'identity'")
         return str(identity)
@@ -140,7 +140,7 @@ def _transaction(connection: sqlite3.Connection, begin: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def bus_errors(path: Path) -> Iterator[None]:
-    """Turn what SQLite and the system raise into BusError with the file and a remedy."""
+    """Convert errors of SQLite and the system to BusError with the file and a remedy."""
     try:
         yield
     except sqlite3.Error as error:
@@ -152,7 +152,7 @@ def bus_errors(path: Path) -> Iterator[None]:
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise BusError(_sentence(path, full_disk(path), "")) from error
-        remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "Look at the bus folder and try again")
+        remedy = _SYSTEM_REMEDIES.get(error.errno or 0, "Check the bus folder and try again")
         raise BusError(_sentence(path, error.strerror or str(error), remedy)) from error
 
 
@@ -163,7 +163,8 @@ def _open(path: Path) -> sqlite3.Connection:
             _make_file(path)
         for each in files_of_database(path):
             close_to_others(each)
-        # Whoever made the file may not have come to this yet: no publish may be acknowledged in a file without a name.
+        # The file's creator may not have synced the folder yet, and no publish may be acknowledged in a file without a
+        # name.
         _sync(path.parent)
         connection = _connect(path)
         try:
@@ -176,14 +177,14 @@ def _open(path: Path) -> sqlite3.Connection:
 
 
 def lock_file(path: Path) -> Path:
-    """Return the file that whoever writes a bus's file opens before, and closes when what it wrote can be read."""
+    """Return the lock file that a writer of a bus opens before writing, and closes once its commit can be read."""
     return path.with_name(f"{path.name}.lock")
 
 
 @contextlib.contextmanager
 def _sole_writer(path: Path) -> Iterator[None]:
-    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3
-    # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). Under this one both have their turn.
+    # SQLite's own lock lets a commit run beside another connection's checkpoint, which in all versions before 3.51.3 #
+    # can, rarely, lose committed pages (https://sqlite.org/wal.html#walresetbug). This lock serialises the two.
     with bus_errors(path):
         descriptor = open_private(lock_file(path), os.O_RDWR)
     try:
@@ -194,7 +195,7 @@ def _sole_writer(path: Path) -> Iterator[None]:
 
 
 def _wait_for(descriptor: int, path: Path) -> None:
-    # flock has no time limit of its own.
+    # flock has no timeout.
     deadline = time.monotonic() + BUSY_SECONDS
     while True:
         try:
@@ -210,7 +211,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _make_durable(connection: sqlite3.Connection) -> None:
-    # FULL: a commit returns when the log is on disk. 16 MiB of log between checkpoints is three times as fast as 4.
+    # FULL: a commit returns when the log is on disk. Checkpoints every 16 MiB are three times as fast as every 4.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA wal_autocheckpoint = 4000")
     connection.execute("PRAGMA journal_size_limit = 67108864")
@@ -229,7 +230,7 @@ def _check_version(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _make_file(path: Path) -> None:
-    # Made under another name and linked into place: several processes may come at once, and each finds it whole.
+    # Created under another name and linked into place: of several processes that start at once, each finds it complete.
     draft = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         os.close(open_private(draft, os.O_RDWR | os.O_EXCL))  # SQLite's own mode is for all; -wal and -shm follow it

@@ -14,7 +14,7 @@ from eventbridge.sources.embedded.tables import End, Message
 
 
 class FileTables:
-    """The tables in a file, which is made if it is not there: `tables.Tables`."""
+    """The tables in a file, which is created if it does not exist; implements `tables.Tables`."""
 
     place = "file"
 
@@ -25,16 +25,16 @@ class FileTables:
         self.identity = self._file.identity
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._file.close()
 
     def snapshot(self) -> contextlib.AbstractContextManager[object]:
-        """Let several questions see the bus as it is at one moment."""
+        """Let several queries see one consistent state of the bus."""
         return self._file.snapshot()
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[FileWriter]:
-        """Be the file's only writer for the block, on disk when it has ended, undone if it raises."""
+        """Make the block one transaction of the file's only writer, on disk when it ends, rolled back if it raises."""
         with self._file.writing() as connection:
             yield FileWriter(connection)
 
@@ -47,18 +47,18 @@ class FileTables:
         return self._file.rows("SELECT number, end_offset FROM queue")
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a partition that is held, and its end."""
+        """Return the first offset that a partition still holds, and its end offset."""
         ((first, end),) = self._file.rows("SELECT first_offset, end_offset FROM queue WHERE number = ?", (number,))
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a message that is held was published."""
+        """Return when a stored message was published."""
         place = position(number, offset)
         return int(self._file.rows("SELECT published_at FROM message WHERE position = ?", (place,))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return the first messages of a range, no more than a page."""
-        # A cursor left open would keep the write-ahead log from being cut for as long as the caller takes.
+        """Return the first page of messages of a range."""
+        # An open cursor would keep the write-ahead log from being truncated while the caller processes the page.
         page: list[tuple[int, int, bytes]] = []
         size = 0
         with self._file.reading() as connection:
@@ -76,25 +76,25 @@ class FileTables:
         return page
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each partition that a consumer group has an offset of."""
+        """Return number and committed offset of each partition of a consumer group."""
         return self._file.rows("SELECT queue, next_offset FROM committed_offset WHERE consumer_group = ?", (group,))
 
 
 class FileWriter:
-    """One transaction of the file's only writer, which has no need to lock anything: `tables.Writer`."""
+    """One transaction of the file's only writer, which needs no row locks; implements `tables.Writer`."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
 
     def lock_bus(self) -> None:
-        """Do nothing: nobody else writes."""
+        """Do nothing: there is no other writer."""
 
     def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Make queues, each by its topic and its id."""
+        """Create partitions, each by its topic and id."""
         self._connection.executemany("INSERT INTO queue (topic, queue_id) VALUES (?, ?)", partitions)
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Return where partitions end."""
+        """Return the ends of partitions."""
         rows = self._connection.execute("SELECT number, end_offset, last_published_at FROM queue")
         return {number: End(offset, at) for number, offset, at in rows if number in numbers}
 
@@ -104,7 +104,7 @@ class FileWriter:
         self._connection.executemany("INSERT INTO message (position, published_at, body) VALUES (?, ?, ?)", rows)
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have partitions end elsewhere."""
+        """Set the ends of partitions."""
         self._connection.executemany(
             "UPDATE queue SET end_offset = ?, last_published_at = ? WHERE number = ?",
             [(*end, number) for number, end in ends.items()],
@@ -119,10 +119,10 @@ class FileWriter:
         )
 
     def lock_partition(self, number: int) -> None:
-        """Do nothing: nobody else writes."""
+        """Do nothing: there is no other writer."""
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition with first <= offset < end; return their number."""
         cursor = self._connection.execute(
             "DELETE FROM message WHERE position >= ? AND position < ?", (position(number, first), position(number, end))
         )

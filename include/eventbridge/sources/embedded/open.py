@@ -1,4 +1,4 @@
-"""Opens an embedded bus: beside the ledger, in a file of one host or on the server that several share."""
+"""Opens an embedded bus: in a file of this host, or in the ledger's database that several hosts share."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from eventbridge.sources.protocol import LogSource
 
 
 def open_embedded(opening: Opening[EmbeddedFields]) -> LogSource:
-    """Open the bus, made if it is not there; raises BusError if it cannot be.
+    """Open the bus, and create it if it does not exist; raises BusError on failure.
 
-    With a ledger in PostgreSQL it lies in that database, so that what all hosts publish meets; else in the bus folder.
+    With a ledger in PostgreSQL the bus is in that database, shared by all hosts; otherwise in the bus folder.
     """
     source, url = opening.source, opening.settings.ledger_url
     if url.startswith("postgres"):
-        from eventbridge.sources.embedded.database_bus import DatabaseBus  # only then is psycopg needed
+        from eventbridge.sources.embedded.database_bus import DatabaseBus  # psycopg is only needed here
 
         return DatabaseBus(url, opening.bus, topics=source.topics, partitions=source.partitions, clock=opening.clock)
     folder = Path(opening.settings.bus_folder)

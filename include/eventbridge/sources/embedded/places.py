@@ -1,4 +1,4 @@
-"""Where a message of an embedded bus lies in its file, and which partition takes it."""
+"""Computes the row id of a message in the bus's file, and the partition of a key."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def partition_of_key(key: str, partitions: int) -> int:
-    """Return which of a topic's partitions takes the records of a key; the same in every process and version."""
+    """Return the index of the partition for a key; the same in every process and version."""
     return zlib.crc32(key.encode("utf-8", "surrogatepass")) % partitions
 
 
@@ -28,5 +28,5 @@ def offset_of(position: int) -> int:
 
 
 def microseconds(at: datetime) -> int:
-    """Return an aware time as whole microseconds since 1970, UTC."""
+    """Return an aware time as whole microseconds since 1970 (UTC)."""
     return (at - _EPOCH) // _MICROSECOND

@@ -1,4 +1,4 @@
-"""The connection below an embedded bus that lives on a PostgreSQL server: tables, transactions, a server that restarts.
+"""The connection of an embedded bus on a PostgreSQL server: schema, transactions, reconnection after a restart.
 
 Used by `eventbridge.sources.embedded.server_tables` only.
 """
@@ -57,7 +57,7 @@ CREATE TABLE IF NOT EXISTS {SCHEMA}.committed_offset (
     PRIMARY KEY (consumer_group, queue)
 );
 """
-#: Which advisory lock keeps two processes from making the tables at once: any number that nobody else takes.
+#: The advisory lock that keeps two processes from creating the tables at once: an arbitrary number.
 _MAKING_LOCK = 5_311_007_322_684_716_162
 
 _SETTINGS = f"""
@@ -70,14 +70,14 @@ SELECT set_config('lock_timeout', '{BUSY_SECONDS:.0f}s', false),
 """
 
 
-#: Of a connection, unless the ledger's URL has them otherwise.
+#: Defaults of a connection; the ledger's URL may override them.
 _OPTIONS: Mapping[str, Any] = {"connect_timeout": 10, "application_name": "eventbridge bus", **NOTICES_DEATH}
 
 
 class BusServer:
-    """One bus on a server: statements in a turn of their own (`rows`), or in a durable transaction (`writing`).
+    """One bus on a server: runs single statements (`rows`), or a durable transaction (`writing`).
 
-    Threads may share it; a process forked from its opener may not use it. A server that restarts is waited for.
+    Threads may share it; a process forked from its opener may not use it. It waits for a server that restarts.
     """
 
     def __init__(self, url: str, bus: str) -> None:
@@ -98,12 +98,12 @@ class BusServer:
             raise
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         with self._turn:
             self._connection.close()
 
     def rows(self, statement: str, values: Sequence[Any] = ()) -> list[Any]:
-        """Return the rows of one statement that only reads; it is asked again where the connection was lost."""
+        """Return the rows of one read-only statement; it is repeated if the connection was lost."""
         with self._alone():
             try:
                 return self._connection.execute(statement, values).fetchall()
@@ -115,7 +115,7 @@ class BusServer:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """Let several statements see the bus as it is at one moment."""
+        """Let several statements see one consistent state of the bus."""
         with self._alone():
             self._begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
             try:
@@ -125,10 +125,10 @@ class BusServer:
 
     @contextmanager
     def writing(self) -> Iterator[Connection[Any]]:
-        """Make the statements one transaction, durable when the block has ended, undone if it raises.
+        """Make the statements one transaction, durable when the block ends, rolled back if it raises.
 
-        Only its beginning is repeated where the connection was lost: then nothing has been done yet. Of a commit whose
-        response is lost nobody knows, and BusError says that what was published may be there.
+        Only BEGIN is repeated if the connection was lost: nothing has been done by then. If the response to a commit is
+        lost, its result is unknown, and BusError says that the events may have been published.
         """
         with self._alone():
             # each statement sees what others have committed by then: rows are locked before they are decided by
@@ -168,9 +168,9 @@ class BusServer:
         try:
             yield
         except Error as error:
-            told = " ".join(str(error).split())
+            reason = " ".join(str(error).split())
             raise BusError(
-                f"{self.uri}: {told}. Make sure that the server is up and that the ledger's user may use the schema "
+                f"{self.uri}: {reason}. Check that the server is up and that the ledger's user may use the schema "
                 f"{SCHEMA}, then run this again"
             ) from error
 
@@ -204,7 +204,7 @@ class BusServer:
 
 
 def _parts(url: str) -> Mapping[str, Any]:
-    """Return libpq's options of a ledger's URL, read by the rules by which the ledger reads it."""
+    """Return libpq's options of a ledger's URL, parsed as the ledger parses it."""
     parsed = make_url(url).set(drivername="postgresql+psycopg")
     _, options = parsed.get_dialect()().create_connect_args(parsed)
     return dict(options)

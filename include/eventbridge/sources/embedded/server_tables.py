@@ -1,4 +1,4 @@
-"""The tables of an embedded bus on a PostgreSQL server, beside those of other buses."""
+"""The tables of an embedded bus on a PostgreSQL server, which it shares with other buses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from psycopg import Connection
 from eventbridge.sources.embedded.server import SCHEMA, BusServer
 from eventbridge.sources.embedded.tables import PAGE_BYTES, PAGE_MESSAGES, End, Message
 
-#: A page: so many messages, of which those go out whose bodies fit; the size of a body is known without reading it.
+#: A page: a number of messages, cut where their bodies exceed the page size; the size of a body is known without
+#: reading it.
 _PAGE = (
     "SELECT place, published_at, body FROM (SELECT *, sum(octet_length(body)) OVER (ORDER BY place) AS so_far FROM ("
     f"SELECT * FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s ORDER BY place "
@@ -19,7 +20,7 @@ _PAGE = (
 
 
 class ServerTables:
-    """The tables on a server, made if they are not there: `tables.Tables`."""
+    """The tables on a server, created if they do not exist; implements `tables.Tables`."""
 
     place = "database"
 
@@ -30,16 +31,16 @@ class ServerTables:
         self.identity = self._server.identity
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._server.close()
 
     def snapshot(self) -> AbstractContextManager[object]:
-        """Let several questions see the bus as it is at one moment."""
+        """Let several queries see one consistent state of the bus."""
         return self._server.snapshot()
 
     @contextmanager
     def writing(self) -> Iterator[ServerWriter]:
-        """Make the block one transaction, durable when it has ended, undone if it raises."""
+        """Make the block one transaction, durable when it ends, rolled back if it raises."""
         with self._server.writing() as connection:
             yield ServerWriter(connection, self._bus)
 
@@ -52,45 +53,45 @@ class ServerTables:
         return self._server.rows(f"SELECT number, end_offset FROM {SCHEMA}.queue WHERE bus = %s", (self._bus,))
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a partition that is held, and its end."""
+        """Return the first offset that a partition still holds, and its end offset."""
         query = f"SELECT first_offset, end_offset FROM {SCHEMA}.queue WHERE number = %s"
         ((first, end),) = self._server.rows(query, (number,))
         return first, end
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a message that is held was published."""
+        """Return when a stored message was published."""
         query = f"SELECT published_at FROM {SCHEMA}.message WHERE queue = %s AND place = %s"
         return int(self._server.rows(query, (number, offset))[0][0])
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return the first messages of a range, no more than a page."""
+        """Return the first page of messages of a range."""
         return self._server.rows(_PAGE, (number, start, end))
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each partition that a consumer group has an offset of."""
+        """Return number and committed offset of each partition of a consumer group."""
         query = f"SELECT queue, next_offset FROM {SCHEMA}.committed_offset WHERE consumer_group = %s"
         return self._server.rows(query, (group,))
 
 
 class ServerWriter:
-    """One transaction on the server, beside those of others: `tables.Writer`."""
+    """One transaction on the server, concurrent with others; implements `tables.Writer`."""
 
     def __init__(self, connection: Connection, bus: str) -> None:
         self._connection = connection
         self._bus = bus
 
     def lock_bus(self) -> None:
-        """Keep others from making partitions."""
+        """Keep other transactions from creating partitions."""
         self._connection.execute(f"SELECT name FROM {SCHEMA}.bus WHERE name = %s FOR UPDATE", (self._bus,))
 
     def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Make queues, each by its topic and its id."""
+        """Create partitions, each by its topic and id."""
         statement = f"INSERT INTO {SCHEMA}.queue (bus, topic, queue_id) VALUES (%s, %s, %s)"
         with self._connection.cursor() as cursor:
             cursor.executemany(statement, [(self._bus, topic, queue_id) for topic, queue_id in partitions])
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Keep others from publishing to queues, and return where these end."""
+        """Keep other transactions from publishing to partitions, and return the ends of these."""
         rows = self._connection.execute(
             f"SELECT number, end_offset, last_published_at FROM {SCHEMA}.queue WHERE number = ANY(%s) "
             "ORDER BY number FOR UPDATE",
@@ -107,7 +108,7 @@ class ServerWriter:
                 copy.write_row(message)
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have partitions end elsewhere."""
+        """Set the ends of partitions."""
         statement = f"UPDATE {SCHEMA}.queue SET end_offset = %s, last_published_at = %s WHERE number = %s"
         with self._connection.cursor() as cursor:
             cursor.executemany(statement, [(*end, number) for number, end in ends.items()])
@@ -119,15 +120,15 @@ class ServerWriter:
             "VALUES (%s, %s, %s, %s) ON CONFLICT (consumer_group, queue) "
             "DO UPDATE SET next_offset = excluded.next_offset, committed_at = excluded.committed_at"
         )
-        with self._connection.cursor() as cursor:  # in one order, or two could wait for each other
+        with self._connection.cursor() as cursor:  # in a fixed order, or two transactions could deadlock
             cursor.executemany(statement, [(group, number, offset, at) for number, offset in sorted(offsets.items())])
 
     def lock_partition(self, number: int) -> None:
-        """Keep others from trimming a partition."""
+        """Keep other transactions from trimming a partition."""
         self._connection.execute(f"SELECT number FROM {SCHEMA}.queue WHERE number = %s FOR UPDATE", (number,))
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition with first <= offset < end; return their number."""
         gone = f"DELETE FROM {SCHEMA}.message WHERE queue = %s AND place >= %s AND place < %s"
         count = self._connection.execute(gone, (number, first, end)).rowcount
         self._connection.execute(f"UPDATE {SCHEMA}.queue SET first_offset = %s WHERE number = %s", (end, number))

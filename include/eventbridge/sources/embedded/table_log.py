@@ -1,4 +1,4 @@
-"""The embedded bus over its tables: which partition takes a message, what is read, and what a trim drops."""
+"""The embedded bus over its tables: chooses partitions, reads ranges, trims."""
 
 from __future__ import annotations
 
@@ -17,20 +17,19 @@ from eventbridge.sources.embedded.places import microseconds, partition_of_key
 from eventbridge.sources.embedded.tables import End, Message, Tables, Writer
 from eventbridge.sources.messages import message_block
 
-#: A trim lets publishers in after each of these.
+#: A trim drops this many messages per transaction, so that publishers need not wait long.
 TRIM_MESSAGES = 10_000
 
-#: What a bus may be called.
+#: Valid names of a bus.
 _BUS_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 
 
 class TableLog:
-    """A log source whose messages lie in tables; its topics are made if they are not there.
+    """A log source in tables; its topics are created if they do not exist.
 
-    Sees and makes the topics it is given and no others. `partitions` is how many partitions a topic gets when it is
-    made; a topic that is there keeps what it has.
-    Threads may share an instance; a process forked from one must open its own.
-    Raises BusError with a remedy where the tables cannot be opened, read or written.
+    It uses only the topics it is given. `partitions` is the number of partitions of a new topic; an existing topic
+    keeps its own. Threads may share an instance; a process forked from one must open its own.
+    Raises BusError with a remedy if the tables cannot be opened, read or written.
     """
 
     kind: Literal["log"] = "log"
@@ -66,16 +65,16 @@ class TableLog:
         self.close()
 
     def close(self) -> None:
-        """Let go of the tables."""
+        """Close the tables."""
         self._tables.close()
 
     @property
     def uri(self) -> str:
-        """Return where the tables lie: the URI of a file or of a database; never user and password."""
+        """Return the URI of the file or database, without user and password."""
         return self._tables.uri
 
     def identities(self) -> Mapping[str, str]:
-        """Return for each topic the UUID that the bus was given when it was made; a copy of it has the same."""
+        """Return the UUID that the bus was given when it was created, by topic; a copy of the bus has the same."""
         return dict.fromkeys(self._topics, self._tables.identity)
 
     def partitions(self) -> Sequence[Partition]:
@@ -91,22 +90,22 @@ class TableLog:
         return self._tables.bounds(self._number(partition))[1]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition, by one short query: cheap enough to ask several times a second."""
+        """Return the end offset of every partition by one short query, cheap enough for several calls a second."""
         return {self._partitions[number]: end for number, end in self._tables.ends() if number in self._partitions}
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
-        with self._tables.snapshot():  # a trim in the middle of the search would take away what it looks at
+        with self._tables.snapshot():  # a trim during the search would remove the messages it compares
             return self._first_since(self._number(partition), microseconds(at))
 
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+        """Append records of (body, key) to a topic (None: the first) and return the position of each.
 
-        All of them are durable when this returns, and none of them is there if it raises before its commit.
-        Records of one key go to one partition, in order; records without one take turns.
-        A message's time is never before that of its predecessor in the partition, whatever the clock does.
+        All of them are durable when this returns; none is stored if it raises before its commit.
+        Records of one key go to one partition, in order; records without one are distributed round-robin.
+        Times within a partition never decrease, even if the clock is set back.
         """
         topic = self._topics[0] if topic is None else topic
         partitions = [partition for partition in self.partitions() if partition.topic == topic]
@@ -122,21 +121,22 @@ class TableLog:
     def read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield every message still held with start <= offset < end, in order, a page as one block of `MESSAGES`.
 
-        An offset that is in no block is a gap: retention has dropped it. Keys are not kept, and there are no headers.
-        Raises OffsetGapError if `end` lies beyond the end of the partition: this is not the log it was planned on.
+        An offset that is in no block is a gap: retention has dropped it. Keys are not stored, and there are no headers.
+        Raises OffsetGapError if `end` lies beyond the end of the partition: the range was planned on another log.
         """
         log_end, tables = self.end(partition), self._tables
         if end > log_end:
             raise OffsetGapError(
-                f"{tables.name}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} are wanted, and it ends at "
-                f"{log_end}: the bus was replaced by an older or empty one. Put the right {tables.place} back"
+                f"{tables.name}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} were "
+                f"requested, but the partition ends at {log_end}: the bus was replaced by an older or empty one. "
+                f"Restore the right {tables.place}"
             )
         return (message_block(*zip(*page, strict=True)) for page in self.pages(partition, start, end))
 
     def pages(
         self, partition: Partition, start: int, end: int
     ) -> Generator[Sequence[tuple[int, int, bytes]], None, None]:
-        """Yield offset, time and body of what `read` gives, a page at a time; `end` is not looked at."""
+        """Yield offset, time and body of the messages of `read`, a page at a time; `end` is not checked."""
         number = self._number(partition)
         while start < end:
             fault_points.reach("bus.read")
@@ -152,7 +152,7 @@ class TableLog:
         return {self._partitions[number]: offset for number, offset in found if number in self._partitions}
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Record offsets (next to read) for a group, durably; the last one written counts, be it lower or higher."""
+        """Record offsets (next to read) for a group, durably; the last write wins, even with a lower offset."""
         now = microseconds(self._clock())
         of_number = {self._number(partition): offset for partition, offset in offsets.items()}
         fault_points.reach("bus.commit")
@@ -163,8 +163,8 @@ class TableLog:
     def trim(self, before: datetime, keep: Mapping[Partition, int] | None = None) -> int:
         """Drop the messages of the topics that were published before the aware time `before`; return how many.
 
-        Of a partition in `keep` none from that offset on. Read or not: offsets that a group has not read become gaps.
-        A file keeps its size and uses the room again.
+        In a partition in `keep`, messages from that offset on are kept. Dropped offsets that a group has not read
+        become gaps. A file keeps its size and reuses the space.
         """
         kept = {self._number(partition): offset for partition, offset in (keep or {}).items()}
         return sum(self._trim_partition(number, microseconds(before), kept.get(number)) for number in self._partitions)
@@ -175,8 +175,8 @@ class TableLog:
         if not missing:
             return found
         with self._tables.writing() as writer:
-            writer.lock_bus()  # or two that ask for different numbers of partitions would both have their way
-            made = {partition.topic for partition in self._select_partitions()}  # by another process meanwhile
+            writer.lock_bus()  # or two processes with different numbers of partitions would both create theirs
+            made = {partition.topic for partition in self._select_partitions()}  # created by another process meanwhile
             writer.make_partitions(
                 (topic, each) for topic in missing if topic not in made for each in range(partitions)
             )
@@ -236,7 +236,7 @@ class TableLog:
 def _places(
     partitions: Sequence[Partition], ends: dict[Partition, int], keys: Sequence[str | None]
 ) -> list[tuple[Partition, int]]:
-    """Return which partition and offset each record gets, by its key or in turn, and move `ends` on."""
+    """Return partition and offset of each record, by its key or round-robin, and advance `ends`."""
     turn = sum(ends.values())
     places: list[tuple[Partition, int]] = []
     for key in keys:

@@ -1,4 +1,4 @@
-"""What an embedded bus asks of the tables that hold its partitions, messages and offsets, wherever these lie."""
+"""The protocol of the tables of an embedded bus: partitions, messages and offsets, in a file or a database."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE_BYTES = 4 * 1024 * 1024
 
 
 class Message(NamedTuple):
-    """A message in its partition, which has a number; `published_at` is in microseconds since 1970."""
+    """A message and the number of its partition; `published_at` is in microseconds since 1970."""
 
     partition: int
     offset: int
@@ -21,44 +21,44 @@ class Message(NamedTuple):
 
 
 class End(NamedTuple):
-    """Where a partition ends: the next offset, and when its last message was published."""
+    """The end of a partition: its next offset, and the time of its last message."""
 
     offset: int
     published_at: int
 
 
 class Writer(Protocol):
-    """One transaction. What it has locked stays as it is until that ends."""
+    """One transaction; rows that it locked do not change until it ends."""
 
     def lock_bus(self) -> None:
-        """Keep others from making partitions."""
+        """Keep other transactions from creating partitions."""
 
     def make_partitions(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Make partitions, each by its topic and its id."""
+        """Create partitions, each by its topic and id."""
 
     def lock_ends(self, numbers: Sequence[int]) -> Mapping[int, End]:
-        """Keep others from publishing to partitions, and return where these end."""
+        """Keep other transactions from publishing to partitions, and return the ends of these."""
 
     def append(self, messages: Iterator[Message]) -> None:
         """Add messages."""
 
     def move_ends(self, ends: Mapping[int, End]) -> None:
-        """Have partitions end elsewhere."""
+        """Set the ends of partitions."""
 
     def commit_offsets(self, group: str, offsets: Mapping[int, int], at: int) -> None:
         """Record offsets of a consumer group."""
 
     def lock_partition(self, number: int) -> None:
-        """Keep others from trimming a partition."""
+        """Keep other transactions from trimming a partition."""
 
     def drop(self, number: int, first: int, end: int) -> int:
-        """Drop the messages of a partition from `first` to `end`, which is excluded; return how many there were."""
+        """Drop the messages of a partition with first <= offset < end; return their number."""
 
 
 class Tables(Protocol):
-    """The tables of one bus; threads may share them. Raises BusError with a remedy where they cannot be used.
+    """The tables of one bus; threads may share them. Raises BusError with a remedy if they cannot be used.
 
-    `name` is theirs in messages to people, `place` what they lie in: a file, a database. Partitions have numbers.
+    `name` and `place` (a file, a database) are for messages to users. Partitions are numbered.
     """
 
     name: str
@@ -67,16 +67,16 @@ class Tables(Protocol):
 
     @property
     def uri(self) -> str:
-        """Return where they lie, without a secret."""
+        """Return their URI, without a secret."""
 
     def close(self) -> None:
-        """Let go of them."""
+        """Close them."""
 
     def snapshot(self) -> AbstractContextManager[object]:
-        """Let several questions see the bus as it is at one moment."""
+        """Let several queries see one consistent state of the bus."""
 
     def writing(self) -> AbstractContextManager[Writer]:
-        """Make what the writer is told one transaction, durable when the block has ended, undone if it raises."""
+        """Make the block one transaction, durable when it ends, rolled back if it raises."""
 
     def partitions(self) -> Iterable[tuple[str, int, int]]:
         """Return topic, id and number of each partition."""
@@ -85,13 +85,13 @@ class Tables(Protocol):
         """Return number and end offset of each partition, by one short query."""
 
     def bounds(self, number: int) -> tuple[int, int]:
-        """Return the first offset of a partition that is held, and its end."""
+        """Return the first offset that a partition still holds, and its end offset."""
 
     def published_at(self, number: int, offset: int) -> int:
-        """Return when a message that is held was published."""
+        """Return when a stored message was published."""
 
     def page(self, number: int, start: int, end: int) -> Sequence[tuple[int, int, bytes]]:
-        """Return offset, time and body of the first messages with start <= offset < end, no more than a page."""
+        """Return offset, time and body of the first page of messages with start <= offset < end."""
 
     def committed(self, group: str) -> Iterable[tuple[int, int]]:
-        """Return number and offset of each partition that a consumer group has an offset of."""
+        """Return number and committed offset of each partition of a consumer group."""

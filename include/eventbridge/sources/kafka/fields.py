@@ -1,4 +1,4 @@
-"""What a rule file says of a source of the type `kafka`; read wherever rules are, so it imports no more."""
+"""The rule-file fields of the source type `kafka`; imported wherever rules are read, so it stays small."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from eventbridge.sources.broker_fields import WORDS, read_broker_fields
 
 
 class KafkaFields(Source):
-    """Topics of a Kafka cluster; `connection` names where it is and who we are to it."""
+    """Topics of a Kafka cluster; `connection` holds its address and our credentials."""
 
     type: Literal["kafka"] = "kafka"
     connection: str = ""

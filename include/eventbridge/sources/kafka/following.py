@@ -1,4 +1,4 @@
-"""Follows partitions of Kafka: what comes is fetched by the client's own threads, and no look asks the brokers."""
+"""Follows partitions of Kafka: the client's threads fetch new messages, so that polling causes no requests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from eventbridge.model.partition import Partition
 from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
 from eventbridge.sources.kafka.reading import BLOCK_MESSAGES, READING, as_blocks, refuse_final
 
-#: How long brokers hold a fetch that finds nothing.
+#: How long brokers hold a fetch that finds nothing (`fetch.wait.max.ms`).
 _FETCH_WAIT_MS: Final = 500
-_DOING: Final = "to follow its topics"
+_DOING: Final = "cannot follow its topics"
 
 
 class PartitionFollower:
-    """A consumer of some partitions from given offsets on; it joins no group. One thread at a time uses it."""
+    """A consumer of partitions from given offsets on, without a group; only one thread at a time may use it."""
 
     def __init__(self, settings: Mapping[str, Any], positions: Mapping[Partition, int]) -> None:
         self._servers = str(settings["bootstrap.servers"])
@@ -34,12 +34,12 @@ class PartitionFollower:
                 [TopicPartition(partition.topic, partition.partition_id, at) for partition, at in positions.items()]
             )
         except KafkaException as error:
-            raise bus_error(self._servers, "to open a client", error.args[0]) from None
+            raise bus_error(self._servers, "cannot open a client", error.args[0]) from None
 
     def ends(self) -> dict[Partition, int]:
-        """Return up to where each partition was fetched; waits for nothing.
+        """Return the offset up to which each partition was fetched; never waits.
 
-        The client tells where a partition ends, so that offsets without a message count as fetched.
+        The client reports the end of a partition, so that offsets without a message count as fetched.
         """
         while self._size < MOST_BYTES and (found := self._consumer.consume(BLOCK_MESSAGES, 0)):
             for message in found:
@@ -49,15 +49,15 @@ class PartitionFollower:
         return {partition: fetched.end for partition, fetched in self._fetched.items()}
 
     def holds(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether everything of a range was fetched and is still here."""
+        """Return whether a whole range was fetched and is still kept."""
         return partition in self._fetched and self._fetched[partition].holds(start, end)
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
-        """Yield the messages of a range that was fetched; what lies before it is forgotten."""
+        """Yield the fetched messages of a range, and drop those before it."""
         yield from as_blocks(self._fetched[partition].take(start, end))
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     @property

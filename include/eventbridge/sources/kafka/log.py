@@ -1,7 +1,7 @@
-"""Topics of a Kafka cluster as a log: what lies where, who has come how far, and what is read and published.
+"""Topics of a Kafka cluster as a log: offsets, reading by range, publishing.
 
-What a transaction did not commit, and what marks its end, are gaps as those of compaction are: offsets without an
-event. A partition's end is where the oldest open transaction begins, so what is read of a range never changes.
+Aborted messages and transaction markers are gaps, as those of compaction are: offsets without an event. A partition
+ends at its last stable offset, so the content of a range never changes.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from eventbridge.sources.kafka.following import PartitionFollower
 from eventbridge.sources.kafka.publishing import IdempotentPublisher
 from eventbridge.sources.kafka.reading import RangeConsumer
 
-#: How long what is known of the topics' partitions holds where only their ends are asked for.
+#: How long the list of partitions is cached for `ends`.
 _PARTITIONS_HOLD_SECONDS: Final = 5.0
 
-#: How long what a partition holds is taken for what it held: what is dropped meanwhile the client tells of.
+#: How long the bounds of a partition are cached for `read`; the client reports messages that were dropped meanwhile.
 _BOUNDS_HOLD_SECONDS: Final = 1.0
 
-#: How long a topic's largest message is taken for what it was.
+#: How long a topic's max.message.bytes is cached.
 _SIZES_HOLD_SECONDS: Final = 60.0
-#: What a batch of one record has around its body and key at the most: 61 bytes, lengths, and our header.
+#: The maximum overhead of a batch of one record around body and key: 61 bytes, lengths, and our header.
 _AROUND_BYTES: Final = 61 + 20 + 60
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -39,15 +39,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class KafkaLog:
-    """A log source, and a publisher, of some topics of a cluster; it makes none.
+    """A log source and publisher of topics of a cluster; it never creates topics.
 
-    `settings` are those of a client, by `kafka.settings.client_settings`. Nothing is asked before it is needed.
-    Threads may share an instance, but one reads at a time; a process forked from one must open its own.
-    Raises BusError with a remedy where the brokers do not respond, or refuse.
+    `settings` are those of a client, by `kafka.settings.client_settings`. It connects on first use.
+    Threads may share an instance, but only one may read at a time; a forked process must open its own.
+    Raises BusError with a remedy if the brokers do not respond, or refuse.
     """
 
     kind: Literal["log"] = "log"
-    #: How long a caller that looks several times a second may take the response of `ends` for today's.
+    #: How long a caller that polls several times a second may reuse the result of `ends`.
     ends_hold_seconds = 1.0
 
     def __init__(self, settings: Mapping[str, Any], topics: Sequence[str], *, clock: Callable[[], datetime]) -> None:
@@ -56,7 +56,7 @@ class KafkaLog:
         self._asking = BrokerQueries(settings)
         self._reading: RangeConsumer | None = None
         self._following: PartitionFollower | None = None
-        self._earliest: dict[Partition, int] = {}  # of what it follows
+        self._earliest: dict[Partition, int] = {}  # of the followed partitions
         self._publishing = IdempotentPublisher(settings, clock, self._most_together)
         self._partitions: frozenset[Partition] = frozenset()
         self._partitions_until = 0.0
@@ -69,13 +69,13 @@ class KafkaLog:
         return f"kafka://{self._asking.servers}"
 
     def identities(self) -> Mapping[str, str]:
-        """Return the cluster's id and the topic's own, by topic: a topic that is made again has another."""
-        asked = self._asking.responses(lambda client: {0: client.describe_cluster()}, "to ask for the cluster's id")
+        """Return the ids of cluster and topic, by topic: a topic that is created again has another."""
+        asked = self._asking.responses(lambda client: {0: client.describe_cluster()}, "cannot read the cluster's id")
         cluster = asked[0].cluster_id
         return {name: f"{cluster}/{topic.topic_id}" for name, topic in self._described().items()}
 
     def partitions(self) -> Sequence[Partition]:
-        """Return the partitions of the topics, as they are now."""
+        """Return the current partitions of the topics."""
         found = [
             Partition(name, "", partition.id)
             for name, topic in self._described().items()
@@ -85,7 +85,7 @@ class KafkaLog:
         return sorted(found)
 
     def earliest(self, partition: Partition) -> int:
-        """Return the first offset still held (the end offset if the partition is empty), when it began to follow it."""
+        """Return the first offset still held (the end offset if none), as of the start of following."""
         known = self._earliest.get(partition)
         return known if known is not None else self._offsets([partition], OffsetSpec.earliest())[partition]
 
@@ -94,10 +94,10 @@ class KafkaLog:
         return self._offsets([partition], OffsetSpec.latest())[partition]
 
     def ends(self) -> Mapping[Partition, int]:
-        """Return the end offset of every partition, by one question to each broker that leads some of them.
+        """Return the end offset of every partition, by one request to each leader.
 
-        A partition that appears is among them after a few seconds; `partitions` knows it at once. Of what it follows up
-        to where that was fetched.
+        A new partition is included after a few seconds; `partitions` includes it at once. For followed partitions the
+        result is the offset up to which they were fetched.
         """
         if self._following is not None:
             return self._following.ends()
@@ -106,7 +106,7 @@ class KafkaLog:
         return self._offsets(sorted(self._partitions), OffsetSpec.latest())
 
     def follow(self, positions: Mapping[Partition, int]) -> None:
-        """Fetch from these offsets on, beside: `ends` and `read` then tell and give what was fetched."""
+        """Fetch from these offsets on in the background; `ends` and `read` then use what was fetched."""
         self._unfollow()
         earliest = self._offsets(sorted(positions), OffsetSpec.earliest())
         begins = {partition: max(offset, earliest[partition]) for partition, offset in positions.items()}
@@ -114,7 +114,7 @@ class KafkaLog:
 
     def offset_at(self, partition: Partition, at: datetime) -> int:
         """Return the offset of the first message published at or after the aware time `at` (the end if none is)."""
-        since = -((_EPOCH - at) // _MILLISECOND)  # the next whole one: brokers know no shorter times
+        since = -((_EPOCH - at) // _MILLISECOND)  # rounded up: brokers count milliseconds
         found = self._offsets([partition], OffsetSpec.for_timestamp(max(0, since)))[partition]
         return found if found >= 0 else self.end(partition)
 
@@ -129,18 +129,18 @@ class KafkaLog:
         begin, log_end = self._bounds(partition, end)
         if end > log_end:
             raise OffsetGapError(
-                f"{self.uri}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} are wanted, and it ends at "
-                f"{log_end}: the topic was made again, or lost messages when its leader was lost. "
-                "Let the topic have back what it had, or give the rules a runner of a new name"
+                f"{self.uri}: offsets {start} to {end} of {partition.topic}/{partition.partition_id} were requested, "
+                f"but the partition ends at {log_end}: the topic was created again, or lost messages with its leader. "
+                "Restore the topic, or give the rules a runner with a new name"
             )
         if self._reading is None:
             self._reading = RangeConsumer(self._settings)
         return self._reading.blocks(partition, max(start, begin), end)
 
     def _bounds(self, partition: Partition, end: int) -> tuple[int, int]:
-        """Return what a partition holds, as it was within the last second if that tells of `end`.
+        """Return the bounds of a partition, cached for a second if they include `end`.
 
-        A range is read file by file, and to ask each time takes longer than to read a small one.
+        A range is read file by file, and a request for each would take longer than reading a small file.
         """
         begin, log_end, until = self._held_bounds.get(partition, (0, 0, 0.0))
         if end > log_end or time.monotonic() > until:
@@ -151,10 +151,10 @@ class KafkaLog:
     def publish(
         self, records: Sequence[tuple[bytes, str | None]], topic: str | None = None
     ) -> list[tuple[Partition, int]]:
-        """Append records of (body, key) to a topic (the first one if None) and return where each of them lies.
+        """Append records of (body, key) to a topic (None: the first) and return the position of each.
 
         All in-sync replicas have them when this returns. A record's key decides its partition as librdkafka's default
-        does; records without one take turns. Raises BusError if some may not be there.
+        partitioner does; records without one are distributed round-robin. Raises BusError if some may not be stored.
         """
         topic = self._topics[0] if topic is None else topic
         if topic not in self._topics:
@@ -162,9 +162,9 @@ class KafkaLog:
         return self._publishing.publish([partition for partition in self._known() if partition.topic == topic], records)
 
     def most_bytes(self, topic: str) -> int | None:
-        """Return how many bytes body and key of a record may have, by the topic's max.message.bytes a minute ago.
+        """Return the maximum bytes of body and key of a record, by the topic's max.message.bytes (cached for a minute).
 
-        None: it is not known, as the login may not describe the topic's configuration, or nobody responds.
+        None: unknown, as the login may not describe the topic's configuration, or no broker responds.
         """
         known = self._most_bytes.get(topic)
         if known is None or time.monotonic() > known[1]:
@@ -178,7 +178,7 @@ class KafkaLog:
     def _ask_most(self, topic: str) -> int | None:
         asked = ConfigResource(ResourceType.TOPIC, topic)
         try:
-            doing = f"to ask how large messages of {topic!r} may be"
+            doing = f"cannot read max.message.bytes of {topic!r}"
             responses = self._asking.responses(lambda client: client.describe_configs([asked]), doing)
         except BusError:
             return None
@@ -186,9 +186,10 @@ class KafkaLog:
         return max(0, int(found["max.message.bytes"].value) - _AROUND_BYTES)
 
     def committed(self, group: str) -> Mapping[Partition, int]:
-        """Return the offsets that the cluster has on record for a consumer group, for the partitions of the topics."""
+        """Return the offsets that the cluster stores for a consumer group, for the partitions of the topics."""
         parts = [TopicPartition(partition.topic, partition.partition_id) for partition in self._known()]
-        place, doing = ConsumerGroupTopicPartitions(group, parts), f"to ask how far the group {group!r} has come"
+        place = ConsumerGroupTopicPartitions(group, parts)
+        doing = f"cannot read the committed offsets of the group {group!r}"
         asked = self._asking.responses(lambda client: client.list_consumer_group_offsets([place]), doing)
         (response,) = asked.values()
         self._refuse_failed(response.topic_partitions, doing)
@@ -199,7 +200,7 @@ class KafkaLog:
         }
 
     def commit(self, group: str, offsets: Mapping[Partition, int]) -> None:
-        """Record offsets (next to read) for a group without joining it; the last one written counts."""
+        """Record offsets (next to read) for a group without joining it; the last write wins."""
         for partition in offsets:
             self._check(partition)
         fault_points.reach("bus.commit")
@@ -207,14 +208,14 @@ class KafkaLog:
             parts = [
                 TopicPartition(partition.topic, partition.partition_id, offset) for partition, offset in offsets.items()
             ]
-            place, doing = ConsumerGroupTopicPartitions(group, parts), f"to commit for the group {group!r}"
+            place, doing = ConsumerGroupTopicPartitions(group, parts), f"cannot commit for the group {group!r}"
             asked = self._asking.responses(lambda client: client.alter_consumer_group_offsets([place]), doing)
             (response,) = asked.values()
             self._refuse_failed(response.topic_partitions, doing)
         fault_points.reach("bus.commit.done")
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._publishing.close()
         self._unfollow()
         if self._reading is not None:
@@ -228,7 +229,7 @@ class KafkaLog:
 
     def _described(self) -> dict[str, Any]:
         named = TopicCollection(list(self._topics))
-        doing = f"to ask about the topics {', '.join(map(repr, self._topics))}"
+        doing = f"cannot describe the topics {', '.join(map(repr, self._topics))}"
         return self._asking.responses(lambda client: client.describe_topics(named), doing)
 
     def _known(self) -> Sequence[Partition]:
@@ -246,7 +247,7 @@ class KafkaLog:
         asked = {TopicPartition(partition.topic, partition.partition_id): spec for partition in partitions}
         level = IsolationLevel.READ_COMMITTED
         responses = self._asking.responses(
-            lambda client: client.list_offsets(asked, isolation_level=level), "to ask for offsets", of_known=True
+            lambda client: client.list_offsets(asked, isolation_level=level), "cannot read offsets", of_known=True
         )
         return {Partition(part.topic, "", part.partition): int(info.offset) for part, info in responses.items()}
 

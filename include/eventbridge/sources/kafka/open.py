@@ -14,7 +14,7 @@ except ModuleNotFoundError as error:
 
 
 def open_kafka(opening: Opening[KafkaFields]) -> KafkaLog:
-    """Open the source's topics; nothing is asked of the brokers yet. Raises ConnectionUnusable."""
+    """Open the source's topics, without a request to the brokers yet. Raises ConnectionUnusable."""
     source = opening.source
     settings = client_settings(opening.connections(source.connection))
     return KafkaLog(settings, source.topics, clock=opening.clock)

@@ -1,4 +1,4 @@
-"""Publishes to topics of a Kafka cluster, and waits until every record is there."""
+"""Publishes to topics of a Kafka cluster, and waits until every record is stored."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SETTINGS: Final[Mapping[str, Any]] = {
     "message.max.bytes": 16 << 20,
     "linger.ms": 2,
 }
-#: What goes together at the most, as librdkafka has it; brokers refuse a batch that is larger than one message may be.
+#: librdkafka's default for the size of a batch; brokers refuse a batch above max.message.bytes.
 _BATCH_BYTES: Final = 1_000_000
-#: What tells other consumers that a message is a whole CloudEvent.
+#: The header that tells other consumers that a message is a CloudEvent in structured mode.
 _HEADERS: Final = [("content-type", b"application/cloudevents+json; charset=UTF-8")]
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,12 +35,12 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 class IdempotentPublisher:
-    """An idempotent producer, opened when it is first used; threads may share it."""
+    """An idempotent producer, opened on first use; threads may share it."""
 
     def __init__(
         self, settings: Mapping[str, Any], clock: Callable[[], datetime], most_bytes: Callable[[], int | None]
     ) -> None:
-        """`most_bytes` says how large a batch of messages may be, None: not known; it is asked once."""
+        """`most_bytes` returns the maximum size of a batch, None: unknown; it is called once."""
         self._settings = settings
         self._most_bytes = most_bytes
         self._clock = clock
@@ -52,7 +52,7 @@ class IdempotentPublisher:
     def publish(
         self, partitions: Sequence[Partition], records: Sequence[tuple[bytes, str | None]]
     ) -> list[tuple[Partition, int]]:
-        """Append records to the partitions of one topic, by key or in turn, and return where each of them lies."""
+        """Append records to the partitions of one topic, by key or round-robin, and return the position of each."""
         fault_points.reach("bus.publish")
         producer = self._open()
         at = (self._clock() - _EPOCH) // _MILLISECOND
@@ -60,17 +60,19 @@ class IdempotentPublisher:
         for index, (body, key) in enumerate(records):
             number = next(self._turns) % len(partitions) if key is None else partition_of_key(key, len(partitions))
             raw = None if key is None else key.encode("utf-8", "surrogatepass")
-            self._send(producer, partitions[number], (body, raw, at), sent.told(index, partitions[number]))
+            self._send(producer, partitions[number], (body, raw, at), sent.callback(index, partitions[number]))
         while sent.left and self._trouble.final is None:
             producer.poll(0.05)
         failed = self._trouble.final if sent.left else sent.failed
         if failed is not None:
-            raise bus_error(str(self._settings["bootstrap.servers"]), f"to publish to {partitions[0].topic!r}", failed)
+            raise bus_error(
+                str(self._settings["bootstrap.servers"]), f"cannot publish to {partitions[0].topic!r}", failed
+            )
         fault_points.reach("bus.publish.done")
         return sent.places()
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._producer = None
 
     def _open(self) -> Producer:
@@ -82,7 +84,7 @@ class IdempotentPublisher:
             return self._producer
 
     def _send(
-        self, producer: Producer, partition: Partition, record: tuple[bytes, bytes | None, int], told: Any
+        self, producer: Producer, partition: Partition, record: tuple[bytes, bytes | None, int], callback: Any
     ) -> None:
         body, key, at = record
         end = time.monotonic() + RESPONSE_SECONDS
@@ -93,19 +95,19 @@ class IdempotentPublisher:
                     body,
                     key,
                     partition=partition.partition_id,
-                    on_delivery=told,
+                    on_delivery=callback,
                     timestamp=at,
                     headers=_HEADERS,
                 )
                 return
-            except BufferError:  # its partition is full: let it send
+            except BufferError:  # the client's queue is full: let it send
                 producer.poll(0.05)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError._UNKNOWN_PARTITION and time.monotonic() < end:
-                    self._learn(producer, partition.topic)  # it was added since the client looked
+                    self._learn(producer, partition.topic)  # the partition was added since the client's last refresh
                     continue
                 servers = str(self._settings["bootstrap.servers"])
-                raise bus_error(servers, f"to publish to {partition.topic!r}", error.args[0]) from None
+                raise bus_error(servers, f"cannot publish to {partition.topic!r}", error.args[0]) from None
 
     def _learn(self, producer: Producer, topic: str) -> None:
         with suppress(KafkaException):
@@ -113,7 +115,7 @@ class IdempotentPublisher:
 
 
 class _Acknowledgements:
-    """What becomes of the records of one call; told by whichever thread polls the producer."""
+    """The delivery reports of one call's records; filled by whichever thread polls the producer."""
 
     def __init__(self, number: int) -> None:
         self.failed: KafkaError | None = None
@@ -123,11 +125,11 @@ class _Acknowledgements:
 
     @property
     def left(self) -> int:
-        """How many were not told of yet."""
+        """The number of records without a report."""
         return self._left
 
-    def told(self, index: int, partition: Partition) -> Callable[[KafkaError | None, Message], None]:
-        """Return what is called once it is known where a record lies, or why it does not."""
+    def callback(self, index: int, partition: Partition) -> Callable[[KafkaError | None, Message], None]:
+        """Return the delivery callback of a record."""
 
         def note(error: KafkaError | None, message: Message) -> None:
             with self._lock:
@@ -140,8 +142,8 @@ class _Acknowledgements:
         return note
 
     def places(self) -> list[tuple[Partition, int]]:
-        """Return where each record lies, in order."""
+        """Return the position of each record, in order."""
         found = [place for place in self._places if place is not None]
         if len(found) < len(self._places):
-            raise BusError("Kafka did not say where each record lies")
+            raise BusError("Kafka did not return the position of each record")
         return found

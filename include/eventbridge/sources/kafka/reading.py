@@ -23,60 +23,59 @@ from eventbridge.sources.messages import message_block
 BLOCK_MESSAGES: Final = 5_000
 BLOCK_BYTES: Final = 4 << 20
 
-#: How long the brokers may say nothing while a range is being read.
+#: How long the brokers may be silent while a range is read.
 SILENCE_SECONDS: Final = 30.0
 
 _WAIT_SECONDS: Final = 0.5
 
-#: Times of messages are dates that `datetime` knows, a year from its limits: ages are added to them.
+#: Valid times of messages are within `datetime`'s limits, less a year: ages are added to them.
 _FIRST_MILLISECOND: Final = int(datetime(2, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 _END_MILLISECOND: Final = int(datetime(9999, 1, 1, tzinfo=UTC).timestamp()) * 1_000
 
-#: Settings of a client that reads what it is told, and joins no group.
+#: Settings of a client that reads assigned partitions, without a group.
 READING: Final[Mapping[str, Any]] = {
-    "group.id": "eventbridge-reads-by-range",  # a client must have one; it joins none and commits nothing
+    "group.id": "eventbridge-reads-by-range",  # required by the client, which joins no group and commits nothing
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": True,
     "auto.offset.reset": "error",
     "isolation.level": "read_committed",
     "fetch.wait.max.ms": 100,
-    # By default a client whose partition is full looks again after a second, and the reader waits that long for
-    # nothing.
+    # By default a client whose queue was full fetches again after a second, and the reader would wait that long.
     "fetch.partition.backoff.ms": 5,
     "max.partition.fetch.bytes": 4 << 20,
-    # What was fetched beyond a range's end is thrown away; a block is read while the next two are fetched.
+    # Messages fetched beyond a range's end are discarded; a block is read while the next two are fetched.
     "queued.max.messages.kbytes": 8 << 10,
 }
 
 
 @dataclass
 class _Range:
-    """The range that is being read: blocks that were fetched and not taken, and the one that was taken last.
+    """The range being read: blocks that were fetched and not yet returned, and the last one returned.
 
-    `fetched` is what the client gave already and was not looked at; of a range that is over, what lies behind it.
+    `fetched` holds messages that were not examined yet; after the end of the range, those behind it.
     """
 
     partition: Partition
     end: int
     fetched: list[Message] = field(default_factory=list)
     is_over: bool = False
-    is_log_over: bool = False  # it was the client that told of the end, and it tells of one once
+    is_log_over: bool = False  # the end was reported by the client, which reports it once
     blocks: deque[pa.RecordBatch] = field(default_factory=deque)
     last: pa.RecordBatch | None = None
 
-    def goes_on(self, partition: Partition, start: int, end: int) -> bool:
-        """Return whether what is wanted is the rest of this range, from within, or right behind, the last block."""
+    def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
+        """Return whether a range is the rest of this one, from within or right behind the last block."""
         if self.last is None or (self.partition, self.end) != (partition, end):
             return False
         return bool(self.last["offset"][0].as_py() < start <= self.last["offset"][-1].as_py() + 1)
 
     def is_before(self, partition: Partition, start: int) -> bool:
-        """Return whether the client stands where another range begins: right behind this one, all of which it gave."""
+        """Return whether the client is positioned at another range: right behind this one, read to its end."""
         return (self.partition, self.end) == (partition, start) and self.is_over and not self.is_log_over
 
     def rest_from(self, start: int) -> pa.RecordBatch | None:
-        """Return what the last block has from an offset on, None if that is nothing."""
+        """Return the rest of the last block from an offset on, None if empty."""
         if self.last is None or self.last["offset"][-1].as_py() < start:
             return None
         taken = int(np.searchsorted(self.last["offset"].to_numpy(), start))
@@ -84,7 +83,7 @@ class _Range:
 
 
 class RangeConsumer:
-    """A consumer that is told what to read; one range at a time."""
+    """A consumer that reads one range at a time."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._servers = str(settings["bootstrap.servers"])
@@ -93,25 +92,25 @@ class RangeConsumer:
         try:
             self._consumer = Consumer({**settings, **QUIET, **READING, "error_cb": self._trouble})
         except KafkaException as error:
-            raise bus_error(self._servers, "to open a client", error.args[0]) from None
+            raise bus_error(self._servers, "cannot open a client", error.args[0]) from None
 
     def blocks(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         """Yield the messages of a partition with start <= offset < end that are still there.
 
-        The end of the partition, which the client tells of, ends it where the last offsets hold no message. A client
-        that stopped within a block and goes on from there, or behind the range, loses nothing that was fetched.
+        If the last offsets hold no message, the end of the partition that the client reports ends the range. A reader
+        that stopped within a block and continues there, or behind the range, reuses what was fetched.
         """
         if start >= end:
             return
         fault_points.reach("bus.read")
-        if self._range is None or not self._range.goes_on(partition, start, end):
+        if self._range is None or not self._range.is_continued_by(partition, start, end):
             self._range = self._begun(partition, start, end)
         reading = self._range
         if (rest := reading.rest_from(start)) is not None:
             yield rest
         while reading.blocks or not reading.is_over:
             if not reading.blocks:
-                self._fetch(reading, f"to read {partition.topic}/{partition.partition_id} from {start} to {end}")
+                self._fetch(reading, f"cannot read {partition.topic}/{partition.partition_id} from {start} to {end}")
             if reading.blocks:
                 reading.last = reading.blocks.popleft()
                 yield reading.last
@@ -123,10 +122,10 @@ class RangeConsumer:
         return _Range(partition, end)
 
     def _fetch(self, reading: _Range, place: str) -> None:
-        """Take up what comes next of a range: a block's worth of messages, or fewer where it ends."""
+        """Fetch the next messages of a range: one block, or fewer at its end."""
         found: list[Message] = []
         size = 0
-        self._range = None  # unless all goes well: what was fetched by then would be passed over
+        self._range = None  # reset on error: messages fetched so far would be skipped
         while not reading.is_over and size < BLOCK_BYTES and len(found) < BLOCK_MESSAGES:
             more = self._sorted_out(reading, place)
             found += more
@@ -135,11 +134,11 @@ class RangeConsumer:
         reading.blocks.extend(as_blocks(found))
 
     def close(self) -> None:
-        """Let go of the brokers."""
+        """Close the connections to the brokers."""
         self._consumer.close()
 
     def _next(self, place: str) -> list[Message]:
-        """Return what is there, having waited for one message; raises BusError after too long a silence."""
+        """Wait for one message and return all that are available; raises BusError after too long a silence."""
         silence_ends = time.monotonic() + SILENCE_SECONDS
         while (first := self._consumer.poll(_WAIT_SECONDS)) is None:
             if self._trouble.final is not None:
@@ -149,7 +148,7 @@ class RangeConsumer:
         return [first, *self._consumer.consume(BLOCK_MESSAGES, 0)]
 
     def _sorted_out(self, reading: _Range, place: str) -> list[Message]:
-        """Return what comes next of a range, and note whether it is over."""
+        """Return the messages that belong to a range, and note whether it is complete."""
         messages = reading.fetched or self._next(place)
         reading.fetched = []
         found: list[Message] = []
@@ -173,11 +172,12 @@ class RangeConsumer:
 
 
 def refuse_final(servers: str, error: KafkaError, place: str) -> None:
-    """Raise BusError for an error that ends a reading; the end of a partition does not, nor what is over soon."""
+    """Raise BusError for a fatal error; the end of a partition and transient errors are not fatal."""
     if error.code() == KafkaError._PARTITION_EOF or (error.retriable() and not error.fatal()):
         return
     if error.code() == KafkaError._AUTO_OFFSET_RESET:
-        raise BusError(f"Kafka at {servers}: {place}: the topic has meanwhile dropped where this begins. Run it again")
+        why = "the topic meanwhile dropped the first offset of the range"
+        raise BusError(f"Kafka at {servers}: {place}: {why}. Run it again")
     raise bus_error(servers, place, error)
 
 
@@ -204,7 +204,7 @@ def _block(messages: Sequence[Message]) -> pa.RecordBatch:
 
 def _microseconds(message: Message) -> int:
     kind, milliseconds = message.timestamp()
-    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, also from a producer that
-    # counts in other units: a number that is not a date counts as no time.
+    # Messages of clients older than Kafka 0.10 have no time. Brokers accept any number, also in wrong units: a number
+    # that is not a date counts as no time.
     is_a_time = kind != TIMESTAMP_NOT_AVAILABLE and _FIRST_MILLISECOND <= milliseconds < _END_MILLISECOND
     return milliseconds * 1_000 if is_a_time else 0

@@ -12,12 +12,12 @@ import pyarrow as pa
 
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
+from eventbridge.rocketmq.bus_errors import bus_error
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import IncomingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.reading import followed
-from eventbridge.rocketmq.told import bus_error
 from eventbridge.sources.fetched import MOST_BYTES, FetchedMessages
 from eventbridge.sources.rocketmq.blocks import blocks_of
 
@@ -50,7 +50,7 @@ class PartitionFollower:
             thread.start()
 
     def ends(self) -> dict[Partition, int]:
-        """Return up to where each partition was fetched; waits for nothing. Raises BusError where no broker responds."""
+        """Return the offset up to which each partition was fetched; never waits. Raises BusError if no broker is up."""
         if self._threads and len(self._failed) == len(self._threads):
             raise next(iter(self._failed.values()))
         with self._lock:
@@ -78,7 +78,7 @@ class PartitionFollower:
             try:
                 self._follow(broker, partitions)
             except RemotingError as error:
-                self._failed[broker] = bus_error(self._servers, f"to follow partitions of {broker}", error)
+                self._failed[broker] = bus_error(self._servers, f"cannot follow partitions of {broker}", error)
                 log.warning("%s", self._failed[broker])
                 self._over.wait(_AGAIN_SECONDS)
 

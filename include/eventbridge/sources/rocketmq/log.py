@@ -16,10 +16,10 @@ import pyarrow as pa
 from eventbridge import fault_points
 from eventbridge.errors import BusError, OffsetGapError
 from eventbridge.model.partition import Partition
+from eventbridge.rocketmq.bus_errors import as_bus_errors
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.queues import TopicQueue
 from eventbridge.rocketmq.remoting.settings import ClientSettings
-from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.sources.rocketmq.bodies import blocks_of_bodies
 from eventbridge.sources.rocketmq.following import PartitionFollower
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
@@ -70,7 +70,7 @@ class RocketmqLog:
         """
         found: list[Partition] = []
         for topic in self._topics:
-            with self._doing(f"to ask about the topic {topic!r}"):
+            with self._doing(f"cannot look up the topic {topic!r}"):
                 found += [Partition(*partition) for partition in self._client.queues(topic)]
         found = [partition for partition in found if not self._client.is_away(partition.broker)] or found
         self._partitions, self._partitions_until = frozenset(found), time.monotonic() + _PARTITIONS_HOLD_SECONDS
@@ -80,12 +80,12 @@ class RocketmqLog:
         """Return the first offset still held (the end offset if the partition is empty), when it began to follow it."""
         if (known := self._earliest.get(partition)) is not None:
             return known
-        with self._doing(f"to ask where {_name(partition)} begins"):
+        with self._doing(f"cannot read the begin offset of {_name(partition)}"):
             return self._client.earliest(self._checked(partition))
 
     def end(self, partition: Partition) -> int:
         """Return the offset up to which a partition can be read."""
-        with self._doing(f"to ask where {_name(partition)} ends"):
+        with self._doing(f"cannot read the end offset of {_name(partition)}"):
             return self._client.end(self._checked(partition))
 
     def ends(self) -> Mapping[Partition, int]:
@@ -97,7 +97,7 @@ class RocketmqLog:
         if self._following is not None:
             return self._following.ends()
         known = self._known()
-        with self._doing("to ask where partitions end"):
+        with self._doing("cannot read the end offsets"):
             found = self._client.ends([TopicQueue(*partition) for partition in known])
         return {Partition(*partition): offset for partition, offset in found.items()}
 
@@ -112,7 +112,7 @@ class RocketmqLog:
         """Return the offset of the first message stored at or after the aware time `at` (the end if none is)."""
         since = max(0, -((_EPOCH - at) // _MILLISECOND))  # the next whole one: brokers know no shorter times
         asked = self._checked(partition)
-        with self._doing(f"to ask for offsets of {_name(partition)} by time"):
+        with self._doing(f"cannot look up offsets of {_name(partition)} by time"):
             end, first = self._client.end(asked), self._client.earliest(asked)
             found = max(first, self._client.offset_at(asked, since))
             # brokers of some versions respond with the last message before that time
@@ -130,9 +130,9 @@ class RocketmqLog:
         log_end = self.end(partition)
         if end > log_end:
             raise OffsetGapError(
-                f"{self.uri}: offsets {start} to {end} of {_name(partition)} are wanted, and it ends at {log_end}: the "
-                "topic was made again, or its broker lost messages. "
-                "Let the topic have back what it had, or give the rules a runner of a new name"
+                f"{self.uri}: offsets {start} to {end} of {_name(partition)} were requested, but the partition "
+                f"ends at {log_end}: the topic was created again, or its broker lost messages. "
+                "Restore the topic, or give the rules a runner with a new name"
             )
         return self._read(partition, max(start, self.earliest(partition)), end)
 
@@ -151,7 +151,7 @@ class RocketmqLog:
 
     def committed(self, group: str) -> Mapping[Partition, int]:
         """Return the offsets that the brokers have on record for a consumer group, for the partitions of the topics."""
-        with self._doing(f"to ask how far the group {group!r} has come"):
+        with self._doing(f"cannot read the committed offsets of the group {group!r}"):
             asked = {partition: self._client.committed(group, TopicQueue(*partition)) for partition in self._known()}
         return {partition: offset for partition, offset in asked.items() if offset is not None}
 
@@ -159,7 +159,7 @@ class RocketmqLog:
         """Record offsets (next to read) for a group, which no consumer need have joined; the last one counts."""
         asked = {self._checked(partition): offset for partition, offset in offsets.items()}
         fault_points.reach("bus.commit")
-        with self._doing(f"to commit for the group {group!r}"):
+        with self._doing(f"cannot commit for the group {group!r}"):
             for partition, offset in asked.items():
                 self._client.commit(group, partition, offset)
         fault_points.reach("bus.commit.done")
@@ -178,7 +178,7 @@ class RocketmqLog:
     def _read(self, partition: Partition, start: int, end: int) -> Iterator[pa.RecordBatch]:
         fault_points.reach("bus.read")
         if start < end:
-            with self._doing(f"to read {_name(partition)} from {start} to {end}"):
+            with self._doing(f"cannot read {_name(partition)} from {start} to {end}"):
                 yield from self._ranges.blocks(partition, start, end)
 
     def _pulled(self, partition: Partition, start: int, end: int) -> Blocks:

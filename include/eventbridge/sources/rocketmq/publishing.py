@@ -10,11 +10,11 @@ from typing import Final
 
 from eventbridge import fault_points
 from eventbridge.model.partition import Partition
+from eventbridge.rocketmq.bus_errors import as_bus_errors
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.messages import OutgoingMessage
 from eventbridge.rocketmq.remoting.queues import TopicQueue, queue_of_key
-from eventbridge.rocketmq.told import as_bus_errors
 
 #: What goes out together: a broker takes 4 MiB at a time unless its settings say otherwise.
 _BATCH_BYTES: Final = 256 << 10
@@ -42,7 +42,7 @@ class MessagePublisher:
         """Append records to the partitions of a topic, by key or in turn, and return where each of them lies."""
         fault_points.reach("bus.publish")
         places: dict[int, tuple[Partition, int]] = {}
-        with as_bus_errors(self._servers, f"to publish to {topic!r}"):
+        with as_bus_errors(self._servers, f"cannot publish to {topic!r}"):
             for partition, mine in self._by_partition(self._partitions(topic), records).items():
                 for part in _parts(mine):
                     offsets = self._send(partition, [message for _, message in part])

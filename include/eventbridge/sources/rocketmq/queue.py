@@ -11,10 +11,10 @@ import pyarrow as pa
 from eventbridge import fault_points
 from eventbridge.errors import BusError
 from eventbridge.model.partition import Partition
+from eventbridge.rocketmq.bus_errors import as_bus_errors
 from eventbridge.rocketmq.remoting.client import Client
 from eventbridge.rocketmq.remoting.popping import MOST_AT_ONCE, PopConsumer, PoppedMessage
 from eventbridge.rocketmq.remoting.settings import ClientSettings
-from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.sources.messages import RECEIVED
 from eventbridge.sources.rocketmq.blocks import headers_of
 from eventbridge.sources.rocketmq.publishing import MessagePublisher
@@ -65,7 +65,7 @@ class RocketmqQueue:
         """Return up to `at_most` messages that brokers hand out now, as one block of `RECEIVED`."""
         fault_points.reach("bus.receive")
         found: list[PoppedMessage] = []
-        with self._doing("to receive messages of"):
+        with self._doing("cannot receive messages of"):
             for broker in self._popping.brokers():
                 empty = 0
                 while empty < _EMPTY_RESPONSES and len(found) < at_most and _size(found) < _BLOCK_BYTES:
@@ -76,19 +76,19 @@ class RocketmqQueue:
 
     def extend(self, receipts: Sequence[str]) -> list[str]:
         """Extend the visibility timeout of messages, and return what acknowledges each of them then."""
-        with self._doing("to keep back messages of"):
+        with self._doing("cannot extend the visibility timeout of messages of"):
             return self._popping.extend(receipts)
 
     def acknowledge(self, receipts: Sequence[str]) -> None:
         """Tell the brokers that messages need not be handed out again; receipts that ran out are ignored."""
         fault_points.reach("bus.acknowledge")
-        with self._doing("to acknowledge messages of"):
+        with self._doing("cannot acknowledge messages of"):
             self._popping.acknowledge(receipts)
         fault_points.reach("bus.acknowledge.done")
 
     def waiting(self) -> int:
         """Return about how many messages nobody has acknowledged."""
-        with self._doing("to ask how many messages wait in"):
+        with self._doing("cannot count the messages in"):
             return self._popping.waiting()
 
     def publish(

@@ -29,7 +29,7 @@ class _StoppedRange:
     last: pa.RecordBatch
     holds_until: float
 
-    def goes_on(self, partition: Partition, start: int, end: int) -> bool:
+    def is_continued_by(self, partition: Partition, start: int, end: int) -> bool:
         """Return whether what is wanted is the rest of this range, from within its last block or right behind it."""
         return (
             (self.partition, self.end) == (partition, end)
@@ -54,7 +54,7 @@ class RangeReader:
         """Yield the blocks of a range, by the pulls of the one before if this is its rest."""
         stopped = self._swapped(None)
         rest: pa.RecordBatch | None = None
-        if stopped is not None and stopped.goes_on(partition, start, end):
+        if stopped is not None and stopped.is_continued_by(partition, start, end):
             blocks, rest = stopped.blocks, stopped.rest_from(start)
         else:
             if stopped is not None:

@@ -90,7 +90,7 @@ class SqsQueue:
     def extend(self, receipts: Sequence[str]) -> list[str]:
         """Extend the visibility timeout of messages; their receipts stay the same."""
         more = {"VisibilityTimeout": self._invisible}
-        with self._doing("keep back messages of"):
+        with self._doing("extend the visibility timeout of messages of"):
             self._in_batches(self._client.change_message_visibility_batch, receipts, more)
         return list(receipts)
 
@@ -104,7 +104,7 @@ class SqsQueue:
     def waiting(self) -> int:
         """Return about how many messages wait, without those that are just with somebody."""
         names = ["ApproximateNumberOfMessages"]
-        with self._doing("ask how many messages wait in"):
+        with self._doing("count the messages in"):
             found = self._client.get_queue_attributes(QueueUrl=self._queue_url(), AttributeNames=names)
             return int(found["Attributes"][names[0]])
 
@@ -137,7 +137,8 @@ class SqsQueue:
             said = error.response.get("Error", {})
             remedy = _REMEDIES.get(said.get("Code", ""), "")
             raise BusError(
-                f"SQS at {self._place}: to {what} the queue {self._name!r}: {said.get('Code')}: {said.get('Message')}. "
+                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: "
+                + f"{said.get('Code')}: {said.get('Message')}. "
                 + (f"{remedy}." if remedy else "")
             ) from None
         except NoCredentialsError:
@@ -146,12 +147,12 @@ class SqsQueue:
             ) from None
         except BotoCoreError as error:
             raise BusError(
-                f"SQS at {self._place}: to {what} the queue {self._name!r}: {error}. "
+                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: {error}. "
                 "Correct endpoint_url and region_name in the connection's extra, or wait until it responds"
             ) from None
         except (KeyError, TypeError, ValueError) as error:
             raise BusError(
-                f"SQS at {self._place}: to {what} the queue {self._name!r}: a response that was cut short, or is "
+                f"SQS at {self._place}: cannot {what} the queue {self._name!r}: a response that was cut short, or is "
                 f"not SQS's ({error}). Correct endpoint_url in the connection's extra, or wait until it responds"
             ) from None
 

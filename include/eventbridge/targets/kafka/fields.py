@@ -1,4 +1,4 @@
-"""What a rule file says of a target of the type `kafka`; read wherever rules are, so it imports no more than that."""
+"""The rule-file fields of the target type `kafka`; imported wherever rules are read, so it stays small."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class KafkaTarget:
         asking = BrokerQueries(settings)
         named = TopicCollection([self._topic])
         try:
-            asking.responses(lambda client: client.describe_topics(named), f"to ask about the topic {self._topic!r}")
+            asking.responses(lambda client: client.describe_topics(named), f"cannot look up the topic {self._topic!r}")
         except BusError as error:
             return str(error)
         return None

@@ -9,9 +9,9 @@ from typing import Final
 from eventbridge.errors import BusError
 from eventbridge.fault_points import reach
 from eventbridge.model.response import Response
+from eventbridge.rocketmq.bus_errors import as_bus_errors
 from eventbridge.rocketmq.remoting.errors import RemotingError
 from eventbridge.rocketmq.remoting.settings import ClientSettings
-from eventbridge.rocketmq.told import as_bus_errors
 from eventbridge.targets.protocol import Request
 from eventbridge.targets.rocketmq.lines import SendConnections
 from eventbridge.targets.rocketmq.messages import message_of
@@ -68,7 +68,7 @@ class RocketmqTarget:
     def check(self) -> str | None:
         """Return why the topic cannot be sent to: name servers, brokers, login, topic."""
         try:
-            with as_bus_errors(self._servers, f"to ask about the topic {self._topic!r}"):
+            with as_bus_errors(self._servers, f"cannot look up the topic {self._topic!r}"):
                 self._lines.client.greet(self._topic)
         except BusError as error:
             return str(error)

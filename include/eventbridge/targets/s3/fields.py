@@ -1,4 +1,4 @@
-"""What a rule file says of a target of the type `s3`; read wherever rules are, so it imports no more than that."""
+"""The rule-file fields of the target type `s3`; imported wherever rules are read, so it stays small."""
 
 from __future__ import annotations
 
