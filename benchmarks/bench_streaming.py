@@ -147,7 +147,8 @@ def write_rules(folder: Path, receiver: CompiledReceiver, files: Path, runners: 
         target = http if load.target == "http" else f'{{type: file, path: "{files / runner}.jsonl"}}'
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{runner}.yaml").write_text(
-            f"buses: {{{runner}: {{source: {{type: embedded, start_at: earliest, partitions: 4, topics: [events]}}}}}}\n"
+            f"buses: {{{runner}: {{source: "
+            "{type: embedded, start_at: earliest, partitions: 4, topics: [events]}}}\n"
             f"runners: {{{runner}: {{mode: {mode}}}}}\n"
             f"rules: {{{runner}: {{bus: {runner}, pattern: {{type: [bench]}}, targets: {{one: {target}}}}}}}\n"
         )

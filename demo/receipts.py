@@ -1,4 +1,4 @@
-"""Compares the reconciliation with what the targets themselves have: the receiver's own record, and the files' lines."""
+"""Compares the reconciliation with what the targets received: the receiver's own record, and the lines of files."""
 
 from __future__ import annotations
 

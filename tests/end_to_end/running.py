@@ -40,7 +40,7 @@ Found = TypeVar("Found")
 
 @dataclass
 class Running:
-    """One running environment: drive it by `airflow` and `publish`, look at it by `runtime` and the receiver's record."""
+    """One running environment: drive it by `airflow` and `publish`, read it by `runtime` and the receiver's record."""
 
     services: Services
     airflow: Airflow

@@ -204,7 +204,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def site(tmp_path: Path, clock: Clock) -> Iterator[Site]:
-    """An installation with the bus `orders` (two partitions, start_at earliest) and four rules of the runner `orders`."""
+    """An installation: the bus `orders` (two partitions, start_at earliest), and four rules of the runner `orders`."""
     site = Site(
         tmp_path / "home", clock, {"EVENTBRIDGE_DISK_MIN_FREE_SIZE": "0", "EVENTBRIDGE_ALLOW_ADDRESSES": ADDRESSES}
     )

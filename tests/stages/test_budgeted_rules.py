@@ -1,4 +1,4 @@
-"""Budgeted rules have a budget: what does not fit is routed later, in the slow lane, and all is reconciled throughout."""
+"""Budgeted rules: events over the budget are routed later, in the slow lane, and every batch is reconciled."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_a_program_that_fixes_itself_is_used_for_what_waits(place: Place, order:
 
 
 def test_what_is_too_old_ends_as_a_dead_letter(place: Place, order: Order, clock: Any) -> None:
-    """Deferred matches past the longest maximum age of the rule's targets are dead-lettered unseen, whole and by name."""
+    """Deferred matches past the longest maximum age of the rule's targets are dead-lettered untried, each by name."""
     place.program("loop")
     place.publish(order, 10, 10, 10, poison=[0])
     runtime = place.runtime()

@@ -246,7 +246,8 @@ def _deliver(runtime: Runtime, request: Replay, spark: str | None, *, as_json: b
         show_json(_document(request, account))
     else:
         print_line(
-            f"{request.state}: {counted(batches, 'batch', 'batches')}, {counted(account.taken, 'event', 'events')} taken: "
+            f"{request.state}: {counted(batches, 'batch', 'batches')}, "
+            f"{counted(account.taken, 'event', 'events')} taken: "
             f"{_counts_text(account.outcomes) or 'none delivered'}"
         )
         if account.outcomes["pending"]:

@@ -35,7 +35,8 @@ class Settings(QualitySettings, StoreSettings, BatchSettings, PlaceSettings):  #
     replay_timeout: Seconds = _setting(
         6 * 3600.0,
         "seconds",
-        "How long a run of eventbridge_replay_archive waits for its replay, which it then pauses; a reprocessed run goes on.",
+        "How long a run of eventbridge_replay_archive waits for its replay, which it then pauses; "
+        "a reprocessed run continues.",
         gt=0,
         le=30 * DAY,
     )

@@ -9,7 +9,7 @@ from eventbridge.model.ingestion_stop import StopCause
 
 
 class Watermarks(NamedTuple):
-    """Free bytes below which ingestion stops, and from which it resumes; two, so that it does not do so all the time."""
+    """Free bytes below which ingestion stops, and from which it resumes; two, so that it does not flap."""
 
     low: int
     high: int

@@ -150,7 +150,7 @@ class Batches(Database):
             return [FilePlace(**row._mapping) for row in connection.execute(query, values)]
 
     def moves(self, runner: str, *, most: int) -> list[Move]:
-        """Return what a runner's newest committed normal batches moved of each partition, the newest of `most` first."""
+        """Return how far a runner's last `most` committed normal batches moved each partition, newest first."""
         with self._reading() as connection:
             return [
                 Move(_partition(row), row.end_offset - row.start_offset, row.planned_at, row.committed_at, row.is_full)

@@ -113,7 +113,8 @@ def move_offset(connection: Connection, group: str, moved: Range, now: datetime)
     }
     if moved.end < moved.start or connection.execute(statements.MOVE_OFFSET, change).rowcount != 1:
         raise ReconciliationError(
-            f"Group {group}, topic {partition.topic}, broker {partition.broker or '-'}, partition {partition.partition_id}: "
-            f"the committed offset is not {moved.start}, so it was not moved to {moved.end}. "
+            f"Group {group}, topic {partition.topic}, broker {partition.broker or '-'}, "
+            f"partition {partition.partition_id}: the committed offset is not {moved.start}, "
+            f"so it was not moved to {moved.end}. "
             f"`eventbridge status` shows where it stands; nothing was committed."
         )

@@ -158,7 +158,8 @@ def _why_nothing(runtime: Runtime, batch_id: str, chunk_id: int) -> str:
     if batch.state in ("settling", "committed"):
         return f"{nothing}: it was sent already by another run, and the batch is settled; redrive to send again"
     if batch.deadline_at is not None and runtime.ledger.now() >= batch.deadline_at:
-        return f"{nothing}: its time was over at {batch.deadline_at:%H:%M:%S} UTC; eventbridge_retry_deliveries sends the rest"
+        ended = f"{batch.deadline_at:%H:%M:%S} UTC"
+        return f"{nothing}: its time was over at {ended}; eventbridge_retry_deliveries sends the rest"
     if batch.state != "routed":
         return f"{nothing}: the batch is not routed yet"
     return f"{nothing}: it was sent already by another run; redrive to send again"

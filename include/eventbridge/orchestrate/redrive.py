@@ -77,7 +77,7 @@ def go_on() -> None:
 
 
 def _refuse_damaged(errors: Iterable[Exception]) -> None:
-    """Raise ReconciliationError, once all other dead letters are taken, if files were passed over that cannot be read."""
+    """Raise ReconciliationError, once all other dead letters are taken, if unreadable files were passed over."""
     from eventbridge.errors import ReconciliationError
 
     told = "\n".join(map(str, errors))

@@ -77,7 +77,7 @@ def resume_replay() -> None:
 @task(task_id=BEGIN_REDRIVE, trigger_rule="all_done", **TASK, do_xcom_push=False)
 @plainly
 def begin_redrive() -> None:
-    """Trigger `eventbridge_redrive_dead_letters` for the oldest redrive that is left of those that a server recorded."""
+    """Trigger `eventbridge_redrive_dead_letters` for the oldest unfinished redrive that a server recorded."""
     from eventbridge.orchestrate.orphaned import orphaned_redrive
 
     with stage() as runtime:

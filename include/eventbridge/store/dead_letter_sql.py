@@ -32,8 +32,9 @@ _AS_TEXT = {
     "event": "try(decode(event)::JSON)",
     "request": "try(decode(request))",
 }
-#: As `stages.dead_letters.selection.name_of`: what died, and which of its deaths.
-_SUBJECT = """coalesce(hex(delivery_id)::UUID::VARCHAR, concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset"))"""
+_PLACE = """concat_ws('/', bus, topic, nullif(broker, ''), partition_id, "offset")"""
+#: As `stages.dead_letters.selection.name_of`: the delivery or event, and which of its dead letters.
+_SUBJECT = f"coalesce(hex(delivery_id)::UUID::VARCHAR, {_PLACE})"
 _MARK = """left(sha256(concat_ws('/', batch_id, topic, broker, partition_id, "offset")), 8)"""
 _NAME = f"{_SUBJECT} || '@' || {_MARK}"
 

@@ -52,7 +52,7 @@ def test_a_full_rules_shares_wait_as_deferred_matches(sending: Sending, full: Pa
 
 
 def test_the_rules_of_an_owner_wait_together(sending: Sending, tmp_path: Path) -> None:
-    """While as much waits for them as the owner may keep, each defers what it matches; a rule of another owner does not."""
+    """While the owner's `pending_max` is reached, each rule defers its matches; a rule of another owner does not."""
     logs = {name: tmp_path / f"{name}.jsonl" for name in ("theirs", "other")}
     others = "".join(
         f"  {name}: {{owner: {owner}, bus: orders, pattern: {{}}, targets: {{log: {{type: file, path: '{log}'}}}}}}\n"

@@ -1,4 +1,4 @@
-"""The close of a batch: events go on in the next one, and the reconciliation is done whatever becomes of the committer."""
+"""Closing a batch: events continue in the next one, and the batch is reconciled even if the committer fails."""
 
 from __future__ import annotations
 

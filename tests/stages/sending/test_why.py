@@ -153,7 +153,7 @@ def test_attempts_of_all_batches_are_told_in_order(sending: Sending) -> None:
 
 
 def test_what_a_shadow_did_not_take_stands_as_shadow(sending: Sending) -> None:
-    """In the reconciliation it is dealt with; a person is told what it responded, and of what it took that it has it."""
+    """The reconciliation counts it as settled; `why` reports its response, or that it has the event."""
     missing = ", transform: {form: JSONPATH, value: $.data.nowhere, missing: error}"
     paths = {"taken": ("/healthy/new", ""), "refused": ("/status/400", ""), "unsent": ("/healthy/unsent", missing)}
     shadows = {

@@ -40,7 +40,7 @@ def test_partitions_of_a_topic_give_the_same() -> None:
 
 
 def test_topics_give_the_same_however_many_partitions_they_have() -> None:
-    """A quiet topic waits for nothing of a hot one's backlog, which takes the rest, the same of each of its partitions."""
+    """A quiet topic does not wait for a hot one's backlog, which takes the rest, the same of each partition."""
     hot = [Waiting(Partition("hot", "", number), 0, 0, 1_000_000) for number in range(4)]
 
     takes = plan_ranges([*hot, Waiting(Partition("quiet", "", 0), 0, 0, 40)], 100)

@@ -48,7 +48,7 @@ def test_keys_are_spread_over_all_shards() -> None:
 
 @given(keyed)
 def test_turns_are_bus_order_within_a_partition(deliveries: list[tuple[str, Place]]) -> None:
-    """Taken key by key, a key's deliveries come in the order of offsets within each partition, none twice, none lost."""
+    """A key's deliveries come in the order of offsets within each partition, none twice, none lost."""
     turns = Turns((key, place, (key, place)) for key, place in deliveries)
     seen = []
     while turns:

@@ -39,7 +39,8 @@ def letter(number: int, **changes: Any) -> dict[str, Any]:
     """Return a dead letter."""
     return {
         "delivery_id": bytes([number] * 16), "rule": "orders", "rule_version": "1", "bus": "orders", "target": "crm",
-        "topic": "placed", "broker": "", "partition_id": 0, "offset": number, "source": "/shop", "event_id": str(number),
+        "topic": "placed", "broker": "", "partition_id": 0, "offset": number, "source": "/shop",
+        "event_id": str(number),
         "event": b'{"data": {"amount": %d}}' % number, "request": None, "request_content_type": None,
         "request_headers": None, "reason": "NonRetryable", "detail": None, "attempts": [], "arrived_at": AT,
         "first_attempt_at": None, "last_attempt_at": None, "batch_id": "batch-1",

@@ -50,7 +50,10 @@ def backtest(request: Request, found: _Viewer, backtest_id: str) -> Response:
 async def begin(request: Request, act: Acting, name: str) -> Response:
     """Have Airflow run a rule over the archive, or compare it with the rule file that somebody wrote."""
     if not act.viewer.backtests:
-        said = f"{act.viewer.name} may not backtest: it takes Airflow, and the permission to trigger eventbridge_backtest_rules"
+        said = (
+            f"{act.viewer.name} may not backtest: "
+            "it takes Airflow, and the permission to trigger eventbridge_backtest_rules"
+        )
         raise Refused(HTTPStatus.FORBIDDEN, f"{said}. `eventbridge rules backtest` does the same")
     check_payloads(request)
 

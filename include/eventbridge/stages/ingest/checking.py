@@ -1,4 +1,4 @@
-"""Checks of messages on their way into the archive: what of a partition fits one file, as the rows that file will hold."""
+"""Checks messages on their way into the archive, and makes of a partition the rows that fit one file."""
 
 from __future__ import annotations
 

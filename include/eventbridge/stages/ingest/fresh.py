@@ -1,4 +1,4 @@
-"""Events on their way through memory: what comes next of a partition, checked as what is landed is, and landed nowhere."""
+"""The next events of a partition in memory: checked like landed events, but landed nowhere."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from eventbridge.store.columns import vector_of
 
 
 class FreshRange(NamedTuple):
-    """What came of a partition, up to offset `end`: how many messages, of how many bytes, and the valid events of them."""
+    """What a partition gave up to offset `end`: the number of messages, their bytes, and their valid events."""
 
     end: int
     read: int

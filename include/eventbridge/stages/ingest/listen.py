@@ -208,7 +208,7 @@ def _standing(runtime: Runtime, runner: str, bus: Bus) -> Mapping[Partition, int
 
 
 class _Room(NamedTuple):
-    """Where a group stands, up to where of a partition it may go (absent: to its end), and how many events it may take."""
+    """A group's position, the offset each partition may be read to (absent: its end), and how many events to take."""
 
     offsets: Mapping[Partition, int]
     until: Mapping[Partition, int]

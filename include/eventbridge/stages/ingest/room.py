@@ -1,4 +1,4 @@
-"""Stops and resumes ingestion, and replays and redrives, by the room there is: free on the store's disk, in its quota."""
+"""Stops and resumes ingestion, replays and redrives by free space on the store's disk and in its quota."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where every runner stands: lag, in flight and available per partition, batches, chunks, what waits, what is not well."""
+"""The status of every runner: lag, in flight and available per partition, batches, chunks, unhealthy targets."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class Status:
 
 
 def status_fields(found: Status) -> dict[str, object]:
-    """Return a status as `eventbridge status --json` and the API tell it: partitions with lag, flows whether they grow."""
+    """Return a status as JSON of `eventbridge status --json` and the API: partitions with lag, flows with growth."""
     partitions = [
         plain(each) | {"lag": each.lag, "in_flight": each.in_flight, "available": each.available}
         for each in found.partitions

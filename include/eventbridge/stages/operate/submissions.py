@@ -82,7 +82,7 @@ def errors_of(submission: Submission) -> list[str]:
 
 
 def _key_of(document: dict[str, Any]) -> str | None:
-    """Return the key that chooses an event's partition: 7 and "7" are one, because binary mode makes text of a number."""
+    """Return the key that chooses an event's partition: 7 and "7" are equal, as binary mode has text for a number."""
     key = document.get("partitionkey")
     if key is None:
         key = document.get("subject")

@@ -10,7 +10,7 @@ from eventbridge.errors import ReconciliationError, StoreFileDamaged, StoreFileM
 
 @contextmanager
 def naming_the_repair(batch_id: str, what: str) -> Iterator[None]:
-    """Turn a file that cannot be read into ReconciliationError, which names the batch and the command that repairs it."""
+    """Turn an unreadable file into ReconciliationError, which names the batch and the command that repairs it."""
     try:
         yield
     except (StoreFileMissing, StoreFileDamaged) as error:

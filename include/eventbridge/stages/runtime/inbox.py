@@ -120,8 +120,8 @@ class Inbox:
         """
         if end > (last := self.end(partition)):
             raise OffsetGapError(
-                f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and {start} to {end} are "
-                "wanted: the ledger lost what it had recorded. Put back the ledger that the store belongs to"
+                f"The inbox of the bus {self._bus!r} holds {partition.topic} up to offset {last}, and "
+                f"{start} to {end} are wanted: the ledger lost records. Restore the ledger that belongs to the store"
             )
         self._read_to[partition] = max(end, self._read_to.get(partition, end))
         return self._read(partition, start, end)

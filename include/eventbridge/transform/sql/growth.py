@@ -86,8 +86,8 @@ class ValueTooLarge(Exception):
 def size_of(node: Node, parameters: Mapping[str, Size] | None = None) -> Size:
     """Return how large a value may become; `parameters` are the sizes of lambdas' values.
 
-    Raises ValueTooLarge, also for a value that only another one is made of. A lambda's body is read twice: the time grows
-    with the size of the tree, as the parser bounds how deep lambdas are nested.
+    Raises ValueTooLarge, also for an intermediate value. A lambda's body is read twice: the time grows with the size
+    of the tree, as the parser bounds how deep lambdas are nested.
     """
     size = _size_of(node, parameters or {})
     written = size.written()
